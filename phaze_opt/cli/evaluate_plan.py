@@ -22,6 +22,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.plans import (
     RESERVE_NOTE,
@@ -268,7 +269,7 @@ def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[st
 def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
     rows = measured_rows(setting.software)
     return {
-        **asdict(ranked.plan),
+        **field_values(ranked.plan),
         "unmeasured": None if rows is None else list(unmeasured_parts(ranked.plan, rows)),
         "iteration_time_s": ranked.time.seconds,
         "throughput_tokens_per_s": setting.tokens_per_s(ranked.time),

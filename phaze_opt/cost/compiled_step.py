@@ -1,18 +1,21 @@
 """A training step without times: operators, collectives and sizes of every distinct layer under one plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph, OperatorKind
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
@@ -94,7 +97,7 @@ class CompiledStep:
     @property
     def is_spared(self) -> bool:
         """Whether full recomputation leaves some operators out."""
-        return bool(self.stack.kept_operators) and self.plan.recompute is Recompute.FULL
+        return bool(self.stack.kept_operators) and Recompute.FULL in self.plan.recomputes
 
     @property
     def timing_key(self) -> tuple[int, bool]:
@@ -102,25 +105,17 @@ class CompiledStep:
         return id(self.operators), self.is_spared
 
 
-def compile_step(
-    model: ModelSpec,
-    training: TrainingSpec,
-    plan: ParallelPlan,
-    *,
-    stack: TrainingStack,
-    blocks: Sequence[int] | None = None,
-) -> CompiledStep:
+def compile_step(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack) -> CompiledStep:
     """Build the sharded graphs of a plan.
 
     Args:
         model: what is trained.
         training: batches, sequence and optimizer; micro-batch and sequence shards are the plan's.
-        plan: degrees.
+        plan: degrees, and the cuts of its stages.
         stack: fusion and attention form, which takes the place of that of ``training``.
-        blocks: blocks of each stage; split as evenly as they can be unless given.
 
     Raises:
-        InputError: the model cannot be sharded this way, or has fewer blocks than stages.
+        InputError: the model cannot be sharded this way, or the plan's cuts are not of its blocks.
     """
     model, training = _as_run(model, training, plan, stack)
     graph = build_model_graph(
@@ -129,8 +124,21 @@ def compile_step(
     operators: list[Operator] = []
     kept = frozenset(stack.kept_operators)
     embedding, block, head = (_compile_layer(layer, operators, kept) for layer in graph.layers)
-    split = tuple(blocks) if blocks is not None else split_blocks(model.num_layers, plan.pipeline)
-    return CompiledStep(model, training, plan, stack, tuple(operators), (embedding, block, head), split)
+    blocks = blocks_of(model, plan)
+    return CompiledStep(model, training, plan, stack, tuple(operators), (embedding, block, head), blocks)
+
+
+def blocks_of(model: ModelSpec, plan: ParallelPlan) -> tuple[int, ...]:
+    """Blocks of each stage of a model under a plan.
+
+    Raises:
+        InputError: the plan's cuts have another number of blocks than the model.
+    """
+    if plan.blocks and sum(plan.blocks) != model.num_layers:
+        given = f"blocks = {list(plan.blocks)} has {sum(plan.blocks)} blocks"
+        message = f"{given}, not the {model.num_layers} of {model.name}"
+        raise InputError(message, key="blocks")
+    return plan.blocks or split_blocks(model.num_layers, plan.pipeline)
 
 
 def _as_run(
@@ -147,6 +155,12 @@ def _as_run(
     )
 
 
+_ANY_STAGES: Mapping[str, Any] = MappingProxyType(
+    {"interleave": 1, "zero": 0, "state_shards": 0, "recompute": Recompute.NONE, "blocks": (), "stage_recompute": ()}
+)
+"""Fields of a plan that its graphs do not depend on, all neutral."""
+
+
 class StepCompiler:
     """Compiles each distinct graph once: steps that differ in depth, batch, stages, replicas, ZeRO or recomputation."""
 
@@ -160,14 +174,12 @@ class StepCompiler:
         """As `compile_step`; steps of the same graphs share their ``operators``."""
         layers = replace(model, num_layers=1, name="", source="")
         # Experts are spread over replicas, so as many as they need stay.
-        alone = replace(
-            plan, pipeline=1, data=plan.expert, interleave=1, zero=0, state_shards=0, recompute=Recompute.NONE
-        )
+        alone = replace(plan, pipeline=1, data=plan.expert, **_ANY_STAGES)
         key = layers, replace(training, global_batch=1), alone, stack
         if key not in self._known:
             self._known[key] = compile_step(model, training, plan, stack=stack)
         model, training = _as_run(model, training, plan, stack)
-        blocks = split_blocks(model.num_layers, plan.pipeline)
+        blocks = blocks_of(model, plan)
         return replace(self._known[key], model=model, training=training, plan=plan, blocks=blocks)
 
 
@@ -179,12 +191,6 @@ def forward_again(layer: CompiledLayer, step: CompiledStep) -> OperatorGraph:
         for each in layer.graph.forward.operators
     )
     return OperatorGraph(operators, layer.graph.forward.edges)
-
-
-def split_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
-    """Blocks of each stage, as even as they can be; larger shares first, as the head makes the last stage longer."""
-    share, rest = divmod(num_layers, stages)
-    return (*[share + 1] * rest, *[share] * (stages - rest))
 
 
 def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:

@@ -122,10 +122,15 @@ def unmeasured_parts(plan: ParallelPlan, rows: SoftwareRows) -> tuple[str, ...]:
     ]
     pairs = combinations([name for name in known if name != SEQUENCE], 2)
     parts += [f"{two} with {one}" for one, two in pairs if not any({one, two} <= shape for shape in rows.shapes)]
-    if plan.recompute not in rows.recompute:
-        parts.append(
-            "no recomputation" if plan.recompute is Recompute.NONE else f"{plan.recompute.value} recomputation"
-        )
+    parts += [
+        "no recomputation" if each is Recompute.NONE else f"{each.value} recomputation"
+        for each in dict.fromkeys(plan.recomputes)
+        if each not in rows.recompute
+    ]
+    if plan.blocks:
+        parts.append("stages cut unevenly")
+    if plan.stage_recompute:
+        parts.append("recomputation that differs between stages")
     return tuple(parts)
 
 

@@ -121,7 +121,7 @@ def step_collectives(step: CompiledStep, network: Network) -> tuple[GroupCollect
 def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[GroupCollective]:
     """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
     counts: Counter[Collective] = Counter()
-    is_full = step.plan.recompute is Recompute.FULL
+    is_full = step.plan.recomputes[stage] is Recompute.FULL
     for index, (layer, times) in enumerate(zip(step.layers, _own_counts(step, stage)[0].tolist(), strict=True)):
         forwards = 2 if is_full and index == BLOCK else 1
         for each in layer.forward.collectives:

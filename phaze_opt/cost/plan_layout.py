@@ -12,7 +12,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.torus_mapping import is_torus
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.plan_columns import Ints, PlanColumns, Rows
+from phaze_opt.workload.plan_columns import NO_RECOMPUTE, RECOMPUTES, Ints, PlanColumns, Rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
@@ -21,7 +21,7 @@ _DEGREES = ("tensor", "pipeline", "data", "context", "expert")
 
 @dataclass(frozen=True, slots=True)
 class PlanLayout:
-    """Plans of one tensor, context, expert, pipeline and data degree and one split of the blocks.
+    """Plans of one tensor, context, expert, pipeline and data degree, with the same blocks in their stages.
 
     Attributes:
         steps: compiled for these degrees, one for each micro-batch.
@@ -29,6 +29,7 @@ class PlanLayout:
         step_of_plan: place in ``steps`` of each plan, shape (plans,).
         plans: the plans.
         rows: their places among all plans, shape (plans,).
+        stage_recompute: of each stage where stages differ, places in `RECOMPUTES`; nothing where plans recompute alike.
     """
 
     steps: tuple[CompiledStep, ...]
@@ -36,17 +37,21 @@ class PlanLayout:
     step_of_plan: Ints
     plans: PlanColumns
     rows: Rows
+    stage_recompute: Ints
 
     @classmethod
     def of_step(cls, step: CompiledStep, network: Network, *, row: int) -> "PlanLayout":
         """One step alone, its blocks split as it says."""
-        return cls((step,), network, np.zeros(1, np.int64), PlanColumns.of([step.plan]), np.array([row], np.intp))
+        own = np.array([RECOMPUTES.index(each) for each in step.plan.stage_recompute], np.int64)
+        plans = PlanColumns.of([step.plan])
+        first, place = np.zeros(1, np.int64), np.array([row], np.intp)
+        return cls((step,), network, first, plans, place, _of_stages(own, len(step.blocks)))
 
 
 def list_layouts(
     model: ModelSpec, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
 ) -> Iterator[PlanLayout]:
-    """The layouts of plans, each graph compiled once; blocks are split as evenly as they can be.
+    """The layouts of plans, each graph compiled once.
 
     A torus is mapped to the tensor groups and shards of each plan, so there the shards are part of a layout.
 
@@ -57,16 +62,25 @@ def list_layouts(
         network: of the cluster.
         stack: training software.
     """
-    names = (*_DEGREES, "is_sequence_parallel", *(("state_shards",) if is_torus(network) else ()))
+    names = (*_DEGREES, "is_sequence_parallel", "stages", *(("state_shards",) if is_torus(network) else ()))
     compiler = StepCompiler()
     for rows in _equal_rows(np.stack([getattr(plans, name) for name in names], axis=1)):
         own = plans.take(rows)
         sizes, step_of_plan = np.unique(own.micro_batch, return_inverse=True)
         degrees: dict[str, Any] = {name: int(getattr(own, name)[0]) for name in names}
         degrees["is_sequence_parallel"] = bool(degrees["is_sequence_parallel"])
+        blocks, stage_recompute = plans.stage_choices[degrees.pop("stages")]
+        degrees |= {"blocks": blocks, "stage_recompute": stage_recompute}
         same = [ParallelPlan(**degrees, micro_batch=int(size)) for size in sizes]
         steps = tuple(compiler.compile(model, training, plan, stack=stack) for plan in same)
-        yield PlanLayout(steps, plan_network(network, same[0]), step_of_plan.astype(np.int64), own, rows)
+        recompute = np.array([RECOMPUTES.index(each) for each in stage_recompute], np.int64)
+        stages = _of_stages(recompute, len(steps[0].blocks))
+        yield PlanLayout(steps, plan_network(network, same[0]), step_of_plan.astype(np.int64), own, rows, stages)
+
+
+def _of_stages(recompute: Ints, num_stages: int) -> Ints:
+    """What stages recompute besides what their plan does in all of them."""
+    return recompute if len(recompute) else np.full(num_stages, NO_RECOMPUTE)
 
 
 def _equal_rows(table: Ints) -> Iterator[Rows]:

@@ -196,9 +196,9 @@ def plan_memory(
                 num_micro_batches,
                 plan.shards,
                 plan.expert_shards,
-                RECOMPUTES.index(plan.recompute),
             )
         ),
+        np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
     )
     sizes = graph_sizes([layers]).take(np.zeros(num_stages, np.intp))
     memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)

@@ -98,19 +98,21 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
     stages: Floats,
 ) -> float:
     """Fill in what the stages of every run take; what is left of gradients and update behind backward passes, s."""
-    selective, share = plans[plan, SELECTIVE], plans[plan, UPDATED]
+    share = plans[plan, UPDATED]
     forward_0, update_0 = layer_s[chip, group, 0, FORWARD], share * layer_s[chip, group, 0, UPDATE]
     forward_1, update_1 = layer_s[chip, group, 1, FORWARD], share * layer_s[chip, group, 1, UPDATE]
     forward_2, update_2 = layer_s[chip, group, 2, FORWARD], plans[plan, HEAD_UPDATED] * layer_s[chip, group, 2, UPDATE]
-    backward_0 = layer_s[chip, group, 0, BACKWARD] + selective * layer_s[chip, group, 0, ATTENTION]
-    backward_1 = layer_s[chip, group, 1, BACKWARD] + selective * layer_s[chip, group, 1, ATTENTION]
-    backward_1 += plans[plan, RUN_AGAIN] * layer_s[chip, group, 1, AGAIN]
-    backward_2 = layer_s[chip, group, 2, BACKWARD] + selective * layer_s[chip, group, 2, ATTENTION]
+    backward_0, attention_0 = layer_s[chip, group, 0, BACKWARD], layer_s[chip, group, 0, ATTENTION]
+    backward_1, attention_1 = layer_s[chip, group, 1, BACKWARD], layer_s[chip, group, 1, ATTENTION]
+    backward_2, attention_2 = layer_s[chip, group, 2, BACKWARD], layer_s[chip, group, 2, ATTENTION]
+    again_1 = layer_s[chip, group, 1, AGAIN]
     sync = 0.0
     for run in range(first, last):
         embeddings, blocks, heads = runs[run, EMBEDDINGS], runs[run, BLOCKS], runs[run, HEADS]
         forward_s = embeddings * forward_0 + blocks * forward_1 + heads * forward_2
         backward_s = embeddings * backward_0 + blocks * backward_1 + heads * backward_2
+        backward_s += runs[run, RUN_AGAIN] * blocks * again_1
+        backward_s += runs[run, SELECTIVE] * (embeddings * attention_0 + blocks * attention_1 + heads * attention_2)
         update_s = embeddings * update_0 + blocks * update_1 + heads * update_2
         busy_s, transfer_s = forward_s + backward_s, runs[run, TRANSFER]
         parameter_s = runs[run, PARAMETER] - software[PREFETCHED] * min(runs[run, GATHER], forward_s)

@@ -22,8 +22,8 @@ class PriceRows(NamedTuple):
     Attributes:
         start: first run of each plan, and behind the last one the number of runs, shape (plans + 1,).
         group: row of layer times of each plan, shape (plans,).
-        plans: shape (plans, 8), columns `AGAIN` ... `WAITING`.
-        runs: shape (runs, 9), columns `LENGTH` ... `GRADIENT`.
+        plans: shape (plans, 6), columns `MICRO_BATCHES` ... `WAITING`.
+        runs: shape (runs, 11), columns `LENGTH` ... `GRADIENT`.
         software: shape (4,): `DATA_OVERLAP` ... `OVERHEAD`.
     """
 
@@ -34,12 +34,12 @@ class PriceRows(NamedTuple):
     software: Floats
 
 
-RUN_AGAIN, SELECTIVE, MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(8)
-"""Columns of plans: whether a block's forward, or attention, runs again (0 or 1); m, (m - 1) / m and v; parameters that
-a device updates of those it holds, and that of the head; share of a step that waiting for the slowest island adds."""
-LENGTH, EMBEDDINGS, BLOCKS, HEADS, TRANSFER, PARAMETER, GATHER, REDUCTION, GRADIENT = range(9)
-"""Columns of runs: equal stages; layers of each of them; its traffic in seconds, as in `StageLoads`. Gathers of forward
-are part of what is sent for parameters."""
+MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(6)
+"""Columns of plans: m, (m - 1) / m and v; parameters that a device updates of those it holds, and that of the head;
+share of a step that waiting for the slowest island adds."""
+LENGTH, EMBEDDINGS, BLOCKS, HEADS, RUN_AGAIN, SELECTIVE, TRANSFER, PARAMETER, GATHER, REDUCTION, GRADIENT = range(11)
+"""Columns of runs: equal stages; layers of each of them; whether a block's forward, or attention, runs again (0 or 1);
+its traffic in seconds, as in `StageLoads`. Gathers of forward are part of what is sent for parameters."""
 DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)
 """Of the software: shares that hide, share of forward's gathers that is prefetched, fixed time of a step."""
 
@@ -52,8 +52,6 @@ def price_rows(table: StepTable, stack: TrainingStack) -> PriceRows:
 def _plans(table: StepTable, stack: TrainingStack) -> Floats:
     plans, m = table.plans, table.plans.num_micro_batches
     columns = {
-        RUN_AGAIN: plans.recompute == FULL,
-        SELECTIVE: plans.recompute == ATTENTION_ALONE,
         MICRO_BATCHES: m,
         EARLIER: (m - 1) / m,
         INTERLEAVE: plans.interleave,
@@ -71,6 +69,8 @@ def _runs(table: StepTable, stack: TrainingStack) -> Floats:
         EMBEDDINGS: runs.counts[:, EMBEDDING],
         BLOCKS: runs.counts[:, BLOCK],
         HEADS: runs.counts[:, HEAD],
+        RUN_AGAIN: runs.recompute == FULL,
+        SELECTIVE: runs.recompute == ATTENTION_ALONE,
         TRANSFER: exposed_transfers_s(table.transfers, own)[runs.transfer],
         PARAMETER: traffic_s(sent.parameters, own)[runs.replica],
         GATHER: traffic_s(sent.gathers, own)[runs.replica],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
+from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAYERS, RUN, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table import build_batch
@@ -18,6 +18,8 @@ from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 
+IS_BLOCK = np.arange(NUM_LAYERS) == BLOCK
+"""Of the layers, those that full recomputation runs again."""
 LAUNCH_NORM = 12.0
 """A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both
 (assumption, 6 to 24: decision 0196)."""
@@ -136,16 +138,18 @@ def batch_loads(
     inside = layer_seconds(batch.inside, classes_s, stack)
     passes_s, launch_s, tensor_s = inside.classes_s, inside.launch_s, inside.tensor_s
     one_forward = _added_up(batch, (passes_s.sum(axis=-1) + tensor_s + launch_s)[:, :, RUN.index(FORWARD)])
-    # Selective recomputation adds attention to backward.
-    passes_s[:, :, RUN.index(BACKWARD), ATTENTION] += attention_s * batch.is_selective[:, None]
 
-    def of_stages(values_s: Floats) -> Floats:
-        forward, backward, again = np.moveaxis(values_s, 2, 0)
-        return _added_up(batch, forward + backward + batch.again * again)
+    def of_stages(values_s: Floats, selective_s: Floats | None = None) -> Floats:
+        """Of all passes of a micro-batch; selective recomputation adds ``selective_s`` to backward."""
+        forward, backward, again = (each[:, None, :] for each in np.moveaxis(values_s, 2, 0))
+        if selective_s is not None:
+            backward = backward + selective_s[:, None, :] * batch.is_selective[..., None]
+        blocks_again = batch.again[..., None] * again * IS_BLOCK
+        return np.asarray((batch.layers * (forward + backward + blocks_again)).sum(axis=-1))
 
     stages = StageLoads(
         matmul_s=of_stages(passes_s[..., MATMUL]),
-        attention_s=of_stages(passes_s[..., ATTENTION]),
+        attention_s=of_stages(passes_s[..., ATTENTION], attention_s),
         vector_s=of_stages(passes_s[..., VECTOR]),
         launch_s=of_stages(launch_s),
         tensor_s=of_stages(tensor_s),

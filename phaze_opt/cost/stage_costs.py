@@ -133,16 +133,15 @@ def _all_rows(one: StepBatch, counts: Ints) -> StepBatch:
     """The batch of one step, repeated for all choices; traffic is still the step's own."""
     same = np.zeros(len(counts), np.intp)
     recompute = np.repeat(np.arange(len(RECOMPUTES)), len(counts) // len(RECOMPUTES))
-    again = np.zeros((len(counts), NUM_LAYERS))
-    again[:, BLOCK] = recompute == FULL
+    of_stages = np.broadcast_to(recompute[:, None], counts.shape[:2])
     return replace(
         one,
         inside=one.inside.take(same),
         layers=counts.astype(float),
         num_micro_batches=one.num_micro_batches[same],
         interleave=one.interleave[same],
-        again=again,
-        is_selective=(recompute == SELECTIVE).astype(float),
+        again=(of_stages == FULL).astype(float),
+        is_selective=(of_stages == SELECTIVE).astype(float),
         update_shards=one.update_shards[same],
         tied_share=one.tied_share[same],
         islands=one.islands[same],

@@ -45,8 +45,8 @@ class StepBatch:
         inside: what software makes of their layers, a row for each step.
         layers: embedding, blocks and head of every stage, shape (steps, stages, layers).
         num_micro_batches, interleave: shape (steps,).
-        again: whether full recomputation runs forward of a layer again, shape (steps, layers), 0 or 1.
-        is_selective: whether attention runs again, shape (steps,), 0 or 1.
+        again: whether full recomputation runs forward of a stage's blocks again, shape (steps, stages), 0 or 1.
+        is_selective: whether attention of a stage runs again, shape (steps, stages), 0 or 1.
         transfers: boundary transfers of a micro-batch, shape (steps, stages).
         parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
         forward_gathers: those of them that forward does, same shape.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import BLOCK, NUM_LAYERS, CompiledStep
+from phaze_opt.cost.compiled_step import NUM_LAYERS, CompiledStep
 from phaze_opt.cost.plan_layout import PlanLayout
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table_parts import TableParts
 from phaze_opt.cost.traffic import Floats, Traffic
 from phaze_opt.hardware.network import Network
-from phaze_opt.workload.plan_columns import FULL, SELECTIVE, Ints, Rows
+from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE, Ints, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PlanRows:
 
     Attributes:
         group: row in ``StepTable.inside``.
-        num_micro_batches, interleave, zero, recompute, pipeline: of the plan; recomputation as in `RECOMPUTES`.
+        num_micro_batches, interleave, zero, pipeline: of the plan.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
         update_shards: parameters a device holds for each that it updates.
         tied_share: share of the head's update that the embedding on the same stage does already.
@@ -36,7 +36,6 @@ class PlanRows:
     num_micro_batches: Ints
     interleave: Ints
     zero: Ints
-    recompute: Ints
     pipeline: Ints
     shards: Ints
     expert_shards: Ints
@@ -53,6 +52,7 @@ class RunRows:
         plan: row of its plan.
         first, length: number of its first stage, and stages.
         counts: embeddings, blocks and heads of a stage, shape (runs, layers).
+        recompute: of its stages, places in `RECOMPUTES`.
         transfer, replica: rows in the table's transfers and replica traffic.
     """
 
@@ -60,6 +60,7 @@ class RunRows:
     first: Ints
     length: Ints
     counts: Ints
+    recompute: Ints
     transfer: Ints
     replica: Ints
 
@@ -110,19 +111,17 @@ class StepTable:
         stage = np.arange(len(run)) - np.repeat(num_stages.cumsum() - num_stages, num_stages)
         shape = (len(rows), int(num_stages.max(initial=1)))
         transfer, replica = np.zeros(shape, np.intp), np.zeros(shape, np.intp)
-        layers = np.zeros((*shape, NUM_LAYERS))
+        layers, recompute = np.zeros((*shape, NUM_LAYERS)), np.full(shape, NO_RECOMPUTE)
         transfer[step, stage], replica[step, stage] = self.runs.transfer[run], self.runs.replica[run]
-        layers[step, stage] = self.runs.counts[run]
-        again = np.zeros((len(rows), NUM_LAYERS))
-        again[:, BLOCK] = self.plans.recompute[rows] == FULL
+        layers[step, stage], recompute[step, stage] = self.runs.counts[run], self.runs.recompute[run]
         sent = self.replicas
         return StepBatch(
             inside=self.inside.take(self.plans.group[rows]),
             layers=layers,
             num_micro_batches=self.plans.num_micro_batches[rows].astype(float),
             interleave=self.plans.interleave[rows].astype(float),
-            again=again,
-            is_selective=(self.plans.recompute[rows] == SELECTIVE).astype(float),
+            again=(recompute == FULL).astype(float),
+            is_selective=(recompute == SELECTIVE).astype(float),
             transfers=self.transfers.take(transfer),
             parameters=sent.parameters.take(replica),
             forward_gathers=sent.gathers.take(replica),

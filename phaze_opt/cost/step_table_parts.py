@@ -44,7 +44,7 @@ class TableParts:
         of_step = np.array([self._group(step, layout.network) for step in steps])
         batches = np.array([step.num_micro_batches for step in steps])
         boundaries, transfer = self._add_transfers(layout)
-        runs = list_runs(first.blocks, boundaries)
+        runs = list_runs(first.blocks, boundaries, layout.stage_recompute)
         states, of_plan = _distinct(plans.zero, plans.state_shards)
         found = [self._add_replicas(_with_state(first, *state), layout.network, runs) for state in states.tolist()]
         replica, shards, expert_shards, update_shards = (np.array(column) for column in zip(*found, strict=True))
@@ -55,7 +55,6 @@ class TableParts:
                 "num_micro_batches": batches[layout.step_of_plan],
                 "interleave": plans.interleave,
                 "zero": plans.zero,
-                "recompute": plans.recompute,
                 "pipeline": plans.pipeline,
                 "shards": shards[of_plan],
                 "expert_shards": expert_shards[of_plan],
@@ -64,7 +63,9 @@ class TableParts:
                 "islands": np.full(len(plans), _num_islands(first, layout.network)),
             }
         )
-        self._add_runs(runs, transfer=transfer, replica=replica[of_plan])
+        # Where stages recompute each in their own way, their plan says that nothing is recomputed.
+        recompute = np.maximum(plans.recompute[:, None], runs.recompute)
+        self._add_runs(runs, transfer=transfer, replica=replica[of_plan], recompute=recompute)
         self._note_recomputed(layout)
 
     def graphs(self) -> tuple[CompiledStep, ...]:
@@ -115,11 +116,13 @@ class TableParts:
 
     def _note_recomputed(self, layout: PlanLayout) -> None:
         """Graphs that any plan runs again in full are timed so: all other times are the same."""
-        for number in np.unique(layout.step_of_plan[layout.plans.recompute == FULL]):
+        is_full = (layout.plans.recompute == FULL) | bool((layout.stage_recompute == FULL).any())
+        for number in np.unique(layout.step_of_plan[is_full]):
             place = self._place_of_graph[id(layout.steps[number].layers)]
             step = self._graphs[place]
             if step.plan.recompute is not Recompute.FULL:
-                self._graphs[place] = replace(step, plan=replace(step.plan, recompute=Recompute.FULL))
+                full = replace(step.plan, recompute=Recompute.FULL, stage_recompute=())
+                self._graphs[place] = replace(step, plan=full)
 
     def _add_transfers(self, layout: PlanLayout) -> tuple[Ints, Ints]:
         """Pair of boundaries of every stage, and each plan's first row of transfers."""
@@ -143,7 +146,7 @@ class TableParts:
         self._num_replicas += len(table)
         return first, step.plan.shards, step.plan.expert_shards, _update_shards(step)
 
-    def _add_runs(self, runs: StageRuns, *, transfer: Ints, replica: Ints) -> None:
+    def _add_runs(self, runs: StageRuns, *, transfer: Ints, replica: Ints, recompute: Ints) -> None:
         """Runs of plans that share them, from each plan's first rows of transfers and replica traffic."""
         shape = (len(transfer), len(runs.kind))
         numbers = np.arange(self._num_plans, self._num_plans + len(transfer))
@@ -151,6 +154,7 @@ class TableParts:
             "plan": np.broadcast_to(numbers[:, None], shape),
             "first": np.broadcast_to(runs.first, shape),
             "length": np.broadcast_to(runs.length, shape),
+            "recompute": recompute,
             "transfer": transfer[:, None] + runs.boundaries,
             "replica": replica[:, None] + runs.kind,
         }

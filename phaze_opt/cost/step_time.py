@@ -174,6 +174,43 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     return StepTimes(parts | {"waiting_s": StepTimes(parts).seconds * rules.waiting})
 
 
+@dataclass(frozen=True, slots=True)
+class StageReading:
+    """What each stage adds to the time of a step, shape (steps, stages), s.
+
+    With the stages' loads l = forward + backward and the slowest of them M, a step takes m M + `fill_s` + the larger of
+    max ``sync_s`` - ``hidden_share`` M and max ``least_sync_s``, all that times one plus the share of waiting.
+
+    Attributes:
+        forward_s, backward_s: one micro-batch.
+        sync_s: once a step, without what hides behind the slowest stage.
+        least_sync_s: what stays of it, however much could hide.
+        hidden_share: share of the slowest load that gradients hide behind, shape (steps,).
+    """
+
+    forward_s: Floats
+    backward_s: Floats
+    sync_s: Floats
+    least_sync_s: Floats
+    hidden_share: Floats
+
+
+def price_reading(stages: StageLoads, rules: StepRules) -> StageReading:
+    """The stages as `step_times` puts them together; gradients hide behind their own stage's backward pass."""
+    shown = shown_times(stages, rules)
+    sync_s, backward_s = shown.gradient_s + stages.update_s, shown.backward_s
+    return StageReading(shown.load_s - backward_s, backward_s, sync_s, sync_s, np.zeros_like(rules.data_overlap))
+
+
+def lower_reading(stages: StageLoads, rules: StepRules) -> StageReading:
+    """The stages as `lower_s` puts them together."""
+    half_s = shown_times(stages, rules).load_s / 2.0
+    # G - overlap min(M, G) is the larger of G - overlap M and (1 - overlap) G.
+    least_s = (1.0 - rules.data_overlap[:, None]) * stages.gradient_s
+    sync_s, update_s = stages.gradient_s + stages.update_s, stages.update_s
+    return StageReading(half_s, half_s, sync_s, least_s + update_s, rules.data_overlap)
+
+
 def lower_s(stages: StageLoads, rules: StepRules) -> Floats:
     """A bound from below on `step_times` that never falls when a time or traffic of a stage rises, shape (steps,), s.
 

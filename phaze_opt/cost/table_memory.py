@@ -27,7 +27,7 @@ def peak_bytes(table: StepTable, *, optimizer: Optimizer, stack: TrainingStack) 
     that is made once.
     """
     runs = table.runs
-    stages = _stage_rows(table, runs.plan, runs.counts, runs.first)
+    stages = _stage_rows(table, np.arange(len(runs.plan)), runs.first)
     memory = _memory(table, runs.plan, stages, optimizer=optimizer, stack=stack)
     return np.asarray(np.maximum.reduceat(memory.total_bytes, table.start[:-1]))
 
@@ -39,7 +39,7 @@ def plan_memories(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: 
     run = np.repeat(run, lengths)
     place = np.arange(len(run)) - np.repeat(lengths.cumsum() - lengths, lengths)
     plan = table.runs.plan[run]
-    stages = _stage_rows(table, plan, table.runs.counts[run], table.runs.first[run] + place)
+    stages = _stage_rows(table, run, table.runs.first[run] + place)
     memory = list_stages(_memory(table, plan, stages, optimizer=optimizer, stack=stack))
     ends = table.plans.pipeline[rows].cumsum()
     return [
@@ -47,11 +47,11 @@ def plan_memories(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: 
     ]
 
 
-def _stage_rows(table: StepTable, plan: Ints, counts: Ints, stage: Ints) -> StageRows:
-    """Stages of plans of the table."""
-    plans = table.plans
+def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
+    """Stages of runs of the table."""
+    plans, plan = table.plans, table.runs.plan[run]
     return StageRows(
-        counts=counts,
+        counts=table.runs.counts[run],
         stage=stage,
         pipeline=plans.pipeline[plan],
         interleave=plans.interleave[plan],
@@ -59,7 +59,7 @@ def _stage_rows(table: StepTable, plan: Ints, counts: Ints, stage: Ints) -> Stag
         num_micro_batches=plans.num_micro_batches[plan],
         shards=plans.shards[plan],
         expert_shards=plans.expert_shards[plan],
-        recompute=plans.recompute[plan],
+        recompute=table.runs.recompute[run],
     )
 
 

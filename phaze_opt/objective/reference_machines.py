@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
-from phaze_opt.cost.compiled_step import split_blocks
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
@@ -22,6 +21,7 @@ from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import split_blocks
 
 REFERENCES = ("tpu-v4", "tpu-v4-published")
 """Phaze's TPUv4-like point (256 vector lanes), and the published machine (2,048 lanes, 1,200 GB/s)."""

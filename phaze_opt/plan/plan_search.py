@@ -21,7 +21,7 @@ from phaze_opt.plan.ranked_plans import PricedPlans, RankedPlans
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.plan_columns import NO_RECOMPUTE, Ints, PlanColumns, Rows
+from phaze_opt.workload.plan_columns import Ints, PlanColumns, Rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
@@ -111,7 +111,7 @@ def without_vain_recompute(ranking: PlanRanking) -> PlanRanking:
     that are equal in both, the first stays.
     """
     ranked = ranking.ranked
-    plans = replace(ranked.plans, recompute=np.full(len(ranked), NO_RECOMPUTE))
+    plans = ranked.plans.without_recompute()
     kept = np.flatnonzero(ranked.peak_bytes < _least_before(plans.twins(), ranked.peak_bytes))
     return replace(ranking, ranked=ranked.take(kept), num_dominated=len(ranked) - len(kept))
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import PLAN_RULES, ParallelPlan, PlanChoices
-from phaze_opt.workload.plan_columns import RECOMPUTES, PlanColumns
+from phaze_opt.workload.plan import PLAN_RULES, ParallelPlan, PlanChoices, chunked_cuts
+from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 
 Flags = NDArray[np.bool_]
@@ -39,7 +39,10 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
     parts = []
     for tensor, context in product(choices.tensor, choices.context):
         degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
-        parts.append(_admitted(model, training, _combined(tensor, context, degrees, choices), choices))
+        combined = _combined(tensor, context, degrees, choices)
+        if choices.counts_ends:
+            combined = _with_ends(combined, model.num_layers)
+        parts.append(_admitted(model, training, combined, choices))
     return PlanColumns.joined([PlanColumns.of([]), *parts])
 
 
@@ -64,9 +67,24 @@ def _combined(tensor: int, context: int, degrees: Sequence[tuple[int, int]], cho
     values = values.reshape(-1, len(free))
     pipeline, data = np.repeat(np.array(degrees, np.int64).reshape(-1, 2), len(values), axis=0).T
     columns = dict(zip((*_INDEPENDENT, "recompute"), np.tile(values, (len(degrees), 1)).T, strict=True))
-    same = (np.full(len(data), each) for each in (tensor, context, int(choices.is_sequence_parallel and tensor > 1)))
-    columns |= dict(zip(("tensor", "context", "is_sequence_parallel"), same, strict=True))
+    values_of_all = (tensor, context, int(choices.is_sequence_parallel and tensor > 1), 0)
+    same = (np.full(len(data), each) for each in values_of_all)
+    columns |= dict(zip(("tensor", "context", "is_sequence_parallel", "stages"), same, strict=True))
     return PlanColumns(**columns, pipeline=pipeline, data=data)
+
+
+def _with_ends(plans: PlanColumns, num_layers: int) -> PlanColumns:
+    """The plans, each interleaved one followed by those that count the embedding and the head as blocks."""
+    shapes, place = np.unique(np.stack([plans.pipeline, plans.interleave], axis=1), axis=0, return_inverse=True)
+    parts, order = [plans], [np.arange(len(plans))]
+    for number, (pipeline, interleave) in enumerate(shapes.tolist()):
+        rows = np.flatnonzero(place.reshape(-1) == number)
+        for cuts in chunked_cuts(num_layers, pipeline, interleave) if interleave > 1 else ():
+            if cuts != (num_layers // pipeline,) * pipeline or num_layers % (pipeline * interleave):
+                stages = np.ones(len(rows), np.int64)
+                parts.append(replace(plans.take(rows), stages=stages, stage_choices=(NO_STAGES, (cuts, ()))))
+                order.append(rows)
+    return PlanColumns.joined(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
 
 def _admitted(model: ModelSpec, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
@@ -78,7 +96,7 @@ def _admitted(model: ModelSpec, training: TrainingSpec, plans: PlanColumns, choi
     plans = plans.take(~_is_repeated(plans, choices))
     plans = plans.take(_is_shardable(model, plans))
     for obstacle in _OBSTACLES:
-        plans = plans.take(~obstacle.is_met(model, training, plans))
+        plans = plans.take(~np.broadcast_to(obstacle.is_met(model, training, plans), len(plans)))
     return plans
 
 
@@ -108,6 +126,11 @@ def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) 
         return sharding
     met = (each for each in _OBSTACLES if each.is_met(model, training, plan))
     return next((each.says(model, training, plan) for each in met), None)
+
+
+def _is_even(plan: ParallelPlan | PlanColumns) -> Any:
+    """Whether a plan, or each of many, leaves its cuts to be as even as they can be."""
+    return not plan.blocks if isinstance(plan, ParallelPlan) else plan.is_even
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +165,32 @@ _OBSTACLES = (
         lambda model, training, plan: _uneven_batch(training.global_batch, plan.data, plan.micro_batch),
     ),
     _Obstacle(
-        lambda model, training, plan: plan.pipeline * plan.interleave > model.num_layers,
+        lambda model, training, plan: isinstance(plan, ParallelPlan) and sum(plan.blocks) not in (0, model.num_layers),
+        lambda model, training, plan: (
+            f"stages of {list(plan.blocks)} blocks have {sum(plan.blocks)}, not the {model.num_layers} of {model.name}"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: (
+            isinstance(plan, ParallelPlan)
+            and bool(plan.blocks)
+            and plan.interleave > 1
+            and plan.blocks not in chunked_cuts(model.num_layers, plan.pipeline, plan.interleave)
+        ),
+        lambda model, training, plan: (
+            f"stages of {list(plan.blocks)} blocks are not {plan.interleave} equal chunks each, "
+            "embedding and head counted or not"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: _is_even(plan) & (plan.pipeline * plan.interleave > model.num_layers),
         lambda model, training, plan: (
             f"{plan.pipeline * plan.interleave} model chunks exceed the {model.num_layers} blocks of {model.name}"
         ),
     ),
     _Obstacle(
         lambda model, training, plan: (
-            (plan.interleave > 1) & (model.num_layers % (plan.pipeline * plan.interleave) > 0)
+            _is_even(plan) & (plan.interleave > 1) & (model.num_layers % (plan.pipeline * plan.interleave) > 0)
         ),
         lambda model, training, plan: (
             f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import MappingProxyType
 
 from phaze_opt.cost.measured_software import (
@@ -110,7 +111,7 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
         number("#", lambda item: item[0]),
         number("t x p x d", lambda item: f"{item[1].plan.tensor} x {item[1].plan.pipeline} x {item[1].plan.data}"),
         *(each.field for each in degrees),
-        words("rec.", lambda item: _RECOMPUTE[item[1].plan.recompute]),
+        words("rec.", lambda item: _recompute_word(item[1].plan)),
         number("step", lambda item: format_time(item[1].time.seconds)),
         number("tokens/s", lambda item: format_number(setting.tokens_per_s(item[1].time))),
         number("MFU", lambda item: format_share(setting.mfu(item[1]))),
@@ -173,8 +174,22 @@ def describe_plan(plan: ParallelPlan) -> str:
     others = (f"{each.meaning} {each.text(plan)}" for each in _DEGREES if each.text(plan) != each.neutral)
     return (
         f"plan: tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
-        f"recomputation {plan.recompute.value}"
+        f"recomputation {_stages_words([each.value for each in plan.recomputes])}"
+        + (f", blocks a stage {_stages_words([str(each) for each in plan.blocks])}" if plan.blocks else "")
     )
+
+
+def _stages_words(values: Sequence[str]) -> str:
+    """One word of every stage, first stage first; runs of the same word as a product."""
+    runs = [(word, len(list(same))) for word, same in groupby(values)]
+    if len(runs) == 1:
+        return runs[0][0]
+    return ", ".join(word if count == 1 else f"{count} x {word}" for word, count in runs)
+
+
+def _recompute_word(plan: ParallelPlan) -> str:
+    """The one choice of all stages in short, or that they differ."""
+    return "mixed" if plan.stage_recompute else _RECOMPUTE[plan.recompute]
 
 
 def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:

@@ -1,11 +1,12 @@
 """A parallel plan: how one training step is spread over the devices of a cluster."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 
 class Recompute(StrEnum):
@@ -82,8 +83,11 @@ class ParallelPlan:
             micro-batch). FSDP that keeps gathered parameters for the step is 2, and 1 if it keeps whole gradients too
             (docs/decisions/0205).
         state_shards: replicas that the state is sharded over, 0 for all ``data x context`` (hybrid sharding otherwise).
-        recompute: which activations are recomputed.
+        recompute: which activations are recomputed, in all stages alike.
         is_sequence_parallel: whether activations between tensor-parallel regions are split.
+        blocks: blocks of each stage, first stage first; empty for as even as they can be (`split_blocks`). Only the
+            first and the last stage, which have the embedding and the head, may be without.
+        stage_recompute: what each stage recomputes, in place of ``recompute``; empty for the same in all of them.
     """
 
     tensor: int = 1
@@ -97,17 +101,52 @@ class ParallelPlan:
     state_shards: int = 0
     recompute: Recompute = Recompute.NONE
     is_sequence_parallel: bool = False
+    blocks: Annotated[tuple[int, ...], later(())] = ()
+    stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1 and combinations that no framework runs."""
         for rule in PLAN_RULES:
             if rule.is_broken(self):
                 raise InputError(rule.says(self), key=rule.key)
+        self._check_stages()
+
+    def _check_stages(self) -> None:
+        """Refuse cuts and choices of stages that do not go with the number of stages."""
+        for name in ("blocks", "stage_recompute"):
+            given = len(getattr(self, name))
+            if given not in (0, self.pipeline):
+                message = f"{name} names {given} stages, not the {self.pipeline} of the pipeline"
+                raise InputError(message, key=name)
+        if any(each < (0 < stage < self.pipeline - 1) for stage, each in enumerate(self.blocks)):
+            message = f"blocks = {list(self.blocks)} must be at least 1 in every stage, 0 in the first and the last"
+            raise InputError(message, key="blocks")
+        if self.stage_recompute and self.recompute is not Recompute.NONE:
+            message = f"recompute = {self.recompute.value} and stage_recompute are both given; leave one out"
+            raise InputError(message, key="stage_recompute")
 
     @property
     def num_devices(self) -> int:
         """Devices of all replicas."""
         return self.tensor * self.context * self.pipeline * self.data
+
+    @property
+    def recomputes(self) -> tuple[Recompute, ...]:
+        """What each stage recomputes, first stage first."""
+        return self.stage_recompute or (self.recompute,) * self.pipeline
+
+    def with_stages(self, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> "ParallelPlan":
+        """The same degrees with these cuts and choices, stated the short way where all stages are alike."""
+        cuts = tuple(blocks)
+        is_even = cuts == split_blocks(sum(cuts), self.pipeline)
+        is_even &= self.interleave == 1 or sum(cuts) % (self.pipeline * self.interleave) == 0
+        alike = len(set(recomputes)) == 1
+        return replace(
+            self,
+            blocks=() if is_even else cuts,
+            recompute=recomputes[0] if alike else Recompute.NONE,
+            stage_recompute=() if alike else tuple(recomputes),
+        )
 
     @property
     def shards(self) -> int:
@@ -127,6 +166,29 @@ class ParallelPlan:
     def num_micro_batches(self, global_batch: int) -> int:
         """Micro-batches of one replica, rounded up."""
         return -(-global_batch // (self.micro_batch * self.data))
+
+
+def split_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Blocks of each stage, as even as they can be; larger shares first, as the head makes the last stage longer."""
+    share, rest = divmod(num_layers, stages)
+    return (*[share + 1] * rest, *[share] * (stages - rest))
+
+
+def chunked_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
+    """Blocks of each stage for every way that equal chunks of a model can be cut, ``chunks`` of them a stage.
+
+    The embedding, the head or both may count as a block each, so that the first or the last stage has a block fewer
+    (Megatron-LM: account-for-embedding-in-pipeline-split, account-for-loss-in-pipeline-split). Even cuts come first.
+    """
+    found = []
+    for embedding, head in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        share, rest = divmod(num_layers + embedding + head, stages * chunks)
+        if not rest and share:
+            cuts = [share * chunks] * stages
+            cuts[0] -= embedding
+            cuts[-1] -= head
+            found.append(tuple(cuts))
+    return tuple(found)
 
 
 FREE_TENSOR = (1, 2, 4, 8)
@@ -154,3 +216,5 @@ class PlanChoices:
     state_shards: tuple[int, ...] = (0,)
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     is_sequence_parallel: bool = True
+    counts_ends: bool = False
+    """Whether interleaved plans may count the embedding and the head as a block each (`chunked_cuts`)."""

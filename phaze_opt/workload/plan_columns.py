@@ -1,7 +1,7 @@
 """Many parallel plans as columns: the fields of `ParallelPlan`, an array each."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ RECOMPUTES = tuple(Recompute)
 """Choices of recomputation in the order that columns number them."""
 NO_RECOMPUTE, SELECTIVE, FULL = range(3)
 """Their numbers."""
+StageKey = tuple[tuple[int, ...], tuple[Recompute, ...]]
+NO_STAGES: StageKey = ((), ())
+"""Stages as even as they can be, which all recompute as their plan says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class PlanColumns:
     Attributes:
         recompute: places in `RECOMPUTES`.
         is_sequence_parallel: 0 or 1.
+        stages: places in ``stage_choices``.
+        stage_choices: ``blocks`` and ``stage_recompute`` of plans, each once; first none.
     """
 
     tensor: Ints
@@ -38,20 +43,28 @@ class PlanColumns:
     state_shards: Ints
     recompute: Ints
     is_sequence_parallel: Ints
+    stages: Ints
+    stage_choices: tuple[StageKey, ...] = (NO_STAGES,)
 
     @classmethod
     def of(cls, plans: Iterable[ParallelPlan]) -> "PlanColumns":
         """Columns of plans that are objects, in order."""
         number = {each: place for place, each in enumerate(RECOMPUTES)}
         plans = tuple(plans)
-        columns = {name: [getattr(plan, name) for plan in plans] for name in _NAMES}
+        columns: dict[str, list[Any]] = {name: [getattr(plan, name) for plan in plans] for name in _OWN}
         columns["recompute"] = [number[each] for each in columns["recompute"]]
-        return cls(**{name: np.array(values, np.int64) for name, values in columns.items()})
+        known = {NO_STAGES: 0}
+        columns["stages"] = [known.setdefault((plan.blocks, plan.stage_recompute), len(known)) for plan in plans]
+        return cls(**{name: np.array(values, np.int64) for name, values in columns.items()}, stage_choices=tuple(known))
 
     @classmethod
     def joined(cls, parts: Sequence["PlanColumns"]) -> "PlanColumns":
         """Plans of several parts, one after the other."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))
+        known = {NO_STAGES: 0}
+        places = [np.array([known.setdefault(each, len(known)) for each in part.stage_choices]) for part in parts]
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _OWN}
+        columns["stages"] = np.concatenate([place[part.stages] for place, part in zip(places, parts, strict=True)])
+        return cls(**columns, stage_choices=tuple(known))
 
     def __len__(self) -> int:
         """Number of plans."""
@@ -63,7 +76,19 @@ class PlanColumns:
             found: dict[str, Any] = dict(zip(_NAMES, values, strict=True))
             found["recompute"] = RECOMPUTES[found["recompute"]]
             found["is_sequence_parallel"] = bool(found["is_sequence_parallel"])
+            found["blocks"], found["stage_recompute"] = self.stage_choices[found.pop("stages")]
             yield ParallelPlan(**found)
+
+    @property
+    def is_even(self) -> NDArray[np.bool_]:
+        """Whether each plan's stages are cut as evenly as they can be, shape (plans,)."""
+        return np.array([not blocks for blocks, _ in self.stage_choices])[self.stages]
+
+    def without_recompute(self) -> "PlanColumns":
+        """The same plans, but that none recomputes anything."""
+        cuts = {blocks: place for place, (blocks, _) in reversed(list(enumerate(self.stage_choices)))}
+        stages = np.array([cuts[blocks] for blocks, _ in self.stage_choices], np.int64)[self.stages]
+        return replace(self, recompute=np.full(len(self), NO_RECOMPUTE), stages=stages)
 
     def twins(self) -> Ints:
         """A number for each plan, the same for plans that are equal."""
@@ -76,7 +101,9 @@ class PlanColumns:
 
     def take(self, rows: Rows | NDArray[np.bool_]) -> "PlanColumns":
         """Some of the plans, in the order of ``rows``; a mask keeps the order there is."""
-        return PlanColumns(*(getattr(self, name)[rows] for name in _NAMES))
+        return PlanColumns(*(getattr(self, name)[rows] for name in _NAMES), self.stage_choices)
 
 
-_NAMES = tuple(field.name for field in fields(PlanColumns))
+_NAMES = tuple(field.name for field in fields(PlanColumns) if field.name != "stage_choices")
+_OWN = tuple(name for name in _NAMES if name != "stages")
+"""Columns that are fields of plans as they stand."""

@@ -47,10 +47,17 @@ FITTED = load_fitted()
 def step_of(context: int, data: int, sequence: int, batch: int, *, zero: int) -> CompiledStep:
     """Ranks in the order tensor, context, pipeline, data; a block a chunk; ``batch`` sequences a replica."""
     plan = ParallelPlan(
-        tensor=8, context=context, pipeline=16, data=data, interleave=8, zero=zero, is_sequence_parallel=True
+        tensor=8,
+        context=context,
+        pipeline=16,
+        data=data,
+        interleave=8,
+        zero=zero,
+        is_sequence_parallel=True,
+        blocks=BLOCKS,
     )
     stack = replace(load_stack("megatron-core", FITTED), order=RankOrder.PIPELINE_INNER)
-    return compile_step(MODEL, TrainingSpec(1, sequence, batch * data), plan, stack=stack, blocks=BLOCKS)
+    return compile_step(MODEL, TrainingSpec(1, sequence, batch * data), plan, stack=stack)
 
 
 def teraflops(step: CompiledStep) -> float:

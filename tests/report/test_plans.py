@@ -11,13 +11,14 @@ from phaze_opt.report.plans import (
     PART_NAMES,
     PlanSetting,
     choices_table,
+    describe_plan,
     error_note,
     features_table,
     gradient_note,
     measured_table,
     step_table,
 )
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 
 def test_what_rounding_leaves_of_a_part_has_no_row():
@@ -65,3 +66,12 @@ def test_errors_are_named_by_data_set(snapshot) -> None:
     figures = {"train_megatron_h100": {"cross_validated_mape": 2.16}, "train_nemo_h100_fp8": {"mape": 1.0}}
     assert error_note(rows, figures) == snapshot
     assert error_note(rows, {}) == ""
+
+
+def test_stages_that_are_not_alike_are_told_in_words() -> None:
+    """Runs of equal stages as products; plans whose stages are alike as before."""
+    plan = ParallelPlan(pipeline=5)
+    assert describe_plan(plan).endswith("recomputation none")
+    full, none = Recompute.FULL, Recompute.NONE
+    mixed = plan.with_stages((3, 4, 4, 4, 2), (full, full, none, none, none))
+    assert describe_plan(mixed).endswith("recomputation 2 x full, 3 x none, blocks a stage 3, 3 x 4, 2")

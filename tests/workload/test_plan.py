@@ -1,9 +1,12 @@
 """`ParallelPlan`: devices, shards and micro-batches by hand; what no framework runs is refused."""
 
+from typing import Any
+
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.record.plain_data import from_plain, to_plain
+from phaze_opt.workload.plan import ParallelPlan, Recompute, chunked_cuts, split_blocks
 
 
 def test_devices_shards_and_micro_batches() -> None:
@@ -24,8 +27,56 @@ def test_devices_shards_and_micro_batches() -> None:
         ({"data": 4, "state_shards": 3}, "state_shards = 3 must be 0"),
         ({"interleave": 2}, "interleave = 2 needs more than one pipeline stage"),
         ({"data": 2, "context": 2, "expert": 3}, "expert = 3 must divide data x context = 4"),
+        ({"pipeline": 2, "blocks": (3,)}, "blocks names 1 stages, not the 2"),
+        ({"pipeline": 2, "blocks": (-1, 4)}, "must be at least 1 in every stage, 0 in the first and the last"),
+        ({"pipeline": 3, "blocks": (2, 0, 2)}, "must be at least 1 in every stage, 0 in the first and the last"),
+        ({"pipeline": 3, "stage_recompute": (Recompute.FULL,)}, "stage_recompute names 1 stages, not the 3"),
+        (
+            {"pipeline": 1, "recompute": Recompute.FULL, "stage_recompute": (Recompute.NONE,)},
+            "recompute = full and stage_recompute are both given",
+        ),
     ],
 )
-def test_what_no_framework_runs_is_refused(fields: dict[str, int], words: str) -> None:
+def test_what_no_framework_runs_is_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         ParallelPlan(**fields)
+
+
+def test_equal_stages_are_stated_the_short_way() -> None:
+    """One statement for each plan, so that equal plans compare equal."""
+    none, full = Recompute.NONE, Recompute.FULL
+    plan = ParallelPlan(pipeline=3)
+    assert plan.with_stages((3, 2, 2), (full,) * 3) == ParallelPlan(pipeline=3, recompute=full)
+    assert plan.with_stages((2, 3, 2), (none,) * 3) == ParallelPlan(pipeline=3, blocks=(2, 3, 2))
+    mixed = plan.with_stages((0, 3, 0), (full, none, none))
+    assert mixed == ParallelPlan(pipeline=3, blocks=(0, 3, 0), stage_recompute=(full, none, none))
+    assert mixed.with_stages((1, 1, 1), (full,) * 3) == ParallelPlan(pipeline=3, recompute=full)
+    assert (mixed.recomputes, plan.recomputes) == ((full, none, none), (none,) * 3)
+    chunks = ParallelPlan(pipeline=2, interleave=3)
+    assert chunks.with_stages((6, 6), (none,) * 2) == chunks
+    assert chunks.with_stages((5, 5), (none,) * 2).blocks == (5, 5), "ends counted, not 10 blocks in even chunks"
+
+
+def test_json_of_plans_without_cuts_is_as_before() -> None:
+    plan = ParallelPlan(pipeline=2)
+    assert not {"blocks", "stage_recompute"} & set(to_plain(ParallelPlan, plan))
+    cut = ParallelPlan(pipeline=2, blocks=(3, 1), stage_recompute=(Recompute.FULL, Recompute.NONE))
+    assert from_plain(ParallelPlan, to_plain(ParallelPlan, cut)) == cut
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_equal_chunks_by_enumeration(stages: int, chunks: int) -> None:
+    """Chunks of one chain in which embedding and head may count as a block, cut by hand."""
+    for layers in range(1, 30):
+        found = set()
+        for embedding, head in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            chain = ["e"] * embedding + ["b"] * layers + ["h"] * head
+            if len(chain) % (stages * chunks):
+                continue
+            size = len(chain) // (stages * chunks)
+            pieces = [chain[at : at + size] for at in range(0, len(chain), size)]
+            found.add(tuple(sum(each.count("b") for each in pieces[stage::stages]) for stage in range(stages)))
+        assert set(chunked_cuts(layers, stages, chunks)) == found
+    assert chunked_cuts(126, 16, 8) == ((7, *[8] * 14, 7),), "Llama 3 405B"
+    assert chunked_cuts(12, stages, 1)[0] == split_blocks(12, stages)

@@ -1,0 +1,110 @@
+"""The best cuts and recomputation of one set of degrees: a table of what stages may be, and the program over it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import CompiledStep
+from phaze_opt.cost.cut_table import RECOMPUTES, CutReading, CutTable, cut_memory
+from phaze_opt.record.near_ties import comparable
+from phaze_opt.workload.plan import Recompute
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """Cuts and recomputation of a plan.
+
+    Attributes:
+        seconds: of the step.
+        blocks: of each stage.
+        recomputes: of each stage.
+        most_labels: the most labels that the program kept for one stage and number of blocks.
+    """
+
+    seconds: float
+    blocks: tuple[int, ...]
+    recomputes: tuple[Recompute, ...]
+    most_labels: int
+
+
+def stage_sizes(step: CompiledStep) -> Sequence[int]:
+    """Numbers of blocks that stages of a step may have; with interleaving those of its plan's cuts."""
+    plan = step.plan
+    if plan.interleave > 1:
+        return sorted(set(step.blocks))
+    if plan.pipeline == 1:
+        return step.blocks
+    # The other stages between the first and the last have a block each.
+    return range(step.model.num_layers - max(0, plan.pipeline - 3) + 1)
+
+
+def allowed_stages(
+    step: CompiledStep, blocks: Sequence[int], memory_bytes: float, recomputes: Sequence[Recompute]
+) -> Flags | None:
+    """Which candidates each stage may take: they fit, and the plan is one.
+
+    Args:
+        step: the step; its cuts play a part with interleaving alone.
+        blocks: of the columns.
+        memory_bytes: capacity of one device.
+        recomputes: what each stage may recompute.
+
+    Returns:
+        Shape (stages, columns, recomputations); None if no stages that fit hold all blocks.
+    """
+    sizes = np.asarray(blocks)
+    allowed = cut_memory(step, blocks) <= memory_bytes
+    allowed[..., [each not in recomputes for each in RECOMPUTES]] = False
+    if step.plan.interleave > 1:
+        allowed &= (sizes == np.array(step.blocks)[:, None])[..., None]
+    else:
+        allowed[1:-1, sizes == 0] = False
+    may = np.asarray(allowed.any(axis=-1), np.bool_)
+    most = np.where(may, sizes, 0).max(axis=1).sum()
+    return allowed if may.any(axis=1).all() and most >= step.model.num_layers else None
+
+
+def best_choice(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:
+    """The cuts and recomputation of the least price below a limit; None if there are none.
+
+    Times are compared on a grid, so that the last digits of a CPU choose nothing: another choice may be faster by
+    rounding. The price of the choice is that of the grid too; `price_steps` gives the plan's own.
+    """
+    return _solve(table, table.price(), allowed, limit_s=limit_s, is_on_grid=True)
+
+
+def least_bound_s(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> float:
+    """The least `lower_s` over all cuts and recomputations, or the limit if that is less, s; infinite if none fits."""
+    found = _solve(table, table.lower(), allowed, limit_s=limit_s, is_on_grid=False)
+    return limit_s if found is None else found.seconds
+
+
+def _solve(
+    table: CutTable, reading: CutReading, allowed: Flags, *, limit_s: float, is_on_grid: bool
+) -> StageChoice | None:
+    """Run the program on one reading of a table."""
+    from phaze_opt.plan.cut_program import PipelineRules, StageCandidates, solve_cuts  # noqa: PLC0415
+
+    rules = table.rules
+    parts = (reading.forward_s, reading.backward_s, reading.sync_s, reading.least_sync_s)
+    seconds = np.ascontiguousarray(np.stack(parts, axis=-1))
+    m, v = float(rules.num_micro_batches[0]), float(rules.interleave[0])
+    overhead_s, factor = float(rules.overhead_s[0]), 1.0 + float(rules.waiting[0])
+    value, chosen, most, _ = solve_cuts(
+        StageCandidates(comparable(seconds) if is_on_grid else seconds, table.kinds, table.blocks, allowed),
+        PipelineRules(table.step.model.num_layers, m, v, reading.hidden_share),
+        limit_s / factor - overhead_s,
+    )
+    if not most:
+        return None
+    return StageChoice(
+        (value + overhead_s) * factor,
+        tuple(int(each) for each in table.blocks[chosen[:, 0]]),
+        tuple(RECOMPUTES[each] for each in chosen[:, 1]),
+        most,
+    )

@@ -1,0 +1,212 @@
+"""The best plan over degrees, cuts and recomputation per stage: equal to pricing every one of them."""
+
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kits.steps import SMALL_MODEL, serial_times
+
+from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
+from phaze_opt.cost.cut_table import build_cut_table, cut_memory
+from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads, price_step
+from phaze_opt.cost.step_batch import build_batch
+from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.plan.best_plan import best_plan, best_stages, time_degrees
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
+from phaze_opt.plan.degree_bounds import degree_bounds
+from phaze_opt.plan.plan_search import Machine, step_memory
+from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans, plan_obstacle
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+NETWORK = Network(
+    "nodes", (NetworkDimension(Topology.SWITCH, 4, 100e9, 1e-6), NetworkDimension(Topology.SWITCH, 4, 10e9, 5e-6))
+)
+TRAINING = TrainingSpec(micro_batch=1, sequence_length=256, global_batch=16)
+NAMES = [each.name for each in fields(StageLoads)]
+MODEL = replace(SMALL_MODEL, hidden_size=512, embedding_size=512, num_heads=8, num_kv_heads=8, ffn_size=2048)
+EXPERTS = replace(MODEL, num_experts=4, num_active_experts=2, name="experts")
+
+
+class MadeUpClock:
+    """Rates that need not be true; what full recomputation leaves out is left out."""
+
+    def times(self, step: CompiledStep) -> LayerTimes:
+        seconds = np.array([3e-15 * each.macs + 5e-13 * each.traffic_bytes for each in step.operators])
+        return serial_times(step, seconds)
+
+
+def machine_of(memory_bytes: float, **software) -> Machine:
+    defaults = {"attention": AttentionForm.UNFUSED, "k_ramp": 0.0, "exposed_traffic": 0.0}
+    return Machine(MadeUpClock(), memory_bytes, NETWORK, TrainingStack(**{**defaults, **software}))
+
+
+def all_cuts(model, plan: ParallelPlan) -> list[tuple[int, ...]]:
+    """Every way that the plan's degrees can be cut, by trying all numbers."""
+    ways = product(range(model.num_layers + 1), repeat=plan.pipeline)
+    whole = [cuts for cuts in ways if sum(cuts) == model.num_layers and all(cuts[1:-1])]
+    return [cuts for cuts in whole if plan_obstacle(model, TRAINING, replace(plan, blocks=cuts)) is None]
+
+
+def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[list, np.ndarray, np.ndarray]:
+    """Every plan of one set of degrees: cuts with recomputations, times, and peaks of memory."""
+    labels, chosen, peaks = [], [], []
+    compiler = StepCompiler()
+    for cuts in all_cuts(model, plan):
+        plans = [replace(plan, blocks=cuts, recompute=each) for each in recomputes]
+        steps = [compiler.compile(model, TRAINING, each, stack=machine.stack) for each in plans]
+        times = [machine.clock.times(step) for step in steps]
+        batch = build_batch(steps, [machine.network] * len(steps))
+        arrays = (np.array([getattr(each, name) for each in times]) for name in ("classes_s", "attention_s"))
+        loads, rules = batch_loads(batch, *arrays, StackColumns([step.stack for step in steps]))
+        memory = np.array([[stage.total_bytes for stage in step_memory(step).stages] for step in steps])
+        stages = np.arange(plan.pipeline)
+        for choice in product(range(len(recomputes)), repeat=plan.pipeline):
+            labels.append((cuts, tuple(recomputes[each] for each in choice)))
+            chosen.append({name: getattr(loads, name)[list(choice), stages] for name in NAMES})
+            peaks.append(memory[list(choice), stages].max())
+    if not labels:
+        return [], np.zeros(0), np.zeros(0)
+    together = StageLoads(**{name: np.array([each[name] for each in chosen]) for name in NAMES})
+    many = StepRules(**{each.name: np.repeat(getattr(rules, each.name)[:1], len(labels)) for each in fields(StepRules)})
+    return labels, step_times(together, many).seconds, np.array(peaks)
+
+
+def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices):
+    """Times and peaks of every plan there is."""
+    one_way = replace(choices, recompute=(Recompute.NONE,), counts_ends=True)
+    degrees = {
+        replace(each, blocks=()) for each in enumerate_plans(model, TRAINING, num_devices=num_devices, choices=one_way)
+    }
+    found = [price_all(model, machine, each, choices.recompute) for each in degrees]
+    return np.concatenate([seconds for _, seconds, _ in found]), np.concatenate([peaks for *_, peaks in found])
+
+
+SOFTWARE = st.sampled_from(
+    [
+        {},
+        {"data_overlap": 0.7, "parameter_overlap": 0.5, "transfer_overlap": 0.3, "step_overhead_s": 1e-3},
+        {"kept_operators": ("fc2",), "prefetches_forward": True, "waiting_share": 0.05, "host_s_per_operator": 1e-5},
+    ]
+)
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    num_layers=st.integers(2, 5),
+    num_devices=st.sampled_from([4, 8, 16]),
+    zero=st.sampled_from([(0,), (1, 2), (3,)]),
+    software=SOFTWARE,
+    has_experts=st.booleans(),
+    quantile=st.sampled_from([0.02, 0.3, 1.0]),
+)
+def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_experts, quantile):
+    """Chains of up to 7 layers, up to 16 devices in two levels, experts; memory that nothing, some or all plans fit."""
+    model = replace(EXPERTS if has_experts else MODEL, num_layers=num_layers)
+    choices = PlanChoices(
+        tensor=(1, 2),
+        pipeline=(1, 2, 4),
+        interleave=(1, 2),
+        micro_batch=(1, 2),
+        zero=zero,
+        expert=(1, 2) if has_experts else (1,),
+        recompute=(Recompute.NONE, Recompute.FULL) if num_layers == 5 else tuple(Recompute),
+    )
+    seconds, peaks = brute_force(model, machine_of(1e15, **software), num_devices, choices)
+    memory = float(np.quantile(peaks, quantile, method="lower"))
+    for capacity in (memory, peaks.min() * 0.999):
+        machine = machine_of(capacity, **software)
+        optimum = best_plan(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
+        fitting = seconds[peaks <= capacity]
+        if not len(fitting):
+            assert optimum.best is None
+            continue
+        assert optimum.best.time.seconds == pytest.approx(fitting.min(), rel=1e-9)
+        assert optimum.best.memory.fits(capacity)
+        step = compile_step(model, TRAINING, optimum.best.plan, stack=machine.stack)
+        again = price_step(step, machine.clock.times(step), NETWORK)
+        assert optimum.best.time.seconds == pytest.approx(again.seconds, rel=1e-12), "as if priced alone"
+        assert plan_obstacle(model, TRAINING, optimum.best.plan) is None
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_tables_price_what_steps_do(zero):
+    """Of one set of degrees: each choice of the table is a plan at its price; bounds lie below, in their order."""
+    machine = machine_of(1e15, data_overlap=0.8, parameter_overlap=0.6, waiting_share=0.02, step_overhead_s=1e-4)
+    model = replace(MODEL, num_layers=4)
+    choices = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), zero=(zero,))
+    (degrees,) = time_degrees(model, TRAINING, num_devices=12, choices=choices, machine=machine)
+    sizes = stage_sizes(degrees.step)
+    table = build_cut_table(degrees.step, degrees.times, degrees.network, blocks=sizes)
+    memory = cut_memory(degrees.step, sizes)
+    labels, seconds, peaks = price_all(
+        model, machine, replace(degrees.step.plan, recompute=Recompute.NONE), tuple(Recompute)
+    )
+    of_stage = [
+        max(
+            memory[stage, sizes.index(n), list(Recompute).index(r)]
+            for stage, (n, r) in enumerate(zip(*label, strict=True))
+        )
+        for label in labels
+    ]
+    assert of_stage == list(peaks)
+    allowed = allowed_stages(degrees.step, sizes, 1e15, tuple(Recompute))
+    best = best_choice(table, allowed)
+    assert best.seconds == pytest.approx(seconds.min(), rel=1e-9)
+    assert seconds[labels.index((best.blocks, best.recomputes))] == pytest.approx(seconds.min(), rel=1e-9)
+    lower = least_bound_s(table, allowed)
+    closed = degree_bounds([degrees.step], [degrees.times], [degrees.network], tuple(Recompute))[0]
+    assert closed <= lower <= seconds.min()
+    assert lower > 0.8 * seconds.min()
+
+
+def test_more_memory_and_more_choices_are_never_worse():
+    model = replace(MODEL, num_layers=5)
+    choices = PlanChoices(tensor=(1, 2), pipeline=(2, 4), micro_batch=(1, 2), zero=(0, 1))
+    _, peaks = brute_force(model, machine_of(1e15), 8, replace(choices, recompute=(Recompute.NONE, Recompute.FULL)))
+    seconds, narrow = [], []
+    for memory in np.quantile(peaks, [0.0, 0.05, 0.2, 0.5, 1.0]):
+        machine = machine_of(float(memory))
+        best = best_plan(model, TRAINING, num_devices=8, choices=choices, machine=machine).best
+        one = best_plan(
+            model, TRAINING, num_devices=8, choices=replace(choices, recompute=(Recompute.FULL,)), machine=machine
+        )
+        seconds.append(best.time.seconds)
+        narrow.append(one.best.time.seconds if one.best else np.inf)
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > seconds[-1]
+    assert all(each <= other for each, other in zip(seconds, narrow, strict=True))
+
+
+def test_each_stage_recomputes_no_more_than_it_must():
+    """Where memory is short, stages differ, and none that recomputes could do without: it would not fit, or gain."""
+    model = replace(MODEL, num_layers=8, vocab_size=1024)
+    ways = (Recompute.NONE, Recompute.FULL)
+    choices = PlanChoices(tensor=(1,), pipeline=(4,), data=(1,), micro_batch=(1,), recompute=ways)
+    (degrees,) = time_degrees(model, TRAINING, num_devices=4, choices=choices, machine=machine_of(1e15))
+    plain, full = (degrees.ranked(degrees.step.plan.with_stages((2, 2, 2, 2), (way,) * 4)) for way in ways)
+    num_mixed = 0
+    for share in np.linspace(0.0, 1.0, 9):
+        capacity = share * plain.memory.peak_bytes + (1.0 - share) * full.memory.peak_bytes
+        best = best_stages(degrees, capacity, ways)
+        assert plain.time.seconds * (1 - 1e-9) <= best.time.seconds <= full.time.seconds
+        num_mixed += bool(best.plan.stage_recompute)
+        for stage, recompute in enumerate(best.plan.recomputes):
+            fewer = [*best.plan.recomputes[:stage], Recompute.NONE, *best.plan.recomputes[stage + 1 :]]
+            cuts = best.plan.blocks or (2, 2, 2, 2)
+            other = degrees.ranked(best.plan.with_stages(cuts, fewer))
+            assert recompute is Recompute.NONE or not (
+                other.memory.fits(capacity) and other.time.seconds < best.time.seconds * (1 - 1e-9)
+            )
+    assert num_mixed > 1
+
+
+def test_no_degrees_are_refused():
+    with pytest.raises(InputError, match="leave no parallel plan of small"):
+        best_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(3,)), machine=machine_of(1e15))
