@@ -184,6 +184,37 @@ def test_more_memory_and_more_choices_are_never_worse():
     assert all(each <= other for each, other in zip(seconds, narrow, strict=True))
 
 
+def test_more_devices_are_never_worse_where_some_may_idle():
+    """Degrees that are listed leave devices idle, so what fits few devices is among the plans of many."""
+    model = replace(MODEL, num_layers=5)
+    choices = PlanChoices(tensor=(1, 2), pipeline=(1, 2, 4), data=(1, 2, 4), micro_batch=(1, 2), interleave=(1, 2))
+    machine = machine_of(1e15)
+    optima = [
+        best_plan(model, TRAINING, num_devices=number, choices=choices, machine=machine).best
+        for number in (1, 2, 4, 8, 16)
+    ]
+    seconds = [each.time.seconds for each in optima]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(set(seconds)) > 2
+
+
+def test_last_digits_of_a_cpu_choose_nothing():
+    """Layer times that differ where rounding does lead to the same cuts, though several are equal but for rounding."""
+    model = replace(MODEL, num_layers=5, vocab_size=1024)
+    ways = (Recompute.NONE,)
+    choices = PlanChoices((1,), (4,), data=(2,), micro_batch=(4,), recompute=ways)
+    machine = machine_of(1e15, data_overlap=0.5)
+    (degrees,) = time_degrees(model, TRAINING, num_devices=8, choices=choices, machine=machine)
+    _, seconds, _ = price_all(model, machine, degrees.step.plan, ways)
+    assert (seconds < seconds.min() * (1 + 1e-13)).sum() > 1
+    cuts = set()
+    for seed in range(20):
+        noise = 1.0 + 1e-14 * np.random.default_rng(seed).uniform(-1, 1, degrees.times.classes_s.shape)
+        noisy = replace(degrees, times=replace(degrees.times, classes_s=degrees.times.classes_s * noise))
+        cuts.add(best_stages(noisy, 1e15, ways).plan.blocks)
+    assert len(cuts) == 1
+
+
 def test_each_stage_recomputes_no_more_than_it_must():
     """Where memory is short, stages differ, and none that recomputes could do without: it would not fit, or gain."""
     model = replace(MODEL, num_layers=8, vocab_size=1024)
