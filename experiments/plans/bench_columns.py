@@ -1,4 +1,4 @@
-"""Times what a search over plans does: list, table, hold against memory, price; writes bench_columns.json beside this file.
+"""Times what a search over plans does: list, table, hold against memory, price; writes bench_columns.json beside it.
 
 Before and after in one run: before, every plan was compiled, held against memory and built alone in Python, which the
 tests keep as their checker (tests/kits/plain_plans.py, plain_steps.py). Wall times are medians of repeats after warming
@@ -119,9 +119,9 @@ def of_model(name: str, software: str, *, repeats: int) -> dict[str, Any]:
     found["us_per_plan_to_table"] = 1e6 * found["table_and_graphs"]["median_wall_s"] / len(plans)
     found["us_per_plan_memory"] = 1e6 * found["memory"]["median_wall_s"] / len(plans)
     found["us_per_chip_layer_times"] = 1e6 * found["layer_times"]["median_wall_s"] / CHIPS
-    for name in ("price", "lower"):
-        found[f"ns_per_plan_and_chip_{name}"] = 1e9 * found[name]["median_wall_s"] / pairs
-        found[f"ns_per_plan_and_chip_{name}_cpu"] = 1e9 * found[name]["min_cpu_s"] / pairs
+    for each in ("price", "lower"):
+        found[f"ns_per_plan_and_chip_{each}"] = 1e9 * found[each]["median_wall_s"] / pairs
+        found[f"ns_per_plan_and_chip_{each}_cpu"] = 1e9 * found[each]["min_cpu_s"] / pairs
     found["before"] = before(model, plans, network, stack)
     return found
 
