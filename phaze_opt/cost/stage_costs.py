@@ -16,7 +16,7 @@ from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_table
 from phaze_opt.cost.step_time import StageLoads, StepRules, shown_times
-from phaze_opt.cost.step_traffic import replica_costs
+from phaze_opt.cost.step_traffic import replica_costs, stage_counts
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, SELECTIVE, Ints, Rows
@@ -32,13 +32,11 @@ class StageChoices:
         step: the plan; its own cuts and recomputation play no part.
         batch: rows are recomputation, then blocks; its stages are those of the plan that differ.
         own: which of the batch's stages each stage of the plan is like, shape (stages,).
-        memory_bytes: of a device, shape (stages, blocks + 1, recomputations).
     """
 
     step: CompiledStep
     batch: StepBatch
     own: Rows
-    memory_bytes: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +85,7 @@ def list_stage_choices(step: CompiledStep, network: Network) -> StageChoices:
         gradients=Traffic.of(sent.gradients[place]),
     )
     own = np.repeat(np.arange(len(table.runs.length)), table.runs.length)
-    memory = _memory_bytes(step, counts[:, own])
-    return StageChoices(step, batch, own, _by_stage(memory, np.arange(len(own))))
+    return StageChoices(step, batch, own)
 
 
 def stage_costs(choices: StageChoices, times: LayerTimes) -> StageCosts:
@@ -148,8 +145,13 @@ def _all_rows(one: StepBatch, counts: Ints) -> StepBatch:
     )
 
 
-def _memory_bytes(step: CompiledStep, counts: Ints) -> Floats:
-    """Of every row and stage, bytes."""
+def choice_bytes(step: CompiledStep) -> Floats:
+    """What a device of every stage holds with each choice, shape (stages, blocks + 1, recomputations), bytes.
+
+    Args:
+        step: the plan; its own cuts and recomputation play no part.
+    """
+    counts = _all_counts(step.model.num_layers, stage_counts(step.blocks))
     rows, num_stages = counts.shape[:2]
     recompute = np.repeat(np.arange(len(RECOMPUTES)), rows // len(RECOMPUTES) * num_stages)
 
@@ -169,7 +171,7 @@ def _memory_bytes(step: CompiledStep, counts: Ints) -> Floats:
     )
     sizes = graph_sizes([[layer.graph for layer in step.layers]]).take(np.zeros(rows * num_stages, np.intp))
     memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
-    return memory.total_bytes.reshape(rows, num_stages)
+    return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
 
 
 def _by_stage(values: Floats, own: Rows) -> Floats:

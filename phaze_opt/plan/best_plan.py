@@ -12,16 +12,18 @@ import numpy as np
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, blocks_of
 from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.stage_costs import list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import allowed_stages, best_choice, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
-from phaze_opt.plan.plan_search import Machine, RankedPlan, step_memory
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.plan.plan_search import Machine, step_memory
+from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute, split_blocks
 from phaze_opt.workload.training import TrainingSpec
 
 SLACK = 1.0 + 1e-9
@@ -134,7 +136,8 @@ def best_stages(
     allowed = allowed_stages(degrees.step, sizes, memory_bytes, recomputes)
     if allowed is None:
         return None
-    table = build_cut_table(degrees.step, degrees.times, degrees.network, blocks=sizes)
+    choices = list_stage_choices(degrees.step, degrees.network)
+    table = build_cut_table(choices, degrees.times, blocks=sizes)
     chosen = best_choice(table, allowed, limit_s=limit_s)
     if chosen is None:
         return None

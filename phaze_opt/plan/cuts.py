@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep
-from phaze_opt.cost.cut_table import RECOMPUTES, CutReading, CutTable, cut_memory
+from phaze_opt.cost.cut_table import CutReading, CutTable
+from phaze_opt.cost.stage_costs import choice_bytes
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.plan_columns import RECOMPUTES
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -58,7 +60,7 @@ def allowed_stages(
         Shape (stages, columns, recomputations); None if no stages that fit hold all blocks.
     """
     sizes = np.asarray(blocks)
-    allowed = cut_memory(step, blocks) <= memory_bytes
+    allowed = choice_bytes(step)[:, sizes] <= memory_bytes
     allowed[..., [each not in recomputes for each in RECOMPUTES]] = False
     if step.plan.interleave > 1:
         allowed &= (sizes == np.array(step.blocks)[:, None])[..., None]

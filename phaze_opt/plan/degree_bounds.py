@@ -5,15 +5,13 @@ Transfers, what replicas send, and memory are left out: the program over cuts co
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, NUM_LAYERS, CompiledStep
-from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
-from phaze_opt.cost.step_batch import StageArrays, batch_of_stages
-from phaze_opt.cost.step_traffic import Traffic
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, RUN, CompiledStep
+from phaze_opt.cost.price_step import IS_BLOCK, LayerTimes, StackColumns, layer_seconds
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.plan import Recompute
 
@@ -55,31 +53,16 @@ def _layers_s(
     recomputes: Sequence[Recompute],
 ) -> Floats:
     """Least time of embedding, block and head of each step for a micro-batch, shape (steps, layers), s."""
-    choices = list(dict.fromkeys(recomputes))
-    shape = (len(steps), NUM_LAYERS, len(choices))
-    layers = np.broadcast_to(np.eye(NUM_LAYERS)[:, None, :], (*shape, NUM_LAYERS))
-    again = np.zeros((*shape, NUM_LAYERS))
-    again[..., BLOCK] = [each is Recompute.FULL for each in choices]
-    selective = np.broadcast_to([float(each is Recompute.SELECTIVE) for each in choices], shape)
-    rows = (len(steps), -1)
-    nothing = Traffic(*(np.zeros((len(steps), NUM_LAYERS * len(choices))) for _ in fields(Traffic)))
-    arrays = StageArrays(
-        layers=layers.reshape(*rows, NUM_LAYERS),
-        again=again.reshape(*rows, NUM_LAYERS),
-        is_selective=selective.reshape(rows),
-        transfers=nothing,
-        parameters=nothing,
-        forward_gathers=nothing,
-        reductions=nothing,
-        gradients=nothing,
-    )
-    classes_s, attention_s = (
-        np.array([each.classes_s for each in times]),
-        np.array([each.attention_s for each in times]),
-    )
-    stacks = StackColumns([step.stack for step in steps])
-    loads, _ = batch_loads(batch_of_stages(steps, networks, arrays), classes_s, attention_s, stacks)
-    return np.asarray(loads.busy_s.reshape(shape).min(axis=-1))
+    inside, stacks = build_batch(steps, networks).inside, StackColumns([step.stack for step in steps])
+    seconds = layer_seconds(inside, np.array([each.classes_s for each in times]), stacks)
+    run_s = seconds.classes_s.sum(axis=-1) + seconds.tensor_s + seconds.launch_s
+    once_s = run_s[..., RUN.index(FORWARD)] + run_s[..., RUN.index(BACKWARD)]
+    ways = {
+        Recompute.NONE: once_s,
+        Recompute.SELECTIVE: once_s + np.array([each.attention_s for each in times]),
+        Recompute.FULL: once_s + run_s[..., RUN.index(AGAIN)] * IS_BLOCK,
+    }
+    return np.asarray(np.minimum.reduce([ways[each] for each in recomputes]))
 
 
 def _bound_s(step: CompiledStep, layers_s: Floats) -> float:

@@ -101,7 +101,8 @@ class PlanColumns:
 
     def take(self, rows: Rows | NDArray[np.bool_]) -> "PlanColumns":
         """Some of the plans, in the order of ``rows``; a mask keeps the order there is."""
-        return PlanColumns(*(getattr(self, name)[rows] for name in _NAMES), self.stage_choices)
+        columns = {name: getattr(self, name)[rows] for name in _NAMES}
+        return PlanColumns(**columns, stage_choices=self.stage_choices)
 
 
 _NAMES = tuple(field.name for field in fields(PlanColumns) if field.name != "stage_choices")

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from kits.plain_plans import plain_ranking
 from kits.steps import estimate_step
 
 from phaze_opt.cost.clocks import MachineClock
@@ -54,6 +56,30 @@ def test_software_that_spares_recomputation_is_priced_as_if_alone(order: tuple[R
     for ranked in rank_plans(MODEL, TRAINING, plans, machine=machine).ranked:
         alone = estimate_step(MODEL, TRAINING, ranked.plan, device=DEVICE, network=NETWORK, stack=stack, fitted=FITTED)
         assert ranked.time.seconds == pytest.approx(alone.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("software", ["megatron-2021", "llm-foundry", "ideal"])
+def test_ranks_as_plans_compiled_and_built_one_by_one_do(software: str) -> None:
+    """Order, misfits and memory exactly, times to rounding; half of the plans fit."""
+    stack = load_stack(software, FITTED)
+    machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), 1e15, NETWORK, stack)
+    peaks = sorted(plain_ranking(MODEL, TRAINING, PLANS, machine=machine).peak_bytes)
+    machine = replace(machine, memory_bytes=peaks[len(peaks) // 2])
+    plain, found = (rank(MODEL, TRAINING, PLANS, machine=machine) for rank in (plain_ranking, rank_plans))
+    assert list(found.ranked.plans) == [each.plan for each in found.ranked] == plain.plans
+    assert found.ranked.peak_bytes.tolist() == [each.memory.peak_bytes for each in found.ranked] == plain.peak_bytes
+    assert (found.num_misfits, found.least_bytes) == (plain.num_misfits, plain.least_bytes)
+    assert [each.time.seconds for each in found.ranked] == pytest.approx(plain.seconds, rel=1e-12)
+
+
+def test_some_of_a_ranking_are_told_as_all_are() -> None:
+    ranked = _rank(1e15).ranked
+    everything = list(ranked)
+    assert list(ranked[3:20:4]) == everything[3:20:4]
+    assert ranked[-1] == everything[-1]
+    assert list(ranked.take(np.array([5, 2]))) == [everything[5], everything[2]]
+    with pytest.raises(IndexError):
+        ranked[len(ranked)]
 
 
 def test_sorted_by_time() -> None:

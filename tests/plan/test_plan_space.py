@@ -4,9 +4,10 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from kits.plain_plans import plain_plans
 
 from phaze_opt.errors import InputError
-from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan, plan_obstacle
+from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan, list_plans, plan_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.training import TrainingSpec
@@ -38,6 +39,32 @@ def test_equals_brute_force_over_all_degrees() -> None:
             wanted.add(plan)
     assert len(found) == len(set(found))
     assert set(found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "num_devices", "choices"),
+    [
+        ("mixtral-8x7b", 48, PlanChoices(expert=(1, 2, 3, 8), zero=(0, 1, 3), interleave=(1, 2, 4), context=(1, 2))),
+        ("gpt2-xl", 60, PlanChoices(tensor=(1, 5), zero=(2, 0), state_shards=(0, 2, 3, 4), interleave=(1, 2, 3))),
+        ("bert-large", 64, PlanChoices(data=(1, 3, 8), micro_batch=(1, 3, 5, 1 << 40), pipeline=(1, 5, 64, 0, -1))),
+        (
+            "bert-large",
+            8,
+            PlanChoices(zero=(1, 4, -1), state_shards=(2, -2), context=(3, 4), is_sequence_parallel=False),
+        ),
+    ],
+)
+def test_lists_what_trying_plans_one_by_one_lists(name: str, num_devices: int, choices: PlanChoices) -> None:
+    """In the same order, with values that no plan may have among them."""
+    model, training = load_model(name), replace(TRAINING, global_batch=240)
+    found = list_plans(model, training, num_devices=num_devices, choices=choices)
+    assert list(found) == list(plain_plans(model, training, num_devices=num_devices, choices=choices))
+    assert len(found) > 20 or num_devices == 8
+
+
+def test_no_choice_leaves_no_plan() -> None:
+    for choices in (PlanChoices(zero=()), PlanChoices(tensor=()), PlanChoices(pipeline=(7,))):
+        assert len(list_plans(BERT, TRAINING, num_devices=16, choices=choices)) == 0
 
 
 def test_stages_of_zero_that_shard_nothing_are_tried_once() -> None:
