@@ -20,6 +20,7 @@ import numpy as np
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.stage_costs import list_stage_choices
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
@@ -75,13 +76,14 @@ def milliseconds(work: Callable[[], Any]) -> float:
 def one_program(degrees: TimedDegrees, memory_bytes: float) -> dict[str, float]:
     """Times, labels and bounds of one set of degrees."""
     step, sizes = degrees.step, stage_sizes(degrees.step)
-    table = build_cut_table(step, degrees.times, degrees.network, blocks=sizes)
+    choices = list_stage_choices(step, degrees.network)
+    table = build_cut_table(choices, degrees.times, blocks=sizes)
     allowed = allowed_stages(step, sizes, memory_bytes, RECOMPUTES)
     best = best_choice(table, allowed)
     limit_s = best.seconds * (1 + 1e-9)
     closed = degree_bounds([step], [degrees.times], [degrees.network], RECOMPUTES)[0]
     return {
-        "table_ms": milliseconds(lambda: build_cut_table(step, degrees.times, degrees.network, blocks=sizes)),
+        "table_ms": milliseconds(lambda: build_cut_table(choices, degrees.times, blocks=sizes)),
         "memory_ms": milliseconds(lambda: allowed_stages(step, sizes, memory_bytes, RECOMPUTES)),
         "program_ms": milliseconds(lambda: best_choice(table, allowed)),
         "program_with_incumbent_ms": milliseconds(lambda: best_choice(table, allowed, limit_s=limit_s)),

@@ -184,21 +184,20 @@ def plan_memory(
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
     num_stages = len(blocks)
+
+    def same(number: int) -> Ints:
+        return np.full(num_stages, number)
+
     rows = StageRows(
-        stage_counts(blocks),
-        np.arange(num_stages),
-        *(
-            np.full(num_stages, number)
-            for number in (
-                plan.pipeline,
-                plan.interleave,
-                plan.zero,
-                num_micro_batches,
-                plan.shards,
-                plan.expert_shards,
-            )
-        ),
-        np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
+        counts=stage_counts(blocks),
+        stage=np.arange(num_stages),
+        pipeline=same(plan.pipeline),
+        interleave=same(plan.interleave),
+        zero=same(plan.zero),
+        num_micro_batches=same(num_micro_batches),
+        shards=same(plan.shards),
+        expert_shards=same(plan.expert_shards),
+        recompute=np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
     )
     sizes = graph_sizes([layers]).take(np.zeros(num_stages, np.intp))
     memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)

@@ -18,16 +18,18 @@ def pipelines(draw) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Runs, plan and software as the kernel takes them, and layer times of two chips."""
     count = draw(st.integers(1, 4))
     lengths = np.array([draw(st.integers(1, 9)) for _ in range(count)])
-    runs = np.array([[float(length), 0, draw(st.integers(0, 3)), 0, *[0.0] * 5] for length in lengths])
+    runs = np.array([[float(length), 0, draw(st.integers(0, 3)), 0, *[0.0] * 7] for length in lengths])
     runs[0, 1] = runs[-1, 3] = 1.0
     runs[0, 0] = runs[-1, 0] = 1.0
-    for column in draw(st.sampled_from([(4, 8), (4, 5, 6, 8), (4, 7, 8)])):
+    for column in draw(st.sampled_from([(6, 10), (6, 7, 8, 10), (6, 9, 10)])):
         runs[:, column] = [draw(seconds) for _ in range(count)]
     # A gather of forward is part of what is sent for parameters.
-    runs[:, 6] = np.minimum(runs[:, 6], runs[:, 5] / 2)
+    runs[:, 8] = np.minimum(runs[:, 8], runs[:, 7] / 2)
+    # Each run recomputes in its own way.
+    runs[:, 4] = [draw(st.integers(0, 1)) for _ in range(count)]
+    runs[:, 5] = [draw(st.integers(0, 1 - int(again))) for again in runs[:, 4]]
     m, v = float(draw(st.integers(1, 14))), float(draw(st.integers(1, 2)) if runs[:, 0].sum() > 1 else 1)
-    plan = np.array([draw(st.integers(0, 1)), 0, m, (m - 1) / m, v, 0.5, 0.25, 0.1], float)
-    plan[1] = draw(st.integers(0, 1 - int(plan[0])))
+    plan = np.array([m, (m - 1) / m, v, 0.5, 0.25, 0.1], float)
     software = np.array([draw(shares), draw(shares), 0.0, 0.2])
     software[2] = draw(shares) * (1 - software[1])
     layer_s = np.array([[draw(st.lists(seconds, min_size=5, max_size=5)) for _ in range(3)] for _ in range(2)])
@@ -40,21 +42,21 @@ def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.
     layers = stages[:, 1:4]
     forward, backward, again, attention, update = layer_s.T
     forward_s = (layers * forward).sum(axis=1)
-    again_s = plan[0] * again * [0, 1, 0]
-    backward_s = (layers * (backward + plan[1] * attention + again_s)).sum(axis=1)
-    own_update = update * np.array([plan[5], plan[5], plan[6]])
+    again_s = stages[:, 4:5] * again * [0, 1, 0]
+    backward_s = (layers * (backward + stages[:, 5:6] * attention + again_s)).sum(axis=1)
+    own_update = update * np.array([plan[3], plan[3], plan[4]])
     nothing = np.zeros_like(forward_s)
     times = {
         "matmul_s": forward_s + backward_s,
         "backward_s": backward_s,
-        "transfer_s": stages[:, 4],
-        "parameter_s": stages[:, 5] - software[2] * np.minimum(stages[:, 6], forward_s),
-        "reduction_s": stages[:, 7],
-        "gradient_s": stages[:, 8],
+        "transfer_s": stages[:, 6],
+        "parameter_s": stages[:, 7] - software[2] * np.minimum(stages[:, 8], forward_s),
+        "reduction_s": stages[:, 9],
+        "gradient_s": stages[:, 10],
         "update_s": (layers * own_update).sum(axis=1),
     }
     loads = StageLoads(**{name: times.get(name, nothing)[None] for name in StageLoads.__dataclass_fields__})
-    rules = (plan[2], plan[4], software[0], software[1], software[3], plan[7])
+    rules = (plan[0], plan[2], software[0], software[1], software[3], plan[5])
     made = StepRules(*(np.array([value]) for value in rules))
     return step_times(loads, made).seconds[0], lower_s(loads, made)[0]
 

@@ -10,7 +10,7 @@ from kits.steps import SMALL_MODEL, serial_times
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
 from phaze_opt.cost.price_step import StackColumns, batch_loads, price_step
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.cost.step_batch import build_batch
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted

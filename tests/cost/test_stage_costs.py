@@ -10,7 +10,7 @@ from kits.plain_steps import plain_batch
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.cost.stage_costs import list_stage_choices, stage_costs
+from phaze_opt.cost.stage_costs import choice_bytes, list_stage_choices, stage_costs
 from phaze_opt.cost.step_time import shown_times
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
@@ -46,7 +46,8 @@ def test_a_stage_costs_what_it_does_in_any_plan_that_has_it(software: str, model
     times = LayerTimes(10.0 ** rng.uniform(-6, -2, (3, 4, 3)), 10.0 ** rng.uniform(-6, -3, 3))
     choices = list_stage_choices(step, network)
     found, stages = stage_costs(choices, times), np.arange(plan.pipeline)
-    assert found.load_s.shape == choices.memory_bytes.shape == (plan.pipeline, step.model.num_layers + 1, 3)
+    memory_bytes = choice_bytes(step)
+    assert found.load_s.shape == memory_bytes.shape == (plan.pipeline, step.model.num_layers + 1, 3)
     for recompute in Recompute:
         for _ in range(6):
             whole = cut(replace(step, plan=replace(plan, recompute=recompute)), rng)
@@ -72,4 +73,4 @@ def test_a_stage_costs_what_it_does_in_any_plan_that_has_it(software: str, model
                 memory = plain_memory(
                     graphs, whole.plan, blocks=whole.blocks, num_micro_batches=step.num_micro_batches, stack=stack
                 )
-                assert choices.memory_bytes[own].tolist() == [stage.total_bytes for stage in memory.stages]
+                assert memory_bytes[own].tolist() == [stage.total_bytes for stage in memory.stages]

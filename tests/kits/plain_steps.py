@@ -27,15 +27,13 @@ NO_COST: Cost = (0.0,) * len(fields(Traffic))
 def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:
     """Arrays of steps, each on its network."""
     num_stages = max(len(step.blocks) for step in steps)
-    again = np.zeros((len(steps), NUM_LAYERS))
-    again[:, BLOCK] = [step.plan.recompute is Recompute.FULL for step in steps]
     both = list(zip(steps, networks, strict=True))
     return StepBatch(
         layers=np.array([_layer_counts(step, num_stages) for step in steps]),
         num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
         interleave=np.array([step.plan.interleave for step in steps], float),
-        again=again,
-        is_selective=np.array([step.plan.recompute is Recompute.SELECTIVE for step in steps], float),
+        again=_does(steps, Recompute.FULL, num_stages),
+        is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
         inside=LayerColumns(
             launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
             tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
@@ -52,6 +50,14 @@ def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         tied_share=np.array([_tied_share(step) for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
+
+
+def _does(steps: Sequence[CompiledStep], recompute: Recompute, num_stages: int) -> np.ndarray:
+    """Whether each stage recomputes so, shape (steps, stages), 0 or 1."""
+    found = np.zeros((len(steps), num_stages))
+    for row, step in zip(found, steps, strict=True):
+        row[: len(step.blocks)] = [each is recompute for each in step.plan.recomputes]
+    return found
 
 
 def _update_bytes(step: CompiledStep) -> float:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from kits.steps import SMALL_MODEL, serial_times
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
-from phaze_opt.cost.cut_table import build_cut_table, cut_memory
+from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads, price_step
-from phaze_opt.cost.step_batch import build_batch
+from phaze_opt.cost.stage_costs import choice_bytes, list_stage_choices
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
@@ -20,8 +21,8 @@ from phaze_opt.plan.best_plan import best_plan, best_stages, time_degrees
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
 from phaze_opt.plan.plan_search import Machine, step_memory
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans, plan_obstacle
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
@@ -143,8 +144,8 @@ def test_tables_price_what_steps_do(zero):
     choices = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), zero=(zero,))
     (degrees,) = time_degrees(model, TRAINING, num_devices=12, choices=choices, machine=machine)
     sizes = stage_sizes(degrees.step)
-    table = build_cut_table(degrees.step, degrees.times, degrees.network, blocks=sizes)
-    memory = cut_memory(degrees.step, sizes)
+    table = build_cut_table(list_stage_choices(degrees.step, degrees.network), degrees.times, blocks=sizes)
+    memory = choice_bytes(degrees.step)[:, list(sizes)]
     labels, seconds, peaks = price_all(
         model, machine, replace(degrees.step.plan, recompute=Recompute.NONE), tuple(Recompute)
     )
