@@ -11,6 +11,7 @@ and versions that made it, and of the files it is. Ctrl-C keeps what is finished
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ def main() -> None:
         "--work-dir", type=Path, default=ROOT / "record-output", help="of copies, logs and what is finished"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(run(options))
     except InputError as error:

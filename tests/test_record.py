@@ -232,11 +232,11 @@ class Repository:
     def read(self, name):
         return json.loads((self.root / f"experiments/toy/{name}.json").read_text())
 
-    def run(self, *names, again=False, changes=False):
+    def run(self, *names, again=False, changes=False, records=ALL):
         options = argparse.Namespace(
             names=names, again=again, changes=changes, list=False, against="HEAD", most=10, work_dir=self.work
         )
-        return run(options, records=ALL, root=self.root)
+        return run(options, records=records, root=self.root)
 
 
 @pytest.fixture
@@ -293,25 +293,34 @@ if not once.exists():
 """
 
 
-def test_an_interrupted_record_goes_on_where_it_was(repository, capsys):
-    """Its second command is interrupted; given again, it finds what it kept, and the first finds what it wrote."""
+@pytest.fixture
+def stopping(repository):
+    """A record whose second command is interrupted the first time."""
     repository.write("experiments/toy/stop.py", STOP)
-    commands = ("python experiments/toy/make.py opt", "python experiments/toy/stop.py {work}")
+    commands = ("python experiments/toy/make.py {models}", "python experiments/toy/stop.py {work}")
+    return Record("toy/sums", SUMS.files, commands, 1, models=SUMS.models)
+
+
+def test_an_interrupted_record_goes_on_where_it_was(repository, stopping, capsys):
+    """The second command finds what it kept, and the first is not run again."""
     before = repository.read("sums")
-
-    def run_again():
-        options = {"list": False, "again": False, "changes": False, "against": "HEAD", "most": 3}
-        record = Record("toy/sums", SUMS.files, commands, 1)
-        found = argparse.Namespace(names=[], work_dir=repository.work, **options)
-        return run(found, records=(record,), root=repository.root)
-
-    assert run_again() == 130
+    assert repository.run(records=(stopping,)) == 130
     assert "interrupted" in capsys.readouterr().out
     assert repository.read("sums") == before
     (kept,) = repository.work.glob("*/tree/experiments/toy/sums.json")
+    assert json.loads(kept.read_text()).keys() == {"bert", "opt"}
     kept.write_text(json.dumps({"kept": {"sum": 3}}))
-    assert run_again() == 0
-    assert repository.read("sums") == {"kept": {"sum": 3}, "opt": {"sum": 4, "wall_s": 1.0}}
+    assert repository.run(records=(stopping,)) == 0
+    assert repository.read("sums") == {"kept": {"sum": 3}}
+
+
+def test_what_was_written_meanwhile_is_not_lost(repository, stopping):
+    """A copy that was interrupted begins anew if the record's files are others by now."""
+    assert repository.run("bert", records=(stopping,)) == 130
+    repository.write("experiments/toy/sums.json", json.dumps({"opt": {"sum": 77}}))
+    assert repository.run("bert", records=(stopping,)) == 130
+    assert repository.run("bert", records=(stopping,)) == 0
+    assert repository.read("sums") == {"opt": {"sum": 77}, "bert": {"sum": 5, "wall_s": 1.0}}
 
 
 def test_changes_are_told_without_making_anything(repository, capsys):

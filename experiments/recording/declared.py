@@ -18,7 +18,7 @@ class Record:
         name: group and file, such as ``certified/zoo``.
         files: paths from the root of the repository.
         commands: run there one after the other; ``{work}`` is a directory of the record's own, ``{models}`` what is
-            asked for, and ``> FILE`` keeps what is printed. An interrupted command is given again.
+            asked for, and ``> FILE`` keeps what is printed. One that was interrupted is given again.
         minutes: about, on two cores, as recorded or summed over what the record holds.
         models: those that may be written anew alone; the others keep what they have.
         inputs: files and directories that the commands read, beside the package and the scripts of the group.

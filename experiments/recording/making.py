@@ -1,18 +1,22 @@
 """Makes one record in a copy of the repository, and puts its files in place once all of it is there.
 
 The copy keeps a long run to one state of the code, whatever is edited meanwhile. It stays after an interruption or a
-fault: commands that keep what is finished (studies, proofs, samplers) go on from there, while the code is the same.
+fault: while the code and the record's files are the same, commands that ended are not run again, and those that keep
+what is finished (studies, proofs, samplers) go on.
 """
 
 import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.record.whole_file import replace_file
 from recording.declared import Piece
@@ -21,6 +25,8 @@ from recording.same_code import code_digest, files_digest
 _COPIED = ("phaze_opt", "experiments", "studies", "tests", "docs", "pyproject.toml")
 _IGNORED = shutil.ignore_patterns(".pytest_cache", ".hypothesis", "phaze-opt-*", "*.db", "mlruns")
 _MAX_CHARACTERS = 300
+_BEGUN = "begun.json"
+"""Says which code and files a copy belongs to, and how many commands have ended in it."""
 
 
 class MakingError(Exception):
@@ -29,10 +35,8 @@ class MakingError(Exception):
 
 def is_finished(piece: Piece, root: Path, work_dir: Path) -> bool:
     """Whether the same code made this piece, and the record's files are still those that were put in place."""
-    known = _read(_state_file(piece, work_dir))
-    return known.get(piece.model) == code_digest(piece.record, root) and known.get("files") == files_digest(
-        piece.record, root
-    )
+    known, record = _read(_state_file(piece, work_dir)), piece.record
+    return known.get(piece.model) == code_digest(record, root) and known.get("files") == files_digest(record, root)
 
 
 def make(piece: Piece, root: Path, work_dir: Path) -> float:
@@ -47,18 +51,23 @@ def make(piece: Piece, root: Path, work_dir: Path) -> float:
         MakingError: a command failed, or did not leave the files it should.
         InputError: a file cannot be written.
     """
-    code, folder, started = code_digest(piece.record, root), _folder(piece, work_dir), time.monotonic()
-    if not (folder / "tree").exists() or _read(folder / "begun.json").get("code") != code:
-        _begin(piece, root, folder, code)
-    tree = folder / "tree"
-    for command in piece.commands(str(folder / "work")):
-        _run(command, tree, folder / "log.txt", piece=piece)
-    found = {name: _whole(tree / name, piece) for name in piece.record.files}
+    started, folder = time.monotonic(), _folder(piece, work_dir)
+    tree, record = folder / "tree", piece.record
+    begun = {"code": code_digest(record, root), "files": files_digest(record, root)}
+    num_finished = _go_on(folder, begun)
+    if num_finished is None:
+        _begin(piece, root, folder)
+        replace_file(folder / _BEGUN, json.dumps(begun))
+    commands = list(enumerate(piece.commands(str(folder / "work")), start=1))
+    for number, command in commands[num_finished or 0 :]:
+        _run(command, tree, folder / "log.txt")
+        replace_file(folder / _BEGUN, json.dumps({**begun, "finished": number}))
+    found = {name: _whole(tree / name, folder) for name in record.files}
     for name, content in found.items():
         replace_file(root / name, content)
-    if piece.record.finish:
-        _run(piece.record.finish, root, folder / "log.txt", piece=piece)
-    _remember(piece, root, work_dir, code)
+    if record.finish:
+        _run(record.finish, root, folder / "log.txt")
+    _remember(piece, root, work_dir, begun["code"])
     shutil.rmtree(folder)
     return time.monotonic() - started
 
@@ -68,7 +77,14 @@ def log_file(piece: Piece, work_dir: Path) -> Path:
     return _folder(piece, work_dir) / "log.txt"
 
 
-def _begin(piece: Piece, root: Path, folder: Path, code: str) -> None:
+def _go_on(folder: Path, begun: Mapping[str, str]) -> int | None:
+    """Commands that ended in the copy there is; None where there is none of the same code and files."""
+    known = _read(folder / _BEGUN)
+    is_same = all(known.get(key) == value for key, value in begun.items())
+    return int(known.get("finished", 0)) if is_same and (folder / "tree").exists() else None
+
+
+def _begin(piece: Piece, root: Path, folder: Path) -> None:
     """A fresh copy; a record that is made whole starts from nothing, one model's part from what there is."""
     if folder.exists():
         shutil.rmtree(folder)
@@ -82,10 +98,9 @@ def _begin(piece: Piece, root: Path, folder: Path, code: str) -> None:
     if not piece.model:
         for name in piece.record.files:
             (tree / name).unlink(missing_ok=True)
-    replace_file(folder / "begun.json", json.dumps({"code": code}))
 
 
-def _run(command: str, directory: Path, log: Path, *, piece: Piece) -> None:
+def _run(command: str, directory: Path, log: Path) -> None:
     """One command, its output in the log, or in the file that the command names."""
     text, _, output = command.partition(" > ")
     with log.open("ab") as errors:
@@ -102,16 +117,18 @@ def _run(command: str, directory: Path, log: Path, *, piece: Piece) -> None:
 
 
 def _wait(text: str, directory: Path, *, stdout: int, stderr: int) -> int:
-    """Run a command with the code of a directory; a Ctrl-C reaches it too, and it is waited for."""
+    """Run a command with the code of a directory; a Ctrl-C is passed on to it once, and it is waited for."""
     name, *arguments = shlex.split(text)
     words = {"python": [], "phaze-opt": ["-m", "phaze_opt.cli"]}[name]
-    environment = _environment(directory)
+    command, environment = [sys.executable, *words, *arguments], _environment(directory)
     with subprocess.Popen(
-        [sys.executable, *words, *arguments], cwd=directory, env=environment, stdout=stdout, stderr=stderr
+        command, cwd=directory, env=environment, stdout=stdout, stderr=stderr, start_new_session=True
     ) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
             process.wait()
             raise
 
@@ -122,8 +139,8 @@ def _environment(directory: Path) -> Mapping[str, str]:
     return os.environ | {"PYTHONPATH": str(directory), "PATH": os.pathsep.join([beside, os.environ.get("PATH", "")])}
 
 
-def _whole(path: Path, piece: Piece) -> bytes:
-    """What a command wrote, if it is all there."""
+def _whole(path: Path, folder: Path) -> bytes:
+    """What the commands wrote, if it is all there; if not, the next run begins anew."""
     try:
         content = path.read_bytes()
         readers: dict[str, Callable[[], object]] = {
@@ -132,11 +149,9 @@ def _whole(path: Path, piece: Piece) -> bytes:
         }
         readers.get(path.suffix, lambda: None)()
     except (OSError, ValueError) as error:
+        (folder / _BEGUN).unlink(missing_ok=True)
         message = f"its commands ended well, but {path.name} is missing or is not whole: {error}"
         raise MakingError(message) from error
-    if not content:
-        message = f"its commands ended well, but {path.name} is empty"
-        raise MakingError(message)
     return content
 
 
@@ -155,7 +170,7 @@ def _remember(piece: Piece, root: Path, work_dir: Path, code: str) -> None:
     )
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path) -> dict[str, Any]:
     """A small file of this room; one that is damaged or missing says nothing, so the work is done again."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
