@@ -126,6 +126,19 @@ def test_the_search_of_bert_large_ends_at_the_proven_optimum():
     assert best["throughput_samples_per_s"] == optimum
 
 
+def test_what_is_recorded_is_what_the_readme_of_the_commit_prints():
+    """README.md of da976f0, the demonstration and its certificate."""
+    machines = RECORDED["references"]["bert-large, two-level"]
+    assert [round(rate) for rate in machines.values()] == [54_385, 115_668, 34_419, 759]
+    (search,) = (each for command, each in RECORDED["searches"].items() if "--model bert-large" in command)
+    best = search["best"]
+    assert (search["best_number"], round(best["throughput_samples_per_s"]), round(best["tdp_w"])) == (29, 192_902, 600)
+    assert (round(best["area_mm2"]), round(100 * best["mfu"], 1)) == (219, 37.8)
+    shares = {cause: round(100 * time_s / best["iteration_time_s"], 1) for cause, time_s in best["breakdown"].items()}
+    assert [shares[cause] for cause in ("tensor_cores_s", "gradient_all_reduce_s", "update_s")] == [47.0, 21.4, 11.1]
+    assert RECORDED["spaces"]["space"]["points"] == 352_320
+
+
 def check_references(case, expected):
     """Phaze's reference machines and hand placements, each at its best micro-batch."""
     model, network = case.split(", ")

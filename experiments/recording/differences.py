@@ -24,7 +24,6 @@ _IDENTITY = [
     "name",
     "problem",
     "instance",
-    "module",
     "label",
     "options",
     "model",
@@ -155,7 +154,9 @@ def _named_rows(old: Sequence[Any], new: Sequence[Any]) -> tuple[dict[str, Any],
     rows = [*old, *new]
     if rows and all(isinstance(row, dict) for row in rows):
         keys = [key for key in _IDENTITY if all(isinstance(row.get(key), str | int) for row in rows)]
-        named = [{", ".join(str(row[key]) for key in keys): row for row in side} for side in (old, new)]
+        named = [
+            {", ".join(str(row[key]) for key in keys if row[key] != ""): row for row in side} for side in (old, new)
+        ]
         if keys and [len(side) for side in named] == [len(old), len(new)]:
             return named[0], named[1]
     before, after = ({str(at): row for at, row in enumerate(side, start=1)} for side in (old, new))

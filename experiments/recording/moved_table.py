@@ -85,11 +85,11 @@ def closing_lines(changes: Sequence[RecordChange]) -> Iterator[str]:
 def _describe(difference: Difference) -> str:
     """A figure that moved."""
     if difference.kind is Kind.MOVED:
-        return f"{_size(difference):>11}  {_cut(difference.key)}: {difference.old:.12g} to {difference.new:.12g}"
+        return f"{_size(difference):>11}  {_place(difference.key)}: {difference.old:.12g} to {difference.new:.12g}"
     if difference.kind is Kind.REWORDED:
-        return f"   reworded  {_cut(difference.key)}: {_cut(str(difference.old))} to {_cut(str(difference.new))}"
+        return f"   reworded  {_place(difference.key)}: {_cut(str(difference.old))} to {_cut(str(difference.new))}"
     value = difference.new if difference.kind is Kind.NEW else difference.old
-    return f"{_WORDS[difference.kind]:>11}  {_cut(difference.key)}{'' if value is None else f': {_cut(str(value))}'}"
+    return f"{_WORDS[difference.kind]:>11}  {_place(difference.key)}{'' if value is None else f': {_cut(str(value))}'}"
 
 
 def _size(difference: Difference) -> str:
@@ -109,6 +109,11 @@ def _timings(differences: Sequence[Difference]) -> str:
     ]
     middle = f", {statistics.median(ratios):.2f} times in the median" if ratios else ""
     return f"; {len(timed)} timings and facts of the machine differ{middle}" if timed else ""
+
+
+def _place(key: str) -> str:
+    """A key; of a long one, where it begins and ends."""
+    return key if len(key) <= _LONGEST else f"{key[: _LONGEST // 2]} ... {key[-_LONGEST // 2 :]}"
 
 
 def _cut(text: str) -> str:
