@@ -6,6 +6,7 @@ import re
 import runpy
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,12 @@ BREAK = """
 import pathlib
 (pathlib.Path(__file__).parent / "broken.json").write_text("{")
 """
+PAGE = """
+import json, pathlib
+here = pathlib.Path(__file__).parent
+with (here.parents[1] / "README.md").open("a") as page:
+    page.write(f" bert {json.loads((here / 'sums.json').read_text())['bert']['sum']}")
+"""
 SUMS = Record(
     "toy/sums",
     ("experiments/toy/sums.json",),
@@ -291,6 +298,14 @@ if not once.exists():
     once.touch()
     os.kill(os.getppid(), signal.SIGINT)
 """
+
+
+def test_a_page_that_follows_a_record_is_written_in_the_repository(repository):
+    """In the copy it would take the place of what was edited meanwhile."""
+    repository.write("experiments/toy/page.py", PAGE)
+    record = replace(SUMS, finish="python experiments/toy/page.py")
+    assert repository.run(records=(record,)) == 0
+    assert (repository.root / "README.md").read_text() == "See experiments/toy/sums.json. bert 5"
 
 
 @pytest.fixture
