@@ -141,6 +141,27 @@ class StepTimes:
         return StepTime(**{name: float(values[index]) for name, values in self.parts.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """What each stage of steps takes, shape (steps, stages), s.
+
+    Attributes:
+        micro_batch_s: of one micro-batch, with transfers and exposed traffic of its parameters and gradients.
+        sync_s: once a step: exposed gradient collectives and the update.
+    """
+
+    micro_batch_s: Floats
+    sync_s: Floats
+
+
+def stage_times(stages: StageLoads, rules: StepRules) -> StageTimes:
+    """What each stage takes; the slowest of both, times what `step_times` says, is the step."""
+    exposed, reduced = _shown(stages, rules)
+    return StageTimes(
+        stages.busy_s + stages.transfer_s + exposed + reduced, _gradients(stages, rules) + stages.update_s
+    )
+
+
 BACKWARD_SHARE = 2.0 / 3.0
 """Share of ZeRO 3's parameter traffic that is backward's: one gather of two, and the gradients' reduction."""
 
@@ -159,7 +180,7 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
     backward_s = stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
     bubble_s = fill_s(loads - backward_s, backward_s, rules.num_micro_batches, rules.interleave)
-    gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
+    gradient_s = _gradients(stages, rules)
     last = (gradient_s + stages.update_s).argmax(axis=1)
 
     def of_slowest(values: Floats) -> Floats:
@@ -205,6 +226,11 @@ def _shown(stages: StageLoads, rules: StepRules) -> tuple[Floats, Floats]:
         _exposed(busy_s, stages.parameter_s, overlap),
         earlier[:, None] * _exposed(busy_s, stages.reduction_s, overlap),
     )
+
+
+def _gradients(stages: StageLoads, rules: StepRules) -> Floats:
+    """What shows of collectives once a step behind the backward pass of the stage's last micro-batch."""
+    return _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
 
 
 def _exposed(compute_s: Floats, traffic_s: Floats, overlap: Floats) -> Floats:
