@@ -6,6 +6,7 @@ as soon as no bound of another plan lies below it. Plans that differ in pipeline
 recomputation alone share their schedules, so few sets of them are solved.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +15,17 @@ from numpy.typing import NDArray
 from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import plan_network
-from phaze_opt.errors import VerificationError
+from phaze_opt.errors import InputError, VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes, bound_option, solve_option, verify_option
-from phaze_opt.objective.compile import PHASES, CompiledModel, CompiledOption
+from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
+from phaze_opt.objective.compile import PHASES, CompiledModel, CompiledOption, Prepare, compile_steps
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.plan.priced_plans import FittingPlans, PricedPlans
+from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan
+from phaze_opt.plan.priced_plans import FittingPlans, PricedPlans, price_plans
 from phaze_opt.record.near_ties import comparable
+from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 
 Floats = NDArray[np.float64]
@@ -43,6 +47,26 @@ class PlannedModel:
 
     compiled: CompiledModel
     prices: PricedPlans
+
+
+def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple) -> PlannedModel:
+    """Every plan of a model that a scenario of full plans admits.
+
+    Args:
+        scenario: cluster, batch, choices of plans and software.
+        model: one of its models.
+        prepare: what the estimator does to operators once (`CompilingEstimator.compile`).
+
+    Raises:
+        InputError: the choices leave no plan.
+    """
+    assert scenario.plans is not None
+    training, devices = scenario.training_of(model, min(scenario.plans.micro_batch)), scenario.cluster.num_devices
+    plans = tuple(enumerate_plans(model, training, num_devices=devices, choices=scenario.plans))
+    if not plans:
+        raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
+    prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
+    return PlannedModel(compile_steps(prices.sets, prepare=prepare), prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +133,7 @@ class _PlanSearch:
         self._set_of = planned.prices.set_of[fitting.rows]
         self._known_s = lower_s.copy()
         self._lower_s = lower_s.copy()
-        self._attention_s = attention_s(planned.compiled, estimates)[0]
+        self._attention_s = attention_seconds(planned.compiled, estimates)[0]
 
     def run(self) -> BestPlan:
         """Solve the sets of the least bound until a solved plan is not above any bound."""
@@ -197,12 +221,37 @@ def layer_classes(makespan_s: Floats) -> Floats:
     return classes_s
 
 
-def attention_s(compiled: CompiledModel, estimates: Estimates) -> Floats:
-    """What selective recomputation runs again on each chip, one operator after the other, (chips, sets, layers), s."""
-    return np.stack(
-        [
-            np.stack([estimates.spread_s[:, columns].sum(axis=1) for columns in option.attention_columns], axis=-1)
-            for option in compiled.options
-        ],
-        axis=1,
-    )
+def least_steps_s(planned: PlannedModel, makespan_s: Floats, attention_s: Floats, *, memory_bytes: Floats) -> Floats:
+    """The least bound below the step of any plan on each of many chips, shape (chips,), s; infinite where none fits.
+
+    Args:
+        planned: the model.
+        makespan_s: lower bounds, shape (chips, sets, layers, phases), s.
+        attention_s: what selective recomputation runs again, shape (chips, sets, layers), s.
+        memory_bytes: of each chip, shape (chips,).
+    """
+    least_s = np.full(len(makespan_s), np.inf)
+    for row, capacity in enumerate(memory_bytes.tolist()):
+        fitting = planned.prices.fitting(capacity)
+        if fitting is not None:
+            bounds = planned.prices.lower_s(fitting, layer_classes(makespan_s[row]), attention_s[row])
+            least_s[row] = bounds.min()
+    return least_s
+
+
+def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: float) -> tuple[int, float]:
+    """The set of layers behind the least bound below the step of any plan on one chip, and that bound, s.
+
+    0 and infinite if no plan fits.
+
+    Args:
+        planned: the model.
+        bounds: of one chip.
+        memory_bytes: of it.
+    """
+    fitting = planned.prices.fitting(memory_bytes)
+    if fitting is None:
+        return 0, math.inf
+    seconds = planned.prices.lower_s(fitting, layer_classes(bounds.makespan_s[0]), bounds.attention_s[0])
+    best = int(np.argmin(comparable(seconds)))
+    return int(planned.prices.set_of[fitting.rows[best]]), float(seconds.min())

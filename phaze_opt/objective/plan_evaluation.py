@@ -14,6 +14,7 @@ from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.network import Network
 from phaze_opt.objective.compile import PHASES
 from phaze_opt.objective.evaluation import (
     Evaluation,
@@ -64,6 +65,21 @@ class PlannedJob:
     provenance: Provenance = Provenance()
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTimes:
+    """What a plan's step is made of on one device.
+
+    Attributes:
+        layers: times of its layers, without collectives.
+        schedules: of the layers of a designed chip; none of a real machine.
+        bound_s: what the step takes at least, whatever the schedules, s; the step itself where all are proven.
+    """
+
+    layers: LayerTimes
+    schedules: tuple[LayerSchedule, ...] = ()
+    bound_s: float = 0.0
+
+
 def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
     """The evaluation of the fastest plan of a ranking, or why there is none; budgets come first."""
     blank = _blank(job)
@@ -90,30 +106,35 @@ def explain_misfits(ranking: PlanRanking, memory_bytes: float) -> str:
     )
 
 
-def evaluate_plan(job: PlannedJob, ranked: RankedPlan) -> Evaluation:
+def evaluate_plan(job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | None = None) -> Evaluation:
     """The evaluation of one plan that fits; budgets are not looked at.
 
     Its breakdown sums to the step, its placement holds every stage with layers, memory and times. Of a designed chip it
-    has the schedules of its layers, and a bound on the throughput of this plan that their gaps leave open.
+    has the schedules of its layers, and a bound on the throughput that their gaps leave open.
+
+    Args:
+        job: what the plan is for.
+        ranked: the plan with its step and memory.
+        times: of its layers, where they are known already; else the job's clock is asked.
     """
     step = compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
+    known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
     blank = _blank(job)
-    seconds = ranked.time.seconds
-    rate = job.training.global_batch / seconds
-    schedules = _schedules(job, step)
+    seconds, batch = ranked.time.seconds, job.training.global_batch
+    rate = batch / seconds
     peak = job.num_devices * job.peak_flops_per_s
     flops = model_flops(job.model, job.training.sequence_length)
     return replace(
         blank,
         micro_batch=ranked.plan.micro_batch,
         throughput_samples_per_s=rate,
-        throughput_bound_samples_per_s=_bound(job, step, schedules, rate=rate),
+        throughput_bound_samples_per_s=max(rate, batch / known.bound_s) if known.bound_s else rate,
         throughput_tokens_per_s=rate * job.training.sequence_length,
         iteration_time_s=seconds,
         throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
         mfu=rate * flops / peak,
-        placement=plan_placement(step, ranked, machine=job.machine),
-        schedules=schedules,
+        placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network),
+        schedules=known.schedules,
         breakdown=plan_breakdown(ranked.time),
         constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.memory_bytes - 1.0)),
     )
@@ -137,10 +158,10 @@ def plan_breakdown(time: StepTime) -> TimeBreakdown:
     )
 
 
-def plan_placement(step: CompiledStep, ranked: RankedPlan, *, machine: Machine) -> PlacementResult:
+def plan_placement(step: CompiledStep, ranked: RankedPlan, *, layers: LayerTimes, network: Network) -> PlacementResult:
     """A plan as a placement: every stage with its layers, memory and times."""
     plan = ranked.plan
-    times = price_stages(step, machine.clock.times(step), plan_network(machine.network, plan))
+    times = price_stages(step, layers, plan_network(network, plan))
     stages = (
         Stage(
             first=chunks[0].first,
@@ -224,13 +245,19 @@ def _broken_budget(blank: Evaluation, job: PlannedJob) -> Evaluation | None:
     return None
 
 
-def _schedules(job: PlannedJob, step: CompiledStep) -> tuple[LayerSchedule, ...]:
-    """Makespans and bounds of every layer and phase of a designed chip; none of a real machine."""
+def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTimes:
+    """What the clock of a job says of a step; of a designed chip with schedules and the bound they leave.
+
+    Args:
+        job: with the clock.
+        step: of a plan.
+        step_s: its price.
+    """
     clock = job.machine.clock
     if not isinstance(clock, ScheduleClock):
-        return ()
+        return PlanTimes(clock.times(step), bound_s=step_s)
     repeats = (1, job.model.num_layers, 1)
-    return tuple(
+    schedules = tuple(
         LayerSchedule(
             layer=layer.graph.name,
             phase=phase.value,
@@ -242,13 +269,7 @@ def _schedules(job: PlannedJob, step: CompiledStep) -> tuple[LayerSchedule, ...]
         for layer, count, results in zip(step.layers, repeats, clock.schedules(step), strict=True)
         for phase, found in zip(PHASES, results, strict=True)
     )
-
-
-def _bound(job: PlannedJob, step: CompiledStep, schedules: tuple[LayerSchedule, ...], *, rate: float) -> float:
-    """Throughput of the plan that no schedule of its layers exceeds, samples/s."""
-    clock = job.machine.clock
-    if not isinstance(clock, ScheduleClock) or all(each.gap <= PROVEN_GAP for each in schedules):
-        return rate
-    least: LayerTimes = clock.lower_times(step)
-    lower_s = lower_step(step, least, plan_network(job.machine.network, step.plan))
-    return max(rate, job.training.global_batch / lower_s)
+    bound_s = step_s
+    if any(each.gap > PROVEN_GAP for each in schedules):
+        bound_s = min(step_s, lower_step(step, clock.lower_times(step), plan_network(job.machine.network, step.plan)))
+    return PlanTimes(clock.times(step), schedules, bound_s)

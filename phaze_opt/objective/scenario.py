@@ -22,6 +22,7 @@ from phaze_opt.record.plain_data import field_values, later
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
@@ -195,7 +196,12 @@ def _fitted_digests(estimator: str) -> tuple[str, ...]:
 
 
 def build_scenario(
-    options: ScenarioOptions, models: tuple[ModelSpec, ...], *, network: Network, common: CommonMean
+    options: ScenarioOptions,
+    models: tuple[ModelSpec, ...],
+    *,
+    network: Network,
+    common: CommonMean,
+    micro_batches: tuple[int, ...] = (),
 ) -> Scenario:
     """The scenario that options describe.
 
@@ -204,6 +210,7 @@ def build_scenario(
         models: what is trained.
         network: the one that the options name, built for their devices.
         common: the mean over models.
+        micro_batches: of full plans; all usual ones unless given. Those of Phaze's placements are the space's.
 
     Raises:
         InputError: an option breaks a rule; the message names it.
@@ -226,7 +233,7 @@ def build_scenario(
         estimator=check_estimator(options.estimator, source="--estimator"),
         schedule_gap=options.schedule_gap,
         schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
-        plans=_plan_choices(options) if plans is PlanSpace.FULL else None,
+        plans=_plan_choices(options, micro_batches) if plans is PlanSpace.FULL else None,
         stack=load_stack(DESIGN_SOFTWARE, load_fitted()) if plans is PlanSpace.FULL else IDEAL_STACK,
     )
 
@@ -238,13 +245,13 @@ _RECOMPUTE = {
 }
 
 
-def _plan_choices(options: ScenarioOptions) -> PlanChoices:
+def _plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> PlanChoices:
     """Every plan that the options leave."""
     return PlanChoices(
         tensor=options.tensor_parallel,
         expert=(),
         interleave=(),
-        micro_batch=FREE_MICRO_BATCH,
+        micro_batch=micro_batches or FREE_MICRO_BATCH,
         zero=FREE_ZERO,
         recompute=_RECOMPUTE[parse_word(RecomputePolicy, options.recompute, source="--recompute")],
         is_sequence_parallel=options.is_sequence_parallel,
@@ -268,14 +275,30 @@ def check_estimator(name: str, source: str | None = None) -> str:
     return name
 
 
-def build_space(options: SpaceOptions) -> SearchSpace:
-    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file.
+def build_space(options: SpaceOptions, plans: str = PlanSpace.PHAZE) -> SearchSpace:
+    """Phaze's space joined with HBM sizes and, of Phaze's placements, with micro-batches; or the space of a TOML file.
+
+    Of full plans the micro-batch is a degree of each plan (`planned_micro_batches`), and no axis of the space.
 
     Raises:
         InputError: a value breaks a rule, or the file is faulty.
     """
-    batches = options.micro_batch
+    batches = (PLANNED,) if plans == PlanSpace.FULL else options.micro_batch
     capacities = tuple(gib_to_bytes(size) for size in options.hbm_gb)
     if options.space:
         return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches)
     return phaze_space(hbm_bytes=capacities, micro_batches=batches)
+
+
+PLANNED = 1
+"""The micro-batch of points whose plans have micro-batches of their own."""
+
+
+def planned_micro_batches(options: SpaceOptions) -> tuple[int, ...]:
+    """Micro-batches of full plans that a user names, for a space or in its file; none if nothing is said.
+
+    Raises:
+        InputError: the file is faulty.
+    """
+    stated = read_space_file(Path(options.space)).axes["micro_batch"] if options.space else ()
+    return options.micro_batch or stated
