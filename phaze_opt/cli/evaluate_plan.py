@@ -253,20 +253,19 @@ def _setting(
 
 
 def _refuse_other_options(request: EvaluateRequest, device: Device | None) -> None:
-    """Options that plans do not go with: whatever of a scenario plays no part in them."""
+    """Options that plans do not go with: whatever of a scenario plays no part in them, and what varies a design."""
+    if request.with_sensitivity and device is not None:
+        message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
+        raise InputError(message, source="--sensitivity")
     given = {"--sensitivity": request.with_sensitivity} | {
         known.flag: getattr(request.scenario, known.name) != known.default
         for known in declarations(ScenarioOptions).values()
         if known.name not in OF_PLANS + OF_SCHEDULES
     }
     for option, is_given in given.items():
-        if not is_given:
-            continue
-        if device is not None:
-            message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
-        else:
-            message = "does not go with options of a parallel plan; leave one or the other out"
-        raise InputError(message, source=option)
+        if is_given:
+            message = "does not go with parallel plans; leave it out, or options of a plan where a design is priced"
+            raise InputError(message, source=option)
 
 
 def _path(dtype: str) -> ComputePath:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.plan.plan_search import RankedPlan
+from phaze_opt.record.near_ties import comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +65,5 @@ class PriceSetting:
         """Whether a plan may be as fast as the best for all that the error of the model says; None if none is known."""
         if self.error_share is None:
             return None
-        return ranked.time.seconds <= best.time.seconds * (1.0 + self.error_share)
+        limit_s = best.time.seconds * (1.0 + self.error_share)
+        return bool(comparable(ranked.time.seconds) <= comparable(limit_s))

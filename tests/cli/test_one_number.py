@@ -1,10 +1,18 @@
 """`phaze-opt evaluate`: one job has one number, however it is spelled and whatever is shown beside it."""
 
+from dataclasses import asdict
+
 import pytest
 from command_runs import printed, refused, run_json
 
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.scenario import CommonMean, build_scenario
+from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.report.text import format_share, format_time
+from phaze_opt.workload.config import load_model
 
 JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
@@ -190,3 +198,23 @@ def test_plans_to_the_brim_and_within_the_error_are_marked(capsys) -> None:
 )
 def test_refusals(more, words, capsys) -> None:
     refused([*JOB, *more], capsys, *words)
+
+
+@pytest.mark.parametrize("model", ["tiny", "mixtral-8x7b"])
+def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
+    """The line prices every plan with every schedule solved; the objective of searches finds the same step."""
+    devices, batch = 16, 16
+    job = ["evaluate", "--model", model, "--devices", devices, "--global-batch", batch, "--tensor-parallel", "2"]
+    code = 0 if model == "tiny" else 3
+    answer = run_json([*job, "--arch", "tpu-v4", "--plans", "full", "--micro-batch", "1"], capsys, code=code)
+    options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,), plans="full")
+    network = load_network("two-level", num_devices=devices)
+    scenario = build_scenario(
+        options, (load_model(model),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
+    )
+    found = Objective(scenario).plan(load_architecture("tpu-v4"))
+    assert (found is None) == (answer["status"] == "out_of_memory")
+    if found is not None:
+        assert answer["iteration_time_s"] == pytest.approx(found.step.seconds, rel=1e-12)
+        assert answer["placement"]["plan"] == asdict(found.plan)
+    assert answer["setting"]["software"] == scenario.stack.name
