@@ -117,14 +117,19 @@ def evaluate(
 
 def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
     """What a person sees: tables, then what they rest on."""
-    if answer.plans is None:
+    from phaze_opt.report.design import members_table
+
+    if not answer.is_by_plans:
         _print_placement(answer, request)
         print_notes(answer.notes)
         if request.micro_batch is None:
             _say_default_micro_batch(answer)
         return
-    if answer.plans.ranking.ranked and answer.evaluation.is_feasible:
-        _print_plans(answer, answer.plans, top=top)
+    for each in answer.members or (answer,):
+        if each.plans is not None and each.evaluation.is_feasible:
+            _print_plans(each, each.plans, top=top)
+    if answer.members and answer.evaluation.is_feasible:
+        print_tables(members_table(answer.evaluation))
 
 
 def _print_placement(answer: PricedJob, request: EvaluateRequest) -> None:

@@ -31,7 +31,7 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     """The request of an answer for another machine."""
     alike = replace(request, arch=arch, with_sensitivity=False)
     plan = replace(request.plan, software=answer.setting.software)
-    if answer.plans is not None:
+    if answer.is_by_plans:
         return replace(alike, plan=plan)
     if find_machine(arch) is None:
         return alike

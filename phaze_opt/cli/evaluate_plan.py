@@ -35,6 +35,7 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
@@ -65,8 +66,8 @@ class _Chip:
     provenance: Provenance
 
 
-def price_plans(request: EvaluateRequest) -> PricedJob:
-    """Price every plan that the options leave.
+def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
+    """Price every plan of one model that the options leave.
 
     Raises:
         InputError: an option breaks a rule, or no plan is left.
@@ -85,9 +86,9 @@ def price_plans(request: EvaluateRequest) -> PricedJob:
     network = _network(request, device, fitted)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
     machine = Machine(chip.clock, chip.memory_bytes, network, software.stack)
-    job = _job(request, chip, machine, choices)
+    job = _job(request, model, chip, machine, choices)
     ranking = _rank(job, choices)
-    notes = _notes(request, software, device, chip, path)
+    notes = _notes(request, job, chip, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking))
 
@@ -102,7 +103,7 @@ def _rank(job: PlannedJob, choices: PlanChoices) -> PlanRanking:
     return without_vain_recompute(rank_plans(model, training, plans, machine=job.machine))
 
 
-def _job(request: EvaluateRequest, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:
+def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:
     """What is asked for, without the plans."""
     scenario = request.scenario
     for flag, budget, value in (
@@ -114,13 +115,13 @@ def _job(request: EvaluateRequest, chip: _Chip, machine: Machine, choices: PlanC
             raise InputError(message, source=flag)
     training = TrainingSpec(
         micro_batch=1,
-        sequence_length=plan_options.training_length(request.model, scenario.sequence_length),
+        sequence_length=plan_options.training_length(model, scenario.sequence_length),
         global_batch=scenario.global_batch,
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
     )
     job = PlannedJob(
-        model=request.model,
+        model=model,
         training=training,
         machine=machine,
         accelerator=chip.accelerator,
@@ -192,9 +193,11 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
 
 def _notes(
     request: EvaluateRequest,
+    job: PlannedJob,
+    chip: _Chip,
+    *,
     software: plan_options.ChosenSoftware,
     device: Device | None,
-    chip: _Chip,
     path: ComputePath,
 ) -> tuple[Note, ...]:
     """What is to be known of the software, the network and the chip."""
@@ -206,8 +209,8 @@ def _notes(
         choice=software.choice,
         is_zero_named=plan.zero is not None or plan_options.is_full(request.scenario),
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
-        num_experts=request.model.num_experts,
-        sequence_length=plan_options.training_length(request.model, request.scenario.sequence_length),
+        num_experts=job.model.num_experts,
+        sequence_length=job.training.sequence_length,
         errors=plan_options.fitted_errors(plan.constants),
         own_fit=plan_options.own_fit(plan.constants, stack.name),
         is_scheduled=device is None,

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from phaze_opt.cli.plan_options import PlanOptions, is_full
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.presets import find_machine
 from phaze_opt.objective.scenario_options import ScenarioOptions
@@ -44,15 +43,3 @@ class EvaluateRequest:
         """Whether parallel plans are priced: of a real machine, or of a design where something is said of plans."""
         is_said = self.plan.is_asked_for or self.scenario.recompute in PLAN_RECOMPUTE or is_full(self.scenario)
         return is_said or self.device is not None
-
-    @property
-    def model(self) -> ModelSpec:
-        """The one model that plans are priced for.
-
-        Raises:
-            InputError: there are several.
-        """
-        if len(self.models) > 1:
-            message = f"plans are priced for one model, not {len(self.models)}; name one"
-            raise InputError(message, source="--model")
-        return self.models[0]

@@ -41,8 +41,9 @@ class PricedJob:
         evaluation: of the best placement or plan, or why there is none.
         setting: what it was priced under.
         notes: what it rests on.
-        plans: the plans; None of a placement.
+        plans: the plans; None of a placement, and of several models.
         sensitivity: rows for every assumption, where asked for.
+        members: of each of several models with plans of its own.
     """
 
     evaluation: Evaluation
@@ -50,6 +51,12 @@ class PricedJob:
     notes: tuple[Note, ...]
     plans: RankedJob | None = None
     sensitivity: tuple[SensitivityRow, ...] = ()
+    members: "tuple[PricedJob, ...]" = ()
+
+    @property
+    def is_by_plans(self) -> bool:
+        """Whether parallel plans were priced, rather than the placement of a design."""
+        return self.plans is not None or bool(self.members)
 
     @property
     def contestant(self) -> Contestant:
@@ -59,8 +66,10 @@ class PricedJob:
     def to_json(self, *, top: int) -> dict[str, Any]:
         """All of it; ``top`` says how many plans."""
         ranking = None if self.plans is None else self.plans.ranking
+        members = {"members": [each.to_json(top=top) for each in self.members]} if self.members else {}
         return {
             **evaluation_to_json(self.evaluation),
+            **members,
             "notes": notes_to_json(self.notes),
             "setting": asdict(self.setting),
             "num_fitting": None if ranking is None else len(ranking.ranked),

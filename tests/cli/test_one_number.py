@@ -102,6 +102,27 @@ def test_published_figures_are_those_of_data_sheets() -> None:
     assert set(published) <= set(list_devices())
 
 
+@pytest.mark.parametrize("arch", ["h100", "tpu-v5p"])
+def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> None:
+    job = ["evaluate", "--devices", "16", "--global-batch", "64", "--arch", arch, "--baseline", "mi300x"]
+    both = run_json([*job, "--model", "bert-large,gpt2-xl"], capsys)
+    alone = [run_json([*job, "--model", name], capsys) for name in ("bert-large", "gpt2-xl")]
+    for member, one in zip(both["members"], alone, strict=True):
+        assert member["plans"] == one["plans"]
+        assert member["iteration_time_s"] == one["iteration_time_s"]
+    mean = sum(one["throughput_samples_per_s"] for one in alone) / 2
+    assert both["throughput_samples_per_s"] == pytest.approx(mean)
+    assert both["mfu"] == pytest.approx(sum(one["mfu"] for one in alone) / 2)
+    assert both["setting"]["tokens"] == sum(one["setting"]["tokens"] for one in alone)
+    assert both["tdp_w"] == alone[0]["tdp_w"]
+    assert set(both) == set(alone[0])
+    baselines = [one["baselines"][0]["throughput_samples_per_s"] for one in alone]
+    assert both["baselines"][0]["throughput_samples_per_s"] == pytest.approx(sum(baselines) / 2)
+    text = printed([*job, "--model", "bert-large,gpt2-xl"], capsys)
+    assert "Plans of bert-large on 16" in text
+    assert "Each model on this design" in text
+
+
 def test_software_is_never_silently_ideal(capsys) -> None:
     for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("tpu-v4 --pipeline 1", "maxtext")):
         answer = run_json([*JOB, "--arch", *arch.split()], capsys)
