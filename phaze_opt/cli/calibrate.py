@@ -80,7 +80,7 @@ def _run(
     families: tuple[Family, ...], datasets: tuple[Dataset, ...], constants: Path | None, *, has_held_out: bool
 ) -> Calibration:
     from phaze_opt.hardware.fitted import load_fitted
-    from phaze_opt.report.plans import CALIBRATED
+    from phaze_opt.report.software import CALIBRATED
     from phaze_opt.validation.calibrate import calibrate as fit
 
     start = load_fitted(constants)

@@ -100,7 +100,7 @@ def software(*, json: JsonOption = False) -> None:
     """List the training software that `evaluate --software` knows: what it fuses, overlaps, and was measured on."""
     from phaze_opt.cost.stacks import list_stacks, load_stack
     from phaze_opt.hardware.fitted import load_fitted, read_own_file
-    from phaze_opt.report.plans import choices_table, features_table, measured_table
+    from phaze_opt.report.software import choices_table, features_table, measured_table
 
     names = list_stacks()
     stacks = [load_stack(name, load_fitted()) for name in names]

@@ -1,212 +1,265 @@
-"""The part of ``phaze-opt evaluate`` that prices whole parallel plans on one machine."""
+"""The part of ``phaze-opt evaluate`` that prices whole parallel plans on one machine, real or designed."""
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+from phaze_opt import __version__
 from phaze_opt.cli import plan_options
-from phaze_opt.cli.output import end_infeasible, out, print_json, print_tables
+from phaze_opt.cli.evaluate_chip import DESIGNED
+from phaze_opt.cli.evaluate_request import EvaluateRequest
+from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
-from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts, usual_zero
+from phaze_opt.cost.measured_software import measured_rows, usual_zero
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath, Device, path_of
-from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.device_chip import described_chip
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
-from phaze_opt.hardware.presets import find_machine, load_architecture
+from phaze_opt.hardware.power import tdp_w
+from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.table_coverage import check_covered
-from phaze_opt.objective.caveats import Answer, apply_rules
+from phaze_opt.objective.caveats import Answer, Note, apply_rules
 from phaze_opt.objective.evaluate import load_estimator
+from phaze_opt.objective.evaluation import Provenance
+from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
+from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
-from phaze_opt.plan.ranked_plans import RankedPlan
-from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.plans import (
-    RESERVE_NOTE,
-    PlanSetting,
-    coverage_note,
-    memory_table,
-    plans_table,
-    software_notes,
-    step_table,
-)
+from phaze_opt.report.software import error_share, software_notes
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
-PLAN_RECOMPUTE = ("none", "selective", "full")
-"""Words of ``--recompute`` that only whole plans know."""
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator")
+"""Options of what is scheduled, for plans of designed chips."""
 OF_PLANS = (
     "devices", "global_batch", "sequence_length", "network", "optimizer", "attention", "recompute", "tensor_parallel",
-    "is_sequence_parallel",
+    "is_sequence_parallel", "plans", "max_area_mm2", "max_tdp_w",
 )  # fmt: skip
-"""Options of a scenario that plans are made of; those of schedules are for plans of designed chips."""
-"""Options of what is scheduled."""
-DEFAULT_TOP = 10
+"""Options of a scenario that plans of every machine are made of."""
+OPERATORS_IN_TURN = "operators in turn"
+"""What times the layers of a real machine, where a designed chip names its estimator."""
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluateRequest:
-    """What the command line of ``evaluate`` says.
+class _Chip:
+    """One device as plans are priced on it; area and power are None where not published."""
 
-    Attributes:
-        models: to train.
-        arch: preset, file or inline sizes.
-        micro_batch: as written; None where nothing was.
-        network: as given; None where it goes with the machine.
-        scenario, plan: the options.
-        with_sensitivity: whether assumptions are varied too.
-    """
-
-    models: tuple[ModelSpec, ...]
-    arch: str
-    micro_batch: str | None
-    network: str | None
-    scenario: ScenarioOptions
-    plan: plan_options.PlanOptions
-    with_sensitivity: bool
-
-    @property
-    def is_for_plans(self) -> bool:
-        """Whether whole plans are asked for."""
-        return self.plan.is_asked_for or self.scenario.recompute in PLAN_RECOMPUTE
-
-    @property
-    def model(self) -> ModelSpec:
-        """The one model that plans are priced for.
-
-        Raises:
-            InputError: there are several.
-        """
-        if len(self.models) > 1:
-            message = f"plans are priced for one model, not {len(self.models)}; name one"
-            raise InputError(message, source="--model")
-        return self.models[0]
+    name: str
+    accelerator: Accelerator
+    clock: LayerClock
+    peak_flops_per_s: float
+    memory_bytes: float
+    area_mm2: float | None
+    tdp_w: float | None
+    provenance: Provenance
 
 
-def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
-    """Price every plan that the options leave, and print the fastest.
+def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
+    """Price every plan of one model that the options leave.
 
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
-    _refuse_chip_options(request)
-    scenario = request.scenario
-    choices = plan_options.plan_choices(request.plan, scenario, micro_batch=request.micro_batch)
-    machine, setting = _build_machine(request)
+    device = request.device
+    _refuse_other_options(request, device)
+    choices = plan_options.plan_choices(request.plan, request.scenario, micro_batch=request.micro_batch)
+    known, fitted = load_constants(), load_fitted(request.plan.constants)
+    software = plan_options.choose_software(
+        request.plan, device=device, attention=request.scenario.attention, fitted=fitted
+    )
     if request.plan.zero is None:
-        choices = replace(choices, zero=(usual_zero(setting.software),))
-    training = _training(request)
-    plans = list_plans(request.model, training, num_devices=request.scenario.devices, choices=choices)
+        is_full = plan_options.is_full(request.scenario)
+        choices = replace(choices, zero=plan_options.ALL_ZERO if is_full else (usual_zero(software.stack.name),))
+    path = _path(request.plan.dtype or DEFAULT_DTYPE)
+    network = _network(request, device, fitted)
+    chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
+    machine = Machine(chip.clock, chip.memory_bytes, network, software.stack)
+    job = _job(request, model, chip, machine, choices)
+    ranking = _rank(job, choices)
+    notes = _notes(request, job, chip, software=software, device=device, path=path)
+    setting = _setting(request, job, chip, path, notes, is_real=device is not None)
+    return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking))
+
+
+def _rank(job: PlannedJob, choices: PlanChoices) -> PlanRanking:
+    """All plans that fit, fastest first."""
+    model, training, devices = job.model, job.training, job.num_devices
+    plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
-        message = explain_no_plan(request.model, training, num_devices=request.scenario.devices, choices=choices)
+        message = explain_no_plan(model, training, num_devices=devices, choices=choices)
         raise InputError(message)
-    ranking = without_vain_recompute(rank_plans(request.model, training, plans, machine=machine))
-    top = DEFAULT_TOP if request.plan.top is None else request.plan.top
-    if json:
-        print_json(_to_json(ranking, setting, top=top))
-    elif ranking.ranked:
-        _print_tables(ranking, setting, top=top)
-    if not ranking.ranked:
-        gib, own = ranking.least_bytes / 2**30, machine.memory_bytes / 2**30
-        end_infeasible(
-            f"none of {ranking.num_misfits} plans fits; the smallest needs {gib:.1f} GiB of {own:.1f}; allow more "
-            "devices, recomputation or ZeRO"
-        )
+    return without_vain_recompute(rank_plans(model, training, plans, machine=job.machine))
 
 
-def _training(request: EvaluateRequest) -> TrainingSpec:
-    return TrainingSpec(
+def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:
+    """What is asked for, without the plans."""
+    scenario = request.scenario
+    for flag, budget, value in (
+        ("--max-area-mm2", scenario.max_area_mm2, chip.area_mm2),
+        ("--max-tdp-w", scenario.max_tdp_w, chip.tdp_w),
+    ):
+        if budget is not None and value is None:
+            message = f"needs a figure that is not published of {chip.name}; leave it out, or state it in a file"
+            raise InputError(message, source=flag)
+    training = TrainingSpec(
         micro_batch=1,
-        sequence_length=plan_options.training_length(request.model, request.scenario.sequence_length),
-        global_batch=request.scenario.global_batch,
-        optimizer=parse_word(Optimizer, request.scenario.optimizer, source="--optimizer"),
-        attention=parse_word(AttentionForm, request.scenario.attention, source="--attention"),
+        sequence_length=plan_options.training_length(model, scenario.sequence_length),
+        global_batch=scenario.global_batch,
+        optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
+        attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
+    )
+    job = PlannedJob(
+        model=model,
+        training=training,
+        machine=machine,
+        accelerator=chip.accelerator,
+        area_mm2=chip.area_mm2,
+        tdp_w=chip.tdp_w,
+        num_devices=scenario.devices,
+        peak_flops_per_s=chip.peak_flops_per_s,
+        max_area_mm2=scenario.max_area_mm2,
+        max_tdp_w=scenario.max_tdp_w,
+    )
+    return replace(job, provenance=replace(chip.provenance, scenario_digest=job_digest(job, choices)))
+
+
+def _network(request: EvaluateRequest, device: Device | None, fitted: FittedConstants) -> Network:
+    """The network asked for, else the machine's own, else the default."""
+    own = DEFAULT_NETWORK if device is None else device.network or DEFAULT_NETWORK
+    return load_network(request.network or own, num_devices=request.scenario.devices, fitted=fitted)
+
+
+def _real(
+    request: EvaluateRequest, device: Device, path: ComputePath, fitted: FittedConstants, known: Constants
+) -> _Chip:
+    """A machine that exists, with its published area and power.
+
+    Raises:
+        InputError: an option is for schedules, of which it has none, or it has no such path.
+    """
+    for option in map(declarations(ScenarioOptions).__getitem__, OF_SCHEDULES):
+        if getattr(request.scenario, option.name) != option.default:
+            message = f"is for designed chips; {device.name} runs operators one after the other; leave it out"
+            raise InputError(message, source=option.flag)
+    return _Chip(
+        name=device.name,
+        accelerator=described_chip(device, known),
+        clock=MachineClock(device, path, fitted),
+        peak_flops_per_s=device.peak(path),
+        memory_bytes=device.hbm_bytes,
+        area_mm2=device.die_mm2 or None,
+        tdp_w=device.tdp_w or None,
+        provenance=Provenance(package_version=__version__, estimator=OPERATORS_IN_TURN, constants_digest=fitted.digest),
     )
 
 
-def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
-    """The machine that plans are priced on, real or designed, and what its report says about it."""
-    fitted = load_fitted(request.plan.constants)
-    clock: LayerClock
-    path = _path(request.plan.dtype or DEFAULT_DTYPE)
-    device = find_machine(request.arch)
-    real = None if device is None else device.name
-    attention = request.scenario.attention
-    software = plan_options.choose_software(request.plan, machine=real, attention=attention, fitted=fitted)
+def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _Chip:
+    """An accelerator that is no real machine, with its modelled area and power."""
+    if request.plan.dtype not in (None, DEFAULT_DTYPE, "fp16"):
+        message = f"'{request.plan.dtype}' is for real machines; designed chips compute in 16 bits"
+        raise InputError(message, source="--dtype")
+    accelerator = load_architecture(request.arch)
+    check_covered(accelerator, known)
+    estimator = load_estimator(request.scenario.estimator)
+    clock = ScheduleClock(
+        accelerator,
+        estimator=estimator,
+        exclusivity=parse_word(Exclusivity, request.scenario.exclusivity, source="--exclusivity"),
+        options=ScheduleOptions(mip_gap=request.scenario.schedule_gap),
+    )
+    return _Chip(
+        name=accelerator.name or DESIGNED,
+        accelerator=accelerator,
+        clock=clock,
+        peak_flops_per_s=accelerator.peak_flops_per_s,
+        memory_bytes=float(accelerator.hbm_bytes),
+        area_mm2=area_mm2(accelerator),
+        tdp_w=tdp_w(accelerator, network, known),
+        provenance=Provenance(package_version=__version__, estimator=estimator.name, constants_digest=known.digest),
+    )
+
+
+def _notes(
+    request: EvaluateRequest,
+    job: PlannedJob,
+    chip: _Chip,
+    *,
+    software: plan_options.ChosenSoftware,
+    device: Device | None,
+    path: ComputePath,
+) -> tuple[Note, ...]:
+    """What is to be known of the software, the network and the chip."""
+    plan, stack = request.plan, software.stack
+    said = software_notes(
+        stack.name,
+        machine=chip.name,
+        dtype=str(path),
+        choice=software.choice,
+        is_zero_named=plan.zero is not None or plan_options.is_full(request.scenario),
+        gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
+        num_experts=job.model.num_experts,
+        sequence_length=job.training.sequence_length,
+        errors=plan_options.fitted_errors(plan.constants),
+        own_fit=plan_options.own_fit(plan.constants, stack.name),
+        is_scheduled=device is None,
+    )
     if device is None:
-        clock, peak, memory_bytes, name = _designed_chip(request)
-        network_name = request.network or DEFAULT_NETWORK
-    else:
-        _refuse_schedule_options(request, device.name)
-        clock, peak = MachineClock(device, path, fitted), device.peak(path)
-        memory_bytes, name = device.hbm_bytes, device.name
-        network_name = request.network or device.network or DEFAULT_NETWORK
-    network = load_network(network_name, num_devices=request.scenario.devices, fitted=fitted)
-    setting = _setting(request, software, device, machine=name, network=network.name, peak=(peak, path))
-    return Machine(clock, memory_bytes, network, software.stack), setting
+        rules = apply_rules(Answer(load_constants(), chip.accelerator))
+        return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in rules))
+    if device.network or request.network:
+        return said
+    sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"
+    return (*said, Note("network", sentence))
 
 
 def _setting(
-    request: EvaluateRequest,
-    software: plan_options.ChosenSoftware,
-    device: Device | None,
-    *,
-    machine: str,
-    network: str,
-    peak: tuple[float, ComputePath],
-) -> PlanSetting:
-    """What the report of plans says of the machine and the software they are priced on."""
-    plan, model, stack, training = request.plan, request.model, software.stack, _training(request)
-    notes = software_notes(
-        stack.name,
-        machine=machine,
-        dtype=str(peak[1]),
-        is_chosen=software.is_chosen,
-        is_zero_named=plan.zero is not None,
-        gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
-        num_experts=model.num_experts,
-        sequence_length=training.sequence_length,
-        errors=plan_options.fitted_errors(plan.constants),
-        own_fit=plan_options.own_fit(plan.constants, stack.name),
-    )
-    return PlanSetting(
-        machine=machine,
+    request: EvaluateRequest, job: PlannedJob, chip: _Chip, path: ComputePath, notes: tuple[Note, ...], *, is_real: bool
+) -> PriceSetting:
+    """What every plan of the answer shares."""
+    training, stack = job.training, job.machine.stack
+    # What a user fitted errs as the user's own rows say, not as published ones.
+    is_own = bool(plan_options.own_fit(request.plan.constants, stack.name))
+    errors = {} if is_own else plan_options.fitted_errors(request.plan.constants)
+    return PriceSetting(
+        machine=chip.name,
         software=stack.name,
-        network=network,
-        model=model.name,
-        num_devices=request.scenario.devices,
+        network=job.machine.network.name,
+        model=job.model.name,
+        num_devices=job.num_devices,
         tokens=training.global_batch * training.sequence_length,
-        flops=training.global_batch * model_flops(model, training.sequence_length),
-        peak_flops_per_s=peak[0],
-        peak_type=str(peak[1]),
-        is_ideal=device is not None and stack.name == IDEAL_STACK.name,
-        notes=notes + (_chip_notes(request) if device is None else _network_notes(request, device)),
+        flops=training.global_batch * model_flops(job.model, training.sequence_length),
+        peak_flops_per_s=job.peak_flops_per_s,
+        peak_type=str(path),
+        is_ideal=is_real and stack.name == IDEAL_STACK.name,
+        notes=tuple(note.sentence for note in notes),
+        is_real=is_real,
+        global_batch=training.global_batch,
+        sequence_length=training.sequence_length,
+        optimizer=training.optimizer.value,
+        attention=stack.attention.value,
+        estimator="" if is_real else request.scenario.estimator,
+        memory_bytes=job.machine.memory_bytes,
+        error_share=error_share(measured_rows(stack.name), errors, machine=chip.name, dtype=str(path)),
     )
 
 
-def _network_notes(request: EvaluateRequest, device: Device) -> tuple[str, ...]:
-    """That a real machine whose own network is not known is priced on an assumed one."""
-    if device.network or request.network:
-        return ()
-    return (f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another",)
-
-
-def _chip_notes(request: EvaluateRequest) -> tuple[str, ...]:
-    """What is to be known of a designed chip, as of any answer."""
-    notes = apply_rules(Answer(load_constants(), load_architecture(request.arch)))
-    return tuple(note.sentence.rstrip(".") for note in notes)
-
-
-def _refuse_chip_options(request: EvaluateRequest) -> None:
-    """Options that whole plans do not go with: whatever of a scenario plays no part in them."""
+def _refuse_other_options(request: EvaluateRequest, device: Device | None) -> None:
+    """Options that plans do not go with: whatever of a scenario plays no part in them, and what varies a design."""
+    if request.with_sensitivity and device is not None:
+        message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
+        raise InputError(message, source="--sensitivity")
     given = {"--sensitivity": request.with_sensitivity} | {
         known.flag: getattr(request.scenario, known.name) != known.default
         for known in declarations(ScenarioOptions).values()
@@ -214,16 +267,8 @@ def _refuse_chip_options(request: EvaluateRequest) -> None:
     }
     for option, is_given in given.items():
         if is_given:
-            message = "does not go with options of a parallel plan; leave one or the other out"
+            message = "does not go with parallel plans; leave it out, or options of a plan where a design is priced"
             raise InputError(message, source=option)
-
-
-def _refuse_schedule_options(request: EvaluateRequest, name: str) -> None:
-    """A real machine runs one operator after the other, as its constants were fitted: nothing is scheduled."""
-    for known in map(declarations(ScenarioOptions).__getitem__, OF_SCHEDULES):
-        if getattr(request.scenario, known.name) != known.default:
-            message = f"is for designed chips; {name} runs operators one after the other; leave it out"
-            raise InputError(message, source=known.flag)
 
 
 def _path(dtype: str) -> ComputePath:
@@ -237,61 +282,3 @@ def _path(dtype: str) -> ComputePath:
         )
         raise InputError(message, source="--dtype")
     return path
-
-
-def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:
-    """Clock, peak, memory and name of an accelerator that is no real machine."""
-    if request.plan.dtype not in (None, DEFAULT_DTYPE, "fp16"):
-        message = f"'{request.plan.dtype}' is for real machines; designed chips compute in 16 bits"
-        raise InputError(message, source="--dtype")
-    accelerator = load_architecture(request.arch)
-    check_covered(accelerator, load_constants())
-    clock = ScheduleClock(
-        accelerator,
-        estimator=load_estimator(request.scenario.estimator),
-        exclusivity=parse_word(Exclusivity, request.scenario.exclusivity, source="--exclusivity"),
-        options=ScheduleOptions(mip_gap=request.scenario.schedule_gap),
-    )
-    return clock, accelerator.peak_flops_per_s, float(accelerator.hbm_bytes), accelerator.name or "designed chips"
-
-
-def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[str, Any]:
-    """The setting and the fastest plans; SI units."""
-    return {
-        "setting": asdict(setting),
-        "num_fitting": len(ranking.ranked),
-        "num_misfits": ranking.num_misfits,
-        "num_dominated": ranking.num_dominated,
-        "plans": [_plan_to_json(each, setting) for each in ranking.ranked[:top]],
-    }
-
-
-def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
-    rows = measured_rows(setting.software)
-    return {
-        **field_values(ranked.plan),
-        "unmeasured": None if rows is None else list(unmeasured_parts(ranked.plan, rows)),
-        "iteration_time_s": ranked.time.seconds,
-        "throughput_tokens_per_s": setting.tokens_per_s(ranked.time),
-        "mfu": setting.mfu(ranked),
-        "peak_memory_bytes": ranked.memory.peak_bytes,
-        "breakdown": asdict(ranked.time),
-        "stages": [asdict(stage) for stage in ranked.memory.stages],
-    }
-
-
-def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
-    screen = out()
-    if len(ranking.ranked) > 1 or ranking.num_misfits:
-        print_tables(plans_table(ranking, setting, top=top))
-    best = ranking.ranked[0]
-    print_tables(step_table(best, setting), memory_table(best))
-    if len(ranking.ranked) == 1 and not ranking.num_misfits:
-        rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
-        share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
-        screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}")
-        coverage, _ = coverage_note([best], setting.software)
-        if coverage:
-            screen.print(coverage)
-    if setting.notes:
-        screen.print("; ".join(setting.notes))

@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING
 from phaze_opt.cli.options import parse_integers, read_integer
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, Kind, ScenarioOptions, declared
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.report.software import SoftwareChoice
     from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.plan import PlanChoices, Recompute
     from phaze_opt.workload.software import TrainingStack
 
 GRADIENT_BYTES = MappingProxyType({"16": 2, "32": 4})
 """Words of ``--gradient-bits``."""
-PLAN = "Parallel plan (any of these prices whole plans; lists are searched)"
+ALL_ZERO = (0, 1, 2, 3)
+PLAN = "Parallel plan (of a real machine always; a design with any of these; lists are searched)"
 _planned = partial(declared, panel=PLAN)
 
 
@@ -49,7 +53,7 @@ class PlanOptions:
         None,
         "Training software whose fitted constants and overlaps apply (see `phaze-opt software`).",
         Kind.TEXT,
-        shown="on a real machine the one measured on it, else ideal",
+        shown="the one measured on the machine, else megatron-core (GPUs) or maxtext",
     )
     gradient_bits: str | None = _planned(
         None, "16 or 32: width of gradients, as held and as sent.", Kind.TEXT, shown="the software's"
@@ -58,7 +62,6 @@ class PlanOptions:
     constants: Path | None = _planned(
         None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"
     )
-    top: int | None = _planned(None, "Plans to show.", Kind.COUNT, high=1000, shown="10")
 
     @property
     def is_asked_for(self) -> bool:
@@ -100,19 +103,27 @@ def plan_choices(plan: PlanOptions, scenario: ScenarioOptions, *, micro_batch: s
     batches: tuple[int, ...] = FREE_MICRO_BATCH
     if micro_batch is not None:
         batches = parse_integers(micro_batch, option="--micro-batch", high=MAX_MICRO_BATCH)
+    rest = () if is_full(scenario) else (1,)
     return PlanChoices(
         tensor=scenario.tensor_parallel,
         pipeline=plan.pipeline,
         data=plan.data,
         context=plan.context_parallel or (1,),
-        expert=plan.expert_parallel or (1,),
-        interleave=plan.interleave or (1,),
+        expert=plan.expert_parallel or rest,
+        interleave=plan.interleave or rest,
         micro_batch=batches,
         zero=stages,
         state_shards=plan.state_shards or (0,),
         recompute=_recompute(scenario.recompute),
         is_sequence_parallel=scenario.is_sequence_parallel,
     )
+
+
+def is_full(scenario: ScenarioOptions) -> bool:
+    """Whether every degree and ZeRO stage that nobody fixed is searched."""
+    from phaze_opt.objective.scenario import PlanSpace
+
+    return parse_word(PlanSpace, scenario.plans, source="--plans") is PlanSpace.FULL
 
 
 def _stages(text: str | None) -> tuple[int, ...]:
@@ -142,27 +153,27 @@ def _recompute(text: str) -> tuple[Recompute, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSoftware:
-    """A software, and whether the machine decided on it because the user named none.
+    """A software, and who decided on it.
 
     Attributes:
         measured: as it was measured.
         stack: the same with gradients as wide as asked for.
-        is_chosen: whether the machine decided.
+        choice: the user, measurements on the machine, or a rule.
     """
 
     measured: TrainingStack
     stack: TrainingStack
-    is_chosen: bool
+    choice: SoftwareChoice
 
 
 def choose_software(
-    plan: PlanOptions, *, machine: str | None, attention: str, fitted: FittedConstants
+    plan: PlanOptions, *, device: Device | None, attention: str, fitted: FittedConstants
 ) -> ChosenSoftware:
-    """The software asked for, else the one measured on a real machine, else the ideal one.
+    """The software asked for, else the one measured on a real machine, else that of the rule.
 
     Args:
         plan: names the software and the width of its gradients, held and sent, where the user did.
-        machine: name of a real machine; None for a designed chip, whose software is ideal unless named.
+        device: a real machine; None for a designed chip.
         attention: attention form of the command line, which only the ideal one takes.
         fitted: constants of the software.
 
@@ -170,34 +181,42 @@ def choose_software(
         InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
             are of another width than 16 or 32 bits.
     """
-    from phaze_opt.cost.measured_software import software_measured_on
-    from phaze_opt.cost.stacks import list_stacks, load_stack
-    from phaze_opt.record.suggestions import parse_word, suggest
-    from phaze_opt.workload.software import IDEAL_STACK
-    from phaze_opt.workload.training import AttentionForm
+    from phaze_opt.cost.measured_software import usual_software
+    from phaze_opt.report.software import SoftwareChoice
 
-    named = plan.software
-    chosen = software_measured_on(machine) if named is None and machine is not None else None
-    name = named if named is not None else chosen or IDEAL_STACK.name
-    if name not in list_stacks():
-        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
-        raise InputError(message, source="--software")
-    if name == IDEAL_STACK.name:
-        stack = replace(IDEAL_STACK, attention=parse_word(AttentionForm, attention, source="--attention"))
-    else:
-        stack = load_stack(name, fitted)
-        if attention not in (ScenarioOptions().attention, stack.attention.value):
-            message = (
-                f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
-                "--software ideal"
-            )
-            raise InputError(message, source="--attention")
+    name, is_measured = usual_software(device)
+    choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
+    if plan.software is not None:
+        name, choice = plan.software, SoftwareChoice.NAMED
+    stack = _load_software(name, attention=attention, fitted=fitted)
     bits = plan.gradient_bits
     if bits is not None and bits not in GRADIENT_BYTES:
         message = f"'{bits[:60]}' must be 16 or 32, the bits of a gradient"
         raise InputError(message, source="--gradient-bits")
     priced = stack if bits is None else replace(stack, gradient_bytes=GRADIENT_BYTES[bits])
-    return ChosenSoftware(stack, priced, is_chosen=chosen is not None)
+    return ChosenSoftware(stack, priced, choice)
+
+
+def _load_software(name: str, *, attention: str, fitted: FittedConstants) -> TrainingStack:
+    """A software by name; only the ideal one takes the attention form of the command line."""
+    from phaze_opt.cost.stacks import list_stacks, load_stack
+    from phaze_opt.record.suggestions import suggest
+    from phaze_opt.workload.software import IDEAL_STACK
+    from phaze_opt.workload.training import AttentionForm
+
+    if name not in list_stacks():
+        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
+        raise InputError(message, source="--software")
+    if name == IDEAL_STACK.name:
+        return replace(IDEAL_STACK, attention=parse_word(AttentionForm, attention, source="--attention"))
+    stack = load_stack(name, fitted)
+    if attention not in (ScenarioOptions().attention, stack.attention.value):
+        message = (
+            f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
+            "--software ideal"
+        )
+        raise InputError(message, source="--attention")
+    return stack
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
@@ -211,7 +230,7 @@ def own_fit(constants: Path | None, software: str) -> str:
     """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
     from phaze_opt.cost.stacks import stack_groups
     from phaze_opt.hardware.fitted import read_fitted_file
-    from phaze_opt.report.plans import own_fit_note
+    from phaze_opt.report.software import own_fit_note
 
     if constants is None:
         return ""

@@ -1,5 +1,6 @@
 """What times the layers of a step on one device: a real machine's operators, or a designed chip's schedules."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleResult
 from phaze_opt.schedule.solve import solve_compiled
 from phaze_opt.schedule.structure import compile_structure
 
@@ -75,10 +76,22 @@ class ScheduleClock:
 
         What full recomputation runs again is scheduled without the operators that the software keeps.
         """
-        pass_s = np.array([[self._makespan_s(graph) for graph in layer.graph.phases] for layer in step.layers])
+        return self._times(step, lambda result: result.makespan_s)
+
+    def lower_times(self, step: CompiledStep) -> LayerTimes:
+        """As `times`, with what no schedule goes below."""
+        return self._times(step, lambda result: result.lower_bound_s)
+
+    def schedules(self, step: CompiledStep) -> tuple[tuple[ScheduleResult, ...], ...]:
+        """The schedules of embedding, block and head, each in its three phases."""
+        return tuple(tuple(self._schedule(graph) for graph in layer.graph.phases) for layer in step.layers)
+
+    def _times(self, step: CompiledStep, seconds: Callable[[ScheduleResult], float]) -> LayerTimes:
+        """Times of a step's layers, by what counts of a schedule."""
+        pass_s = np.array([[seconds(result) for result in layer] for layer in self.schedules(step)])
         again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
-            again_s = np.array([self._makespan_s(forward_again(layer, step)) for layer in step.layers])
+            again_s = np.array([seconds(self._schedule(forward_again(layer, step))) for layer in step.layers])
         pass_s = np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])])
         estimates = self._estimator.estimate(step.operators, self._table)
         spread_s = estimates.spread_s[0]
@@ -86,13 +99,13 @@ class ScheduleClock:
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 
-    def _makespan_s(self, graph: OperatorGraph) -> float:
-        """One problem's makespan; collectives are contracted, as `price_step` adds them."""
+    def _schedule(self, graph: OperatorGraph) -> ScheduleResult:
+        """One problem's schedule; collectives are contracted, as `price_step` adds them."""
         kinds = (operator.core_type for operator in graph.operators)
         core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
         estimates = self._estimator.estimate(graph.operators, self._table)
         traffic = float(estimates.traffic_bytes[0].sum())
-        result = solve_compiled(
+        return solve_compiled(
             compile_structure(core_types, graph.edges),
             _row(estimates.one_core_s),
             _row(estimates.spread_s),
@@ -101,7 +114,6 @@ class ScheduleClock:
             floor_s=traffic / self._accelerator.hbm_bandwidth_bytes_per_s,
             options=self._options,
         )
-        return float(result.makespan_s)
 
 
 def _row(table: Floats) -> Floats:

@@ -4,12 +4,14 @@ Stated in ``software.toml``. Nothing here changes a time: it says which plans re
 plan no measurement of its software covers: features, pairs of them, and degrees far beyond.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from types import MappingProxyType
 
 from phaze_opt.cost.stacks import software_tables
+from phaze_opt.hardware.device import Device, MatrixStyle
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
@@ -80,6 +82,21 @@ def measured_rows(software: str) -> SoftwareRows | None:
     return None if measured is None else from_plain(SoftwareRows, measured)
 
 
+def rows_like(rows: SoftwareRows, *, machine: str, dtype: str) -> SoftwareRows:
+    """The rows on a machine, in a format where there are such; all of them where none is on the machine."""
+    own = tuple(each for each in rows.rows if each.machine == machine)
+    alike = tuple(each for each in own if each.dtype == dtype)
+    return replace(rows, rows=alike or own) if own else rows
+
+
+def machines_of(datasets: Collection[str]) -> tuple[str, ...]:
+    """Machines with rows in any of some data sets, of whatever software, sorted."""
+    known = (measured_rows(name) for name in software_tables())
+    return tuple(
+        sorted({each.machine for rows in known if rows is not None for each in rows.rows if each.dataset in datasets})
+    )
+
+
 def usual_zero(software: str) -> int:
     """ZeRO stage of a software's plans unless another is named: none where that ran, else the least that did."""
     rows = measured_rows(software)
@@ -96,6 +113,24 @@ def software_measured_on(machine: str) -> str | None:
     known = {name: measured_rows(name) for name in sorted(software_tables())}
     reach = {name: len(rows.reach) for name, rows in known.items() if rows is not None and machine in rows.machines}
     return max(reach, key=reach.__getitem__, default=None)
+
+
+DESIGN_SOFTWARE = "maxtext"
+"""Training software of designed chips: the only one that was measured on systolic arrays (decision 0257)."""
+ASSUMED_SOFTWARE = MappingProxyType({MatrixStyle.TILES: "megatron-core", MatrixStyle.SYSTOLIC: DESIGN_SOFTWARE})
+"""The software of machines that none was measured on, by how they multiply."""
+
+
+def usual_software(device: Device | None) -> tuple[str, bool]:
+    """The software of whole plans on a machine unless another is named, and whether it was measured there.
+
+    Args:
+        device: a real machine; None for a designed chip.
+    """
+    if device is None:
+        return DESIGN_SOFTWARE, False
+    measured = software_measured_on(device.name)
+    return (ASSUMED_SOFTWARE[device.style], False) if measured is None else (measured, True)
 
 
 FAR = 2
@@ -134,15 +169,30 @@ def unmeasured_parts(plan: ParallelPlan, rows: SoftwareRows) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def machine_gap(rows: SoftwareRows | None, *, software: str, machine: str, dtype: str) -> str:
-    """One sentence where a software's constants were not measured on a machine in a number format; else empty."""
+def machine_gap(
+    rows: SoftwareRows | None, *, software: str, machine: str, dtype: str, is_scheduled: bool = False
+) -> str:
+    """One sentence where a software's constants were not measured on a machine in a number format; else empty.
+
+    Args:
+        rows: of the software.
+        software: its name.
+        machine: name of what plans are priced on.
+        dtype: format of its matmuls.
+        is_scheduled: whether it is a designed chip, whose operators are scheduled.
+    """
     if rows is None:
         return ""
     formats = [each.dtype for each in rows.rows if each.machine == machine]
+    if not formats and is_scheduled:
+        return (
+            f"{software} was not measured on {machine}: its kernels, collectives and overlaps are taken, and what "
+            "operators take follows from their schedules"
+        )
     if not formats:
         return (
-            f"{software} was measured on {', '.join(rows.machines)}, not on {machine}: its shares of peak and of "
-            "bandwidth are assumed to be the same there"
+            f"{software} was not measured on {machine}: its shares of peak and of bandwidth are assumed to be those "
+            f"on {', '.join(rows.machines)}"
         )
     if dtype not in formats:
         return f"{software} was measured on {machine} in {', '.join(sorted(set(formats)))}, not in {dtype}"

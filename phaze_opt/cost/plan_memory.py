@@ -29,6 +29,8 @@ LOGITS, LOGIT_BYTES = "logits", 2
 RESERVE_SHARE = 0.05
 """What workspaces, buffers of collectives, the driver's context and fragmentation take for each byte that is counted
 (assumption, 0.02 to 0.1: decision 0206)."""
+MOST_RESERVE_SHARE = 0.1
+"""The high end of that range: a plan that fits only with less fills the memory to the brim (decision 0257)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,11 @@ class PlanMemory:
     def fits(self, memory_bytes: float) -> bool:
         """Whether every stage fits a device of ``memory_bytes``."""
         return self.peak_bytes <= memory_bytes
+
+    def is_to_the_brim(self, memory_bytes: float) -> bool:
+        """Whether some stage would not fit if the reserve were at the high end of its range."""
+        most = max(stage.counted_bytes for stage in self.stages)
+        return most * (1.0 + MOST_RESERVE_SHARE) > memory_bytes
 
 
 @dataclass(frozen=True, slots=True)

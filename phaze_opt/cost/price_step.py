@@ -10,7 +10,16 @@ from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAY
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table import build_batch
-from phaze_opt.cost.step_time import StageLoads, StepRules, StepTime, StepTimes, lower_s, step_times
+from phaze_opt.cost.step_time import (
+    StageLoads,
+    StageTimes,
+    StepRules,
+    StepTime,
+    StepTimes,
+    lower_s,
+    stage_times,
+    step_times,
+)
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.estimate.machine import power_norm
 from phaze_opt.hardware.network import Network
@@ -75,6 +84,21 @@ def price_steps(steps: Sequence[CompiledStep], devices: Sequence[LayerTimes], ne
 def price_step(step: CompiledStep, device: LayerTimes, network: Network) -> StepTime:
     """Time of one step, as `price_steps`."""
     return price_steps([step], [device], [network]).one(0)
+
+
+def price_stages(step: CompiledStep, device: LayerTimes, network: Network) -> StageTimes:
+    """What each pipeline stage of one step takes, shape (1, stages), s; arguments as of `price_step`."""
+    batch = build_batch([step], [network])
+    return stage_times(
+        *batch_loads(batch, device.classes_s[None], device.attention_s[None], StackColumns([step.stack]))
+    )
+
+
+def lower_step(step: CompiledStep, device: LayerTimes, network: Network) -> float:
+    """A bound from below on `price_step` that rises with every time of a layer, s."""
+    batch = build_batch([step], [network])
+    stacks = StackColumns([step.stack])
+    return float(lower_batch(batch, device.classes_s[None], device.attention_s[None], stacks)[0])
 
 
 def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> StepTimes:

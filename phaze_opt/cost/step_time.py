@@ -141,6 +141,25 @@ class StepTimes:
         return StepTime(**{name: float(values[index]) for name, values in self.parts.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """What each stage of steps takes, shape (steps, stages), s.
+
+    Attributes:
+        micro_batch_s: of one micro-batch, with transfers and exposed traffic of its parameters and gradients.
+        sync_s: once a step: exposed gradient collectives and the update.
+    """
+
+    micro_batch_s: Floats
+    sync_s: Floats
+
+
+def stage_times(stages: StageLoads, rules: StepRules) -> StageTimes:
+    """What each stage takes; the slowest of both, times what `step_times` says, is the step."""
+    shown = shown_times(stages, rules)
+    return StageTimes(shown.load_s, shown.gradient_s + stages.update_s)
+
+
 BACKWARD_SHARE = 2.0 / 3.0
 """Share of ZeRO 3's parameter traffic that is backward's: one gather of two, and the gradients' reduction."""
 

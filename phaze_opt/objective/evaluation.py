@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.placement.problem import PlacementResult
-from phaze_opt.record.plain_data import from_plain, to_plain
+from phaze_opt.record.plain_data import from_plain, later, later_names, to_plain
 from phaze_opt.schedule.problem import ScheduleStatus
 
 
@@ -58,7 +58,16 @@ class LayerSchedule:
 
 @dataclass(frozen=True, slots=True)
 class TimeBreakdown:
-    """Seconds of one iteration by cause; the values sum to the iteration time."""
+    """Seconds of one iteration by cause; the values sum to the iteration time.
+
+    Attributes:
+        tensor_cores_s, vector_cores_s, memory_bound_s: what operators of a designed chip wait for, where a placement
+            is priced.
+        tensor_parallel_collectives_s, boundary_transfers_s, gradient_all_reduce_s, bubble_s, update_s: of placements
+            and plans alike; of a plan what of the traffic is exposed.
+        matmul_s, attention_s, vector_s, launch_s, parameter_s, overhead_s, waiting_s: of a plan, as `StepTime` has
+            them.
+    """
 
     tensor_cores_s: float = 0.0
     vector_cores_s: float = 0.0
@@ -68,6 +77,19 @@ class TimeBreakdown:
     gradient_all_reduce_s: float = 0.0
     bubble_s: float = 0.0
     update_s: float = 0.0
+    matmul_s: Annotated[float, later(0.0)] = 0.0
+    attention_s: Annotated[float, later(0.0)] = 0.0
+    vector_s: Annotated[float, later(0.0)] = 0.0
+    launch_s: Annotated[float, later(0.0)] = 0.0
+    parameter_s: Annotated[float, later(0.0)] = 0.0
+    overhead_s: Annotated[float, later(0.0)] = 0.0
+    waiting_s: Annotated[float, later(0.0)] = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by cause, without what only plans have where it is 0."""
+        found: dict[str, float] = to_plain(TimeBreakdown, self)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +118,8 @@ class Evaluation:
     Rates and times are zero, and ``placement`` None, unless ``status`` is FEASIBLE. ``mfu`` and ``throughput_per_tdp``
     count every device of the cluster, idle ones included; utilisations and ``average_power_w`` (of one device, W) only
     those used; energy (J) is of all used devices. ``throughput_bound_*`` is an upper bound that the schedules' gaps
-    leave open: equal to the throughput when every schedule is proven.
+    leave open: equal to the throughput when every schedule is proven. ``unknown`` names figures that are not published
+    or not modelled: they are 0 here and null in JSON.
     """
 
     model: str
@@ -125,6 +148,11 @@ class Evaluation:
     effort: Effort = field(default_factory=Effort)
     constraints: tuple[tuple[str, float], ...] = ()
     members: "tuple[Evaluation, ...]" = ()
+    unknown: tuple[str, ...] = ()
+
+    def known(self, name: str) -> float | None:
+        """A figure by name; None if it is not known."""
+        return None if name in self.unknown else float(getattr(self, name))
 
     @property
     def is_feasible(self) -> bool:
@@ -162,7 +190,7 @@ def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation as a JSON object; the keys of the command line, then what restores it exactly."""
     plain = to_plain(Evaluation, replace(evaluation, members=()))
     return {
-        **{name: plain[name] for name in SCALARS},
+        **{name: None if name in evaluation.unknown else plain[name] for name in SCALARS},
         "parameters": evaluation.num_parameters,
         "architecture": architecture_to_json(evaluation.accelerator),
         "placement": _placement_to_json(evaluation, plain["placement"]),
@@ -187,7 +215,7 @@ def _placement_to_json(evaluation: Evaluation, plain: dict[str, Any] | None) -> 
         "num_micro_batches": placement.num_micro_batches,
         "recompute": [stage.is_recomputed for stage in placement.stages],
         "devices_used": placement.devices_used,
-        **{name: plain[name] for name in ("batch_time_s", "status", "stages", "shortfall")},
+        **{name: plain[name] for name in ("batch_time_s", "status", "stages", "shortfall", "plan") if name in plain},
     }
 
 
@@ -231,6 +259,8 @@ def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `Evaluation`; types are not looked at yet."""
     return {
         **{name: data.get(name) if name in _LATER else data[name] for name in SCALARS},
+        **dict.fromkeys(unknown := _unknown(data), 0.0),
+        "unknown": unknown,
         **{name: _fields_of(kind, data[name]) for name, kind in _AS_PLAIN.items()},
         "num_parameters": data["parameters"],
         "accelerator": _fields_of(Accelerator, data["architecture"]),
@@ -241,9 +271,15 @@ def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _unknown(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Figures that are null; those that came later may be missing."""
+    return tuple(name for name in SCALARS if name not in _LATER and data[name] is None)
+
+
 def _fields_of(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """What a dataclass is made of, among what is printed with it."""
-    return {field.name: data[field.name] for field in fields(kind)}
+    left_out = later_names(kind)
+    return {field.name: data[field.name] for field in fields(kind) if field.name in data or field.name not in left_out}
 
 
 def _schedule_fields(data: Mapping[str, Any]) -> list[dict[str, Any]]:

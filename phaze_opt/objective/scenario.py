@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
@@ -40,8 +41,6 @@ OWN_ESTIMATORS = (DEFAULT_ESTIMATOR, "calibrated")
 """The estimators that come with the package."""
 
 
-DESIGN_SOFTWARE = "maxtext"
-"""Training software of designed chips: the only one that was measured on systolic arrays."""
 FREE_ZERO = (0, 1, 2, 3)
 
 

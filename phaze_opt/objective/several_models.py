@@ -30,7 +30,7 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
         throughput_bound_samples_per_s=bound,
         throughput_tokens_per_s=tokens,
         iteration_time_s=scenario.global_batch / throughput,
-        throughput_per_tdp=throughput / (blank.tdp_w * scenario.cluster.num_devices),
+        throughput_per_tdp=throughput / (blank.tdp_w * scenario.cluster.num_devices) if blank.tdp_w else 0.0,
         mfu=math.fsum(m.mfu for m in members) / len(members),
         tc_utilisation=math.fsum(m.tc_utilisation for m in members) / len(members),
         vc_utilisation=math.fsum(m.vc_utilisation for m in members) / len(members),
@@ -58,6 +58,7 @@ def _blank(members: Sequence[Evaluation]) -> Evaluation:
         effort=effort,
         constraints=_worst_constraints(members),
         members=tuple(members),
+        unknown=first.unknown,
     )
 
 

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
+from phaze_opt.record.plain_data import later
+from phaze_opt.workload.plan import ParallelPlan
 
 
 class RecomputePolicy(StrEnum):
@@ -100,8 +103,22 @@ class PlacementProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerSpan:
+    """Layers ``first`` to ``last`` of a chain, inclusive."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
-    """A pipeline stage: layers ``first`` to ``last`` inclusive, its time a micro-batch and its peak memory."""
+    """A pipeline stage: layers ``first`` to ``last`` inclusive, its time a micro-batch and its peak memory.
+
+    Attributes:
+        is_recomputed: whether any activations are computed anew for backward.
+        sync_s: gradient collectives and update, once a batch.
+        chunks: its model chunks where stages interleave; between them lie layers of other stages.
+    """
 
     first: int
     last: int
@@ -109,6 +126,7 @@ class Stage:
     time_s: float
     memory_bytes: float
     sync_s: float
+    chunks: Annotated[tuple[LayerSpan, ...], later(())] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +146,13 @@ class PlacementResult:
 
     Attributes:
         status: OPTIMAL or INFEASIBLE (then every other field but ``shortfall`` is zero or empty).
-        batch_time_s: max stage time x (micro-batches + stages - 1) + max over stages of synchronisation, s.
+        batch_time_s: max stage time x (micro-batches + stages - 1) + max over stages of synchronisation, s; of a plan
+            the time of its step (`cost.step_time`).
         tensor_parallel, data_parallel: degrees.
         num_micro_batches: micro-batches per replica.
         stages: first pipeline stage first.
         shortfall: set if and only if infeasible.
+        plan: the whole parallel plan, where one was priced; then OPTIMAL means the fastest of those that options leave.
     """
 
     status: PlacementStatus
@@ -142,10 +162,13 @@ class PlacementResult:
     num_micro_batches: int
     stages: tuple[Stage, ...]
     shortfall: Shortfall | None = None
+    plan: Annotated[ParallelPlan | None, later(None)] = None
 
     @property
     def devices_used(self) -> int:
-        """Devices of all replicas: t x stages x d."""
+        """Devices of all replicas: t x stages x d, with context shards of a plan that has them."""
+        if self.plan is not None:
+            return self.plan.num_devices
         return self.tensor_parallel * len(self.stages) * self.data_parallel
 
     @property

@@ -41,6 +41,11 @@ def field_values(value: object) -> Any:
     return value
 
 
+def later_names(kind: type) -> frozenset[str]:
+    """Fields that `later` annotates: files may not have them."""
+    return frozenset(_later_fields(kind))
+
+
 @cache
 def _later_fields(kind: type[Any]) -> dict[str, Callable[[object], bool]]:
     """Of the fields that `later` annotates, what says whether a value is left out."""

@@ -30,6 +30,16 @@ CAUSES = (
     ("update_s", "optimizer update", "the optimizer: updating the weights takes"),
 )
 """Fields of `TimeBreakdown`, their short names, and the phrase that says what limits a design."""
+CAUSES_OF_PLANS = (
+    ("matmul_s", "computing", "computing: the operators of its layers take"),
+    ("attention_s", "attention", "attention: its products and softmax take"),
+    ("vector_s", "vector work", "vector work: norms, activations and other vector work take"),
+    ("launch_s", "launches", "the host: waiting for launches takes"),
+    ("parameter_s", "parameter traffic", "the network: parameter traffic (ZeRO 3) takes"),
+    ("overhead_s", "fixed time", "the software: the fixed time of a step takes"),
+    ("waiting_s", "waiting for islands", "the cluster: waiting for the slowest island takes"),
+)
+"""The same of what only plans have."""
 BAR_CELLS = 20
 NOMINAL = "nominal"
 ENDS = ("low", "high")
@@ -71,7 +81,7 @@ def _machine_note(chip: Accelerator) -> str:
     figures = f" (published: {', '.join(published)})" if published else ""
     return (
         f"{chip.name} exists; here it is priced as if designed, area and TDP at 22 nm{figures}; "
-        "evaluate with --software prices training plans on the real one"
+        f"`evaluate --arch {chip.name}` prices training plans on the real one"
     )
 
 
@@ -201,7 +211,7 @@ def time_table(evaluation: Evaluation) -> TableContent:
 
 def time_shares(breakdown: TimeBreakdown) -> tuple[tuple[str, float, float], ...]:
     """(name, seconds, share) of every cause, largest first."""
-    seconds = {name: float(getattr(breakdown, field)) for field, name, _ in CAUSES}
+    seconds = {name: float(getattr(breakdown, field)) for field, name, _ in (*CAUSES, *CAUSES_OF_PLANS)}
     total = sum(seconds.values())
     shares = ((name, value, value / total if total > 0 else 0.0) for name, value in seconds.items())
     return tuple(sorted(shares, key=lambda item: -item[1]))
@@ -241,7 +251,7 @@ def limits_sentence(evaluation: Evaluation) -> str:
     if evaluation.members:
         slowest = min(evaluation.members, key=lambda member: member.mfu)
         return f"Its least efficient model is {slowest.model}. {limits_sentence(slowest)}"
-    phrases = {name: phrase for _, name, phrase in CAUSES}
+    phrases = {name: phrase for _, name, phrase in (*CAUSES, *CAUSES_OF_PLANS)}
     (name, _, share), (next_name, _, next_share) = time_shares(evaluation.breakdown)[:2]
     sentence = f"What limits this design is {phrases[name]} {format_share(share)} of an iteration"
     if next_share > 0:

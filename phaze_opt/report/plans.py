@@ -1,38 +1,25 @@
-"""Parallel plans and training software: the fastest plans, where time and memory go, and what their prices rest on."""
+"""Parallel plans in tables: the fastest, where the time of a step goes and what fills the memory."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 
-from phaze_opt.cost.measured_software import (
-    SoftwareRows,
-    machine_gap,
-    measured_rows,
-    model_gap,
-    shared_and_own,
-    unmeasured_parts,
-    usual_zero,
-)
-from phaze_opt.cost.plan_memory import RESERVE_SHARE
-from phaze_opt.cost.step_time import StepTime
-from phaze_opt.hardware.fitted import FittedGroup
+from phaze_opt.cost.measured_software import measured_rows, shared_and_own, unmeasured_parts
+from phaze_opt.cost.plan_memory import MOST_RESERVE_SHARE, RESERVE_SHARE
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.plan.launch_flags import LaunchFlags
 from phaze_opt.plan.plan_search import PlanRanking
 from phaze_opt.plan.ranked_plans import RankedPlan
-from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
-from phaze_opt.report.text import format_number, format_share, format_time
+from phaze_opt.report.table import Field, Fields, TableContent, number, pairs_table, table_of, words
+from phaze_opt.report.text import format_number, format_scaled, format_share, format_time
 from phaze_opt.units import bytes_to_gib
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.software import TrainingStack
 
-ERROR = "cross_validated_mape"
-"""Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
-CALIBRATED = "phaze-opt calibrate"
-"""What the file of constants names as the source of groups that the command fitted."""
-STEPS = "train_"
-"""Beginning of the names of data sets of whole steps."""
-MARK = "*"
+MARK, NEAR_MARK, FULL_MARK = "*", "~", "!"
+"""Beside the rank of a plan: parts never measured, perhaps as fast as the first, memory to the brim."""
 MOST_NAMED = 4
 
 
@@ -56,6 +43,9 @@ PART_NAMES = MappingProxyType(
 TRACE = 1e-9
 """Share of a step below which a part is what rounding left of it, and has no row."""
 RESERVE_NOTE = f"memory includes {RESERVE_SHARE:.0%} for workspace and fragmentation"
+BRIM_NOTE = (
+    f"fills the memory to the brim: it would not fit if workspace and fragmentation took {MOST_RESERVE_SHARE:.0%}"
+)
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
 _IDEAL_NOTE = (
     "ideal software: rates of the data sheet but for tiles that are not full, nothing overlapped; --software names "
@@ -63,49 +53,16 @@ _IDEAL_NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSetting:
-    """What every plan of a ranking shares.
-
-    Attributes:
-        machine, software, network, model: names.
-        num_devices: devices of the cluster.
-        tokens: of one step.
-        flops: model FLOPs of one step.
-        peak_flops_per_s: of one device.
-        peak_type: number format that the peak is of.
-        is_ideal: whether a real machine is priced with ideal software.
-        notes: sentences on what the prices rest on.
-    """
-
-    machine: str
-    software: str
-    network: str
-    model: str
-    num_devices: int
-    tokens: int
-    flops: float
-    peak_flops_per_s: float
-    peak_type: str = "bf16"
-    is_ideal: bool = False
-    notes: tuple[str, ...] = ()
-
-    def tokens_per_s(self, time: StepTime) -> float:
-        """Tokens a second over the whole cluster."""
-        return self.tokens / time.seconds
-
-    def mfu(self, ranked: RankedPlan) -> float:
-        """Model FLOPs over what the plan's devices could do in the time of its step."""
-        return self.flops / (ranked.time.seconds * ranked.plan.num_devices * self.peak_flops_per_s)
-
-
-def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> TableContent:
+def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> TableContent:
     """The ``top`` fastest plans; degrees that are 1, or 0, in all of them have no column.
 
-    A mark beside its rank says that a plan has parts which no measurement of the software covers.
+    Marks beside its rank say that a plan has parts which no measurement of the software covers, that it may be as fast
+    as the first for all that the model's error says, or that it fills the memory to the brim.
     """
     best = ranking.ranked[:top]
-    coverage, marks = coverage_note(best, setting.software)
+    coverage, unmeasured = coverage_note(best, setting.software)
+    caution, others = caution_note(best, setting)
+    marks = tuple(map("".join, zip(unmeasured, others, strict=True)))
     degrees = [each for each in _DEGREES if any(each.text(ranked.plan) != each.neutral for ranked in best)]
     fields: Fields[tuple[str, RankedPlan]] = (
         number("#", lambda item: item[0]),
@@ -126,11 +83,30 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     )
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
     if idle:
-        note += f"; up to {idle:,} devices idle, which MFU leaves out"
-    if coverage:
-        note += f"; {coverage}"
+        note += f"; up to {idle:,} devices idle, which MFU counts"
+    note = "; ".join(filter(None, (note, coverage, caution)))
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return table_of(title, fields, items, note, emphasis=lambda item: item[1] is best[0])
+
+
+def caution_note(plans: Sequence[RankedPlan], setting: PriceSetting) -> tuple[str, tuple[str, ...]]:
+    """Which plans may be as fast as the first, and which fill the memory to the brim.
+
+    Returns:
+        clauses, empty if there are none, and for each plan its marks, or nothing.
+    """
+    near = [each is not plans[0] and bool(setting.is_within_error(each, plans[0])) for each in plans]
+    full = [setting.is_to_the_brim(each) for each in plans]
+    marks = tuple(NEAR_MARK * is_near + FULL_MARK * is_full for is_near, is_full in zip(near, full, strict=True))
+    clauses = []
+    if any(near):
+        clauses.append(
+            f"{NEAR_MARK} within {setting.error_share:.1%} of the first, the mean error of the model: either may be "
+            "faster"
+        )
+    if any(full):
+        clauses.append(f"{FULL_MARK} {BRIM_NOTE}")
+    return "; ".join(clauses), marks
 
 
 def _left_out(ranking: PlanRanking) -> str:
@@ -192,7 +168,7 @@ def _recompute_word(plan: ParallelPlan) -> str:
     return "mixed" if plan.stage_recompute else _RECOMPUTE[plan.recompute]
 
 
-def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:
+def step_table(best: RankedPlan, setting: PriceSetting) -> TableContent:
     """Where the time of one plan's step goes."""
     time = best.time
     is_told_apart = time.attention_s > 0 or time.vector_s > 0
@@ -254,137 +230,37 @@ def _named(counts: Sequence[tuple[str, int]]) -> str:
     return ", ".join(shown) + (f" and {rest} more (--json names all)" if rest else "")
 
 
-def software_notes(
-    software: str,
-    *,
-    machine: str,
-    dtype: str,
-    is_chosen: bool,
-    is_zero_named: bool,
-    gradients: tuple[int, int, str],
-    num_experts: int,
-    sequence_length: int,
-    errors: Mapping[str, Mapping[str, float]],
-    own_fit: str = "",
-) -> tuple[str, ...]:
-    """Sentences on a software that plans are priced with; none on one that is measured nowhere.
-
-    Args:
-        software: its name.
-        machine: what plans are priced on.
-        dtype: format of its matmuls.
-        is_chosen: whether the machine decided on it, as the user named none.
-        is_zero_named: whether the user named ZeRO stages.
-        gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
-        num_experts: of a block of the model; 1 without any.
-        sequence_length: tokens.
-        errors: figures by data set, as the file of constants holds them.
-        own_fit: what the user fitted the software's constants to; then published rows say nothing of them.
-    """
-    rows = measured_rows(software)
-    if rows is None:
-        return ()
-    notes = []
-    if is_chosen:
-        notes.append(f"software {software}, as measured on {machine}; --software names another, ideal among them")
-    stage = usual_zero(software)
-    if stage and not is_zero_named:
-        notes.append(f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without")
-    gaps = (
-        own_fit or machine_gap(rows, software=software, machine=machine, dtype=dtype),
-        model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
+def machine_table(evaluation: Evaluation, setting: PriceSetting) -> TableContent:
+    """What is known of one device of the machine; area and power of a real one are as published."""
+    source = "as published" if setting.is_real else "modelled, at 22 nm"
+    peak = f"{format_scaled(setting.peak_flops_per_s, 'FLOP/s')} in {setting.peak_type}"
+    rows = (
+        ("peak", peak),
+        ("memory", f"{_gib(setting.memory_bytes)} GiB"),
+        ("die area", known_figure(evaluation, "area_mm2", "mm2")),
+        ("board power" if setting.is_real else "TDP", known_figure(evaluation, "tdp_w", "W")),
+        ("network", setting.network),
     )
-    notes += [gap for gap in gaps if gap]
-    notes.append(gradient_note(*gradients))
-    error = error_note(rows, errors)
-    if error and not own_fit:
-        notes.append(f"steps of {software} that were kept out of its fit are predicted with a mean error of {error}")
-    return tuple(notes)
+    return pairs_table(f"One device: {setting.machine}", rows, note=f"area and power {source}")
 
 
-def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
-    """What a software's constants rest on where ``phaze-opt calibrate`` fitted them to rows of the user's; else empty.
-
-    Args:
-        software: its name.
-        groups: of the file of constants in force, that hold constants of the software.
-    """
-    own = [group for group in groups if group.source == CALIBRATED]
-    if not own:
-        return ""
-    number = len({(name, row) for group in own for name, rows in group.datasets.items() for row in rows})
-    figures = own[-1].residuals
-    words = [
-        f"{what} {figures[key]:.1f} %"
-        for key, what in (("mape", "mean error"), (ERROR, "of rows kept out"))
-        if key in figures
-    ]
-    noun = "row" if number == 1 else "rows"
-    return f"constants of {software} were fitted to {number} {noun} of your own, and speak of their machines" + (
-        f" ({', '.join(words)})" if words else ""
-    )
+def known_figure(evaluation: Evaluation, name: str, unit: str) -> str:
+    """A figure of a machine with its unit, or that it is not published."""
+    value = evaluation.known(name)
+    return "not published" if value is None else f"{format_number(value)} {unit}".rstrip()
 
 
-def gradient_note(priced: int, own: int, source: str) -> str:
-    """How wide gradients are, held and sent."""
-    if priced != own:
-        return f"gradients are held and sent in {8 * priced} bits as asked; the software was measured with {8 * own}"
-    other = 32 if own == 2 else 16
-    return f"gradients are held and sent in {8 * own} bits ({source}); --gradient-bits {other} for the other width"
+def alone_sentences(best: RankedPlan, setting: PriceSetting) -> tuple[str, ...]:
+    """What the table of plans says, of one plan that needs no table."""
+    rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
+    share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
+    coverage, _ = coverage_note([best], setting.software)
+    brim = f"it {BRIM_NOTE}" if setting.is_to_the_brim(best) else ""
+    first = f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}"
+    return (first, *filter(None, (coverage, brim)))
 
 
-def error_note(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> str:
-    """Errors of steps kept out, by data set; empty if the file of constants has none."""
-    steps = [name for name in rows.datasets if name.startswith(STEPS)]
-    found = [(name, errors[name][ERROR]) for name in steps if ERROR in errors.get(name, {})]
-    return ", ".join(f"{value:.1f} % ({name.removeprefix(STEPS)})" for name, value in found)
-
-
-def choices_table(stacks: Sequence[TrainingStack]) -> TableContent:
-    """Kernels, gradients and overlaps of each."""
-    fields: Fields[TrainingStack] = (
-        words("software", lambda stack: stack.name),
-        words("kernels fused", lambda stack: stack.fusion.value),
-        words("attention", lambda stack: stack.attention.value),
-        number("bits", lambda stack: str(8 * stack.gradient_bytes)),
-        number("overlap t, g, p", _overlaps),
-    )
-    note = (
-        "bits: of a gradient, held and sent; overlap: shares that hide behind compute, of tensor-parallel traffic, "
-        "of what replicas send once a step and of what ZeRO 2 and 3 send every micro-batch; all constants with --json"
-    )
-    return table_of("Training software", fields, stacks, note)
-
-
-def _overlaps(stack: TrainingStack) -> str:
-    shares = (stack.tensor_overlap, stack.data_overlap, stack.parameter_overlap)
-    return " ".join(f"{share:.2f}" for share in shares)
-
-
-def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:
-    """Machine and data set of each software's rows; `errors` has figures by data set."""
-    rows = []
-    for name in names:
-        measured = measured_rows(name)
-        if measured is None:
-            rows.append((name, "none", "", ""))
-            continue
-        for each in measured.rows:
-            error = errors.get(each.dataset, {}).get(ERROR)
-            shown = "" if error is None else f"{error:.1f}"
-            rows.append((name, f"{each.machine} {each.dtype}", each.dataset.removeprefix("train_"), shown))
-    columns = (Column("software"), Column("machine"), Column("data set"), Column("error, %", is_number=True))
-    note = "error: mean of rows of the data set that were kept out of the fit, over all its machines"
-    return TableContent("Measured on", columns, tuple(rows), note)
-
-
-def features_table(names: Sequence[str]) -> TableContent:
-    """Largest degree of each parallel feature, and recomputation, of each software's rows."""
-    fields: Fields[tuple[str, SoftwareRows]] = (
-        words("software", lambda item: item[0]),
-        words("parallel features, to degree", lambda item: ", ".join(f"{k} {v}" for k, v in item[1].reach.items())),
-        words("recomputation", lambda item: ", ".join(sorted(each.value for each in item[1].recompute))),
-    )
-    found = [(name, rows) for name in names if (rows := measured_rows(name)) is not None]
-    note = "`evaluate` marks plans with features that no row has; degrees of ZeRO are devices that share the state"
-    return table_of("What was measured", fields, found, note)
+def launch_sentences(flags: LaunchFlags) -> tuple[str, ...]:
+    """How the best plan is launched, by launcher."""
+    known = (("Megatron-LM", flags.megatron), ("FSDP (accelerate launch)", flags.fsdp))
+    return tuple(f"{name}: {' '.join(words)}" for name, words in known if words)

@@ -8,7 +8,6 @@ condition), trial.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 
 import numpy as np
 
@@ -148,15 +147,14 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
         metrics |= {name: getattr(evaluation, name) for name in names}
         metrics["schedule_gap"] = evaluation.schedule_gap
         if not is_common:
-            breakdown = evaluation.breakdown
-            metrics |= {f"breakdown.{item.name}": getattr(breakdown, item.name) for item in fields(breakdown)}
+            metrics |= {f"breakdown.{name}": seconds for name, seconds in evaluation.breakdown.parts.items()}
         for member in evaluation.members:
             metrics[f"throughput_samples_per_s.{member.model}"] = member.throughput_samples_per_s
         placement = evaluation.placement
         if placement is not None:
             metrics |= {"tensor_parallel": placement.tensor_parallel, "pipeline_stages": len(placement.stages)}
             metrics |= {"data_parallel": placement.data_parallel, "devices_used": placement.devices_used}
-    return finite(metrics)
+    return finite({name: value for name, value in metrics.items() if name not in evaluation.unknown})
 
 
 def evaluation_tags(evaluation: Evaluation) -> dict[str, str]:

@@ -27,7 +27,7 @@ def test_help_wraps_whole_sentences(capsys, monkeypatch):
     words = " ".join(out.replace("│", " ").split())
     assert "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32" in words
     assert (
-        "whole plans are priced instead, on a designed chip or on a real machine with the constants fitted to it"
+        "A machine that exists is priced through parallel plans, under the software measured on it or the nearest one"
         in words
     )
     paragraph = [line.rstrip() for line in out.splitlines() if line.startswith(" With") or "designed chip or" in line]

@@ -17,7 +17,6 @@ TINY = "--model tiny --devices 8 --global-batch 16"
 COMMANDS = {
     "evaluate": f"evaluate {TINY} --arch tpu-v4",
     "search": f"search {TINY} --trials 1 --strategy random --no-tracking --work-dir WORK",
-    "evaluate-plans": f"evaluate {TINY} --arch a100-80g --pipeline 1 --top 1",
     "validate": "validate --data MINE --dataset op_llmcompass --constants WORK/c.json",
     "calibrate": "calibrate --data MINE --out WORK/c.json --no-held-out",
     "network list": "network list",
@@ -69,6 +68,23 @@ def test_lines_have_the_keys_that_are_promised(command, printed):
         each = part if line.endswith("[]") else list(part.values()) if line in BY_NAME else [part]
         for one in each:
             assert set(one) == PROMISED[line], line
+
+
+MACHINES = ("a100-80g --pipeline 1 --top 1 --baseline mi300x", "tpu-v4 --software ideal --micro-batch 1")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_plans_have_the_keys_of_a_placement(machine, capsys):
+    """Of a real machine and of a design; a baseline is a line of its own."""
+    value = run_json(f"evaluate {TINY} --arch {machine}".split(), capsys)
+    assert set(value) == PROMISED["evaluate"]
+    assert value["plans"]
+    for one in value["plans"]:
+        assert set(one) == PROMISED["evaluate.plans[]"]
+        assert set(one["launch"]) == {"megatron", "fsdp"}
+    assert set(value["setting"]) == PROMISED["evaluate.setting"]
+    for one in value["baselines"]:
+        assert set(one) == PROMISED["evaluate"] - {"baselines"} | {"throughput_ratio"}
 
 
 def test_goals_have_the_keys_that_are_promised():

@@ -61,7 +61,8 @@ def test_own_constants_reach_the_network_too(tmp_path, capsys):
 def test_a_designed_chip_takes_plans_too(capsys):
     """Its layers take the makespans of their schedules; without parallelism that is the whole step."""
     chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "1", "--global-batch", "8"]
-    plan = run_json([*chip, "--pipeline", "1", "--micro-batch", "8", "--recompute", "never"], capsys)["plans"][0]
+    plain = ["--software", "ideal", "--pipeline", "1", "--micro-batch", "8", "--recompute", "never"]
+    plan = run_json([*chip, *plain], capsys)["plans"][0]
     same = run_json([*chip, "--micro-batch", "8", "--recompute", "never", "--tensor-parallel", "1"], capsys)
     assert plan["iteration_time_s"] == pytest.approx(same["iteration_time_s"], rel=1e-9)
 
@@ -83,7 +84,7 @@ def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
     for heading in (" c ", " v ", " mb ", " zero ", " rec. ", " step ", " tokens/s ", " MFU ", " GiB"):
         assert heading in lines[start]
     rows = lines[start + 2 : start + 12]
-    assert [row.split()[0].rstrip("*") for row in rows] == [str(rank) for rank in range(1, 11)]
+    assert [row.split()[0].rstrip("*~!") for row in rows] == [str(rank) for rank in range(1, 11)]
     assert all(" sel. " in row for row in rows)
     assert "…" not in out
     note = " ".join(" ".join(lines[start + 12 :]).split())
@@ -106,7 +107,7 @@ def test_the_widest_table_of_plans_keeps_every_figure_whole(capsys, monkeypatch)
     assert lines[start].split()[6:] == ["c", "e", "v", "mb", "zero", "shards", "rec.", "step", "tokens/s", "MFU", "GiB"]
     first = lines[start + 2].split()
     assert "…" not in out
-    assert (first[0].rstrip("*"), first[2], first[4], first[-2]) == ("1", "x", "x", "%")
+    assert (first[0].rstrip("*~!"), first[2], first[4], first[-2]) == ("1", "x", "x", "%")
 
 
 def test_the_table_names_the_network_and_devices_left_idle(capsys):
@@ -152,7 +153,10 @@ NOTED = (
     "--arch b200 --software megatron-core",
     "--arch l4 --software megatron-core",
     "--arch l4 --software megatron-core --network dgx-a100",
-    "--arch tpu-v4",
+    "--arch a100-80g",
+    "--arch a100-80g --software llm-foundry",
+    "--arch mi300x",
+    "--arch tpu-v4 --pipeline 1",
 )
 """Software chosen or named, its ZeRO stage and gradients as measured or as asked, a network known, assumed or given."""
 
@@ -202,8 +206,8 @@ def test_parts_of_plans_that_were_never_measured_are_marked(capsys):
     lines = out.splitlines()
     start = next(number for number, line in enumerate(lines) if "t x p x d" in line)
     ranks = {row.split()[1]: row.split()[0] for row in lines[start + 2 : start + 4]}
-    assert ranks["2"].endswith("*")
-    assert not ranks["1"].endswith("*")
+    assert "*" in ranks["2"]
+    assert "*" not in ranks["1"]
     assert "* has parts that no measurement of megatron-core covers: ZeRO 3 with tensor parallel (1)" in " ".join(
         out.split()
     )
@@ -241,11 +245,6 @@ def test_the_plan_whose_step_is_shown_is_named(more, capsys):
     degrees = f"plan: tensor {best['tensor']} x pipeline {best['pipeline']} x data {best['data']}"
     rest = f", micro-batch {best['micro_batch']}, ZeRO stage 1, recomputation none"
     assert degrees + rest in " ".join(out.split())
-
-
-def test_top_alone_asks_for_plans(capsys):
-    answer = run_json([*BERT, "--arch", "h100", "--devices", "8", "--top", "2"], capsys)
-    assert len(answer["plans"]) == 2 < answer["num_fitting"]
 
 
 def test_zero_is_as_the_software_was_measured(capsys):

@@ -9,16 +9,20 @@ from phaze_opt.cost.measured_software import (
     MeasuredOn,
     SoftwareRows,
     machine_gap,
+    machines_of,
     measured_rows,
     model_gap,
     plan_features,
+    rows_like,
     shared_and_own,
     software_measured_on,
     unmeasured_parts,
+    usual_software,
     usual_zero,
 )
 from phaze_opt.cost.stacks import list_stacks
-from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.device import MatrixStyle
+from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry
@@ -120,7 +124,9 @@ def test_rows_of_2021_always_recompute() -> None:
 
 def test_another_machine_or_format_is_one_sentence() -> None:
     rows = rows_of("megatron-core")
-    assert "measured on h100, not on b200" in machine_gap(rows, software="megatron-core", machine="b200", dtype="bf16")
+    assert machine_gap(rows, software="megatron-core", machine="b200", dtype="bf16") == (
+        "megatron-core was not measured on b200: its shares of peak and of bandwidth are assumed to be those on h100"
+    )
     text = machine_gap(rows_of("llm-foundry"), software="llm-foundry", machine="a100-80g", dtype="fp8")
     assert text == "llm-foundry was measured on a100-80g in bf16, not in fp8"
     assert machine_gap(None, software="ideal", machine="b200", dtype="bf16") == ""
@@ -139,6 +145,28 @@ def test_another_machine_or_format_is_one_sentence() -> None:
 def test_software_of_a_machine(machine: str, software: str | None) -> None:
     assert load_device(machine).name == machine
     assert software_measured_on(machine) == software
+
+
+def test_machines_that_nobody_measured_take_the_nearest_software_by_rule() -> None:
+    """GPUs that of the newest GPUs, systolic machines and designed chips that of TPUs; never an ideal one."""
+    for name in list_devices():
+        device = load_device(name)
+        measured = software_measured_on(name)
+        rule = "megatron-core" if device.style is MatrixStyle.TILES else "maxtext"
+        assert usual_software(device) == ((rule, False) if measured is None else (measured, True)), name
+    assert [usual_software(load_device(name))[0] for name in ("mi300x", "gaudi2", "tpu-v3")] == [
+        "megatron-core", "maxtext", "maxtext",
+    ]  # fmt: skip
+    assert usual_software(None) == ("maxtext", False)
+
+
+def test_rows_like_a_machine_and_their_machines() -> None:
+    rows = rows_of("megatron-core")
+    assert rows_like(rows, machine="mi300x", dtype="bf16") is rows
+    assert rows_like(rows, machine="h100", dtype="fp8").datasets == ("train_nemo_h100_fp8",)
+    foundry = rows_of("llm-foundry")
+    assert rows_like(foundry, machine="a100-80g", dtype="fp8").machines == ("a100-80g",)
+    assert {"a100-40g", "a100-80g", "h100"} == set(machines_of(foundry.datasets))
 
 
 @pytest.mark.parametrize(

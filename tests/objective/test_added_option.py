@@ -56,7 +56,7 @@ def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     free, narrow, study = run(package, tmp_path, [
-        ["evaluate", "--arch", "tpuv3", *TASK[:6]], ["evaluate", "--arch", "tpuv3", *TASK[:6], "--max-tensor", "1"],
+        ["evaluate", "--arch", "tpu-v4", *TASK[:6]], ["evaluate", "--arch", "tpu-v4", *TASK[:6], "--max-tensor", "1"],
         ["study", "run", "study.toml", "--no-tracking"],
     ])  # fmt: skip
     assert narrow["placement"]["tensor_parallel"] == 1 < free["placement"]["tensor_parallel"]

@@ -7,17 +7,9 @@ from phaze_opt.cost.measured_software import measured_rows
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
-from phaze_opt.report.plans import (
-    PART_NAMES,
-    PlanSetting,
-    choices_table,
-    describe_plan,
-    error_note,
-    features_table,
-    gradient_note,
-    measured_table,
-    step_table,
-)
+from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.report.plans import PART_NAMES, describe_plan, step_table
+from phaze_opt.report.software import choices_table, error_note, features_table, gradient_note, measured_table
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 
@@ -25,7 +17,7 @@ def test_what_rounding_leaves_of_a_part_has_no_row():
     """Launches that kernels hide leave 1e-10 s of a smooth maximum; a microsecond is a part like any other."""
     seconds = {field.name: 0.0 for field in fields(StepTime)}
     time = StepTime(**{**seconds, "matmul_s": 2.0, "launch_s": 1.25e-10, "update_s": 1e-6})
-    setting = PlanSetting("h100", "ideal", "dgx-h100", "tiny", 1, 1, 1.0, 1.0)
+    setting = PriceSetting("h100", "ideal", "dgx-h100", "tiny", 1, 1, 1.0, 1.0)
     table = step_table(SimpleNamespace(time=time, plan=ParallelPlan()), setting)
     names = [row[0] for row in table.rows]
     assert len(names) == 2

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.evaluation import Evaluation, TimeBreakdown
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 
 CHUNK_POINTS = 4096
@@ -53,8 +53,8 @@ def _model_facts(evaluation: Evaluation) -> ModelFacts:
     if placement is None:
         message = f"a feasible evaluation of {evaluation.model} has no placement"
         raise ValueError(message)
-    names = [field.name for field in fields(TimeBreakdown)]
-    cause = max(names, key=lambda name: float(getattr(evaluation.breakdown, name)))
+    parts = evaluation.breakdown.parts
+    cause = max(parts, key=parts.__getitem__)
     return ModelFacts(
         model=evaluation.model,
         tensor_parallel=placement.tensor_parallel,

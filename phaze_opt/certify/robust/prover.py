@@ -23,6 +23,13 @@ class Cause(StrEnum):
     GRADIENT_ALL_REDUCE = "gradient all-reduce"
     BUBBLE = "pipeline bubble"
     UPDATE = "optimizer update"
+    MATMUL = "computing"
+    ATTENTION = "attention"
+    VECTOR = "vector work"
+    LAUNCH = "launches"
+    PARAMETER = "parameter traffic"
+    OVERHEAD = "fixed time"
+    WAITING = "waiting for islands"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,100 @@
+"""The part of ``phaze-opt evaluate`` that prices a designed chip by its best placement, as every search does."""
+
+from collections.abc import Mapping
+
+from phaze_opt.cli.evaluate_request import EvaluateRequest
+from phaze_opt.cli.options import read_integer
+from phaze_opt.cli.output import working
+from phaze_opt.cli.priced_job import PricedJob
+from phaze_opt.cli.scenario import load_scenario
+from phaze_opt.errors import InputError
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.caveats import Note, notes_about
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.reference_machines import evaluate_references
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH
+from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
+
+DEFAULT_MICRO_BATCH = 8
+DESIGNED = "designed chips"
+"""What a design without a name is called."""
+
+
+def load_chip_scenario(request: EvaluateRequest, *, constants: Constants) -> Scenario:
+    """The scenario that a request describes."""
+    return load_scenario(request.scenario, request.models, common="arithmetic", constants=constants)
+
+
+def price_chip(request: EvaluateRequest) -> PricedJob:
+    """One accelerator with its best placement.
+
+    Raises:
+        InputError: an option breaks a rule.
+    """
+    known = load_constants()
+    scenario = load_chip_scenario(request, constants=known)
+    samples = one_micro_batch(request.micro_batch)
+    accelerator = load_architecture(request.arch, constants=known)
+    evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
+    rows: tuple[SensitivityRow, ...] = ()
+    if request.with_sensitivity and evaluation.is_feasible:
+        rows = _sensitivity_rows(scenario, request, samples)
+    notes = notes_about(evaluation, scenario=scenario, constants=known)
+    return PricedJob(evaluation, _setting(scenario, accelerator, notes), notes, sensitivity=rows)
+
+
+def reference_evaluations(request: EvaluateRequest, evaluation: Evaluation) -> Mapping[str, Evaluation]:
+    """The reference machines under the same scenario, at the same micro-batch."""
+    known = load_constants()
+    scenario = load_chip_scenario(request, constants=known)
+    return evaluate_references(scenario, (evaluation.micro_batch,), constants=known)
+
+
+def one_micro_batch(text: str | None) -> int:
+    """The micro-batch of one evaluation."""
+    value = DEFAULT_MICRO_BATCH if text is None else read_integer(text, low=1, high=MAX_MICRO_BATCH)
+    if value is None:
+        message = f"'{text}' must be an integer from 1 to {MAX_MICRO_BATCH:,}"
+        raise InputError(message, source="--micro-batch")
+    return value
+
+
+def _setting(scenario: Scenario, accelerator: Accelerator, notes: tuple[Note, ...]) -> PriceSetting:
+    """What placements are priced under: ideal software, which overlaps and loses nothing."""
+    lengths = {model: scenario.sequence_length_of(model) for model in scenario.models}
+    batch = scenario.global_batch
+    return PriceSetting(
+        machine=accelerator.name or DESIGNED,
+        software=scenario.stack.name,
+        network=scenario.cluster.network.name,
+        model=", ".join(model.name for model in scenario.models),
+        num_devices=scenario.cluster.num_devices,
+        tokens=batch * sum(lengths.values()),
+        flops=batch * sum(model_flops(model, length) for model, length in lengths.items()),
+        peak_flops_per_s=accelerator.peak_flops_per_s,
+        notes=tuple(note.sentence.rstrip(".") for note in notes),
+        global_batch=batch,
+        sequence_length=max(lengths.values()),
+        optimizer=scenario.optimizer.value,
+        attention=scenario.attention.value,
+        estimator=scenario.estimator,
+        memory_bytes=float(accelerator.hbm_bytes),
+    )
+
+
+def _sensitivity_rows(scenario: Scenario, request: EvaluateRequest, micro_batch: int) -> tuple[SensitivityRow, ...]:
+    """The sensitivity table of one architecture, with progress on standard error."""
+    case = SensitivityCase(
+        scenario=scenario,
+        build_accelerator=lambda constants: load_architecture(request.arch, constants=constants),
+        micro_batch=micro_batch,
+        network_name=request.scenario.network,
+    )
+    with working("varying every assumption over its range"):
+        return tuple(analyse_sensitivity(case))

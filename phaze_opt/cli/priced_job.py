@@ -1,0 +1,112 @@
+"""A job priced for ``evaluate``, and its one line of JSON: the same keys for designed chips and real machines."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts
+from phaze_opt.objective.caveats import Note, notes_to_json
+from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
+from phaze_opt.objective.plan_evaluation import PlannedJob
+from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.sensitivity import SensitivityRow
+from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags
+from phaze_opt.plan.plan_search import PlanRanking
+from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.record.plain_data import field_values
+from phaze_opt.report.baselines import Contestant, throughput_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class RankedJob:
+    """The plans of a job, fastest first, and what they were priced for."""
+
+    job: PlannedJob
+    ranking: PlanRanking
+
+    def flags(self, ranked: RankedPlan, setting: PriceSetting) -> LaunchFlags:
+        """What starts a run of one of them."""
+        return launch_flags(
+            ranked.plan,
+            training=self.job.training,
+            num_layers=self.job.model.num_layers,
+            stack=self.job.machine.stack,
+            is_fp8=setting.peak_type == "fp8",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PricedJob:
+    """An answer of ``evaluate``.
+
+    Attributes:
+        evaluation: of the best placement or plan, or why there is none.
+        setting: what it was priced under.
+        notes: what it rests on.
+        plans: the plans; None of a placement, and of several models.
+        sensitivity: rows for every assumption, where asked for.
+        members: of each of several models with plans of its own.
+    """
+
+    evaluation: Evaluation
+    setting: PriceSetting
+    notes: tuple[Note, ...]
+    plans: RankedJob | None = None
+    sensitivity: tuple[SensitivityRow, ...] = ()
+    members: "tuple[PricedJob, ...]" = ()
+
+    @property
+    def is_by_plans(self) -> bool:
+        """Whether parallel plans were priced, rather than the placement of a design."""
+        return self.plans is not None or bool(self.members)
+
+    @property
+    def contestant(self) -> Contestant:
+        """What a table of baselines shows of it."""
+        return Contestant(self.evaluation, self.setting)
+
+    def to_json(self, *, top: int) -> dict[str, Any]:
+        """All of it; ``top`` says how many plans."""
+        ranking = None if self.plans is None else self.plans.ranking
+        members = {"members": [each.to_json(top=top) for each in self.members]} if self.members else {}
+        return {
+            **evaluation_to_json(self.evaluation),
+            **members,
+            "notes": notes_to_json(self.notes),
+            "setting": asdict(self.setting),
+            "num_fitting": None if ranking is None else len(ranking.ranked),
+            "num_misfits": None if ranking is None else ranking.num_misfits,
+            "num_dominated": None if ranking is None else ranking.num_dominated,
+            "plans": [] if self.plans is None else plans_to_json(self.plans, self.setting, top=top),
+        }
+
+
+def plans_to_json(plans: RankedJob, setting: PriceSetting, *, top: int) -> list[dict[str, Any]]:
+    """The fastest plans; SI units."""
+    best: Sequence[RankedPlan] = plans.ranking.ranked[:top]
+    rows = measured_rows(setting.software)
+    return [
+        {
+            **field_values(each.plan),
+            "unmeasured": None if rows is None else list(unmeasured_parts(each.plan, rows)),
+            "iteration_time_s": each.time.seconds,
+            "throughput_tokens_per_s": setting.tokens_per_s(each.time),
+            "mfu": setting.mfu(each),
+            "peak_memory_bytes": each.memory.peak_bytes,
+            "memory_share": each.memory.peak_bytes / setting.memory_bytes,
+            "is_to_the_brim": setting.is_to_the_brim(each),
+            "is_within_error": setting.is_within_error(each, best[0]),
+            "breakdown": asdict(each.time),
+            "stages": [asdict(stage) for stage in each.memory.stages],
+            "launch": asdict(plans.flags(each, setting)),
+        }
+        for each in best
+    ]
+
+
+def baselines_to_json(answer: PricedJob, baselines: Sequence[PricedJob]) -> list[dict[str, Any]]:
+    """Each baseline as an answer of its own with its best plan, and its throughput over that of the answer."""
+    return [
+        each.to_json(top=1) | {"throughput_ratio": throughput_ratio(each.evaluation, answer.evaluation)}
+        for each in baselines
+    ]

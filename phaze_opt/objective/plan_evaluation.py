@@ -1,0 +1,279 @@
+"""`Evaluation` of a parallel plan: what a ranking of plans says of a machine, in the words that searches use.
+
+Real machines and designed chips alike: what times layers is a `LayerClock`, the rest of a machine is a `Machine`.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+
+from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.compiled_step import CompiledStep, compile_step
+from phaze_opt.cost.price_step import LayerTimes, lower_step, price_stages
+from phaze_opt.cost.step_time import StepTime
+from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.network import Network
+from phaze_opt.objective.compile import PHASES
+from phaze_opt.objective.evaluation import (
+    Evaluation,
+    EvaluationStatus,
+    LayerSchedule,
+    Provenance,
+    ScheduleQuality,
+    TimeBreakdown,
+)
+from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
+from phaze_opt.plan.plan_search import Machine, PlanRanking
+from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.record.plain_data import field_values
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.training import TrainingSpec
+
+NOT_MODELLED = ("tc_utilisation", "vc_utilisation", "energy_per_iteration_j", "average_power_w")
+"""Figures that no plan has yet: utilisations and energy come of placements (semantics 7)."""
+PROVEN_GAP = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """A model to train on a machine by any of its parallel plans.
+
+    Attributes:
+        model: what is trained.
+        training: batches, sequence and optimizer; each plan brings its micro-batch.
+        machine: what plans are priced on.
+        accelerator: its chip, described as designs are.
+        area_mm2, tdp_w: of one device; None where not published.
+        num_devices: of the cluster.
+        peak_flops_per_s: of one device, in the format of the matmuls.
+        max_area_mm2, max_tdp_w: budgets; None is no budget.
+        provenance: of the evaluation; its digest of the scenario is `job_digest` unless given.
+    """
+
+    model: ModelSpec
+    training: TrainingSpec
+    machine: Machine
+    accelerator: Accelerator
+    area_mm2: float | None
+    tdp_w: float | None
+    num_devices: int
+    peak_flops_per_s: float
+    max_area_mm2: float | None = None
+    max_tdp_w: float | None = None
+    provenance: Provenance = Provenance()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTimes:
+    """What a plan's step is made of on one device.
+
+    Attributes:
+        layers: times of its layers, without collectives.
+        schedules: of the layers of a designed chip; none of a real machine.
+        bound_s: what the step takes at least, whatever the schedules, s; the step itself where all are proven.
+    """
+
+    layers: LayerTimes
+    schedules: tuple[LayerSchedule, ...] = ()
+    bound_s: float = 0.0
+
+
+def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
+    """The evaluation of the fastest plan of a ranking, or why there is none; budgets come first."""
+    blank = _blank(job)
+    broken = _broken_budget(blank, job)
+    if broken is not None:
+        return broken
+    if not ranking.ranked:
+        excess = ranking.least_bytes / job.machine.memory_bytes - 1.0
+        return replace(
+            blank,
+            status=EvaluationStatus.OUT_OF_MEMORY,
+            reason=explain_misfits(ranking, job.machine.memory_bytes),
+            constraints=(*blank.constraints, ("memory", max(excess, 1e-6))),
+        )
+    return evaluate_plan(job, ranking.ranked[0])
+
+
+def explain_misfits(ranking: PlanRanking, memory_bytes: float) -> str:
+    """Why no plan of a ranking fits, as a sentence."""
+    gib, own = ranking.least_bytes / 2**30, memory_bytes / 2**30
+    return (
+        f"none of {ranking.num_misfits} plans fits; the smallest needs {gib:.1f} GiB of {own:.1f}; allow more "
+        "devices, recomputation or ZeRO"
+    )
+
+
+def evaluate_plan(job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | None = None) -> Evaluation:
+    """The evaluation of one plan that fits; budgets are not looked at.
+
+    Its breakdown sums to the step, its placement holds every stage with layers, memory and times. Of a designed chip it
+    has the schedules of its layers, and a bound on the throughput that their gaps leave open.
+
+    Args:
+        job: what the plan is for.
+        ranked: the plan with its step and memory.
+        times: of its layers, where they are known already; else the job's clock is asked.
+    """
+    step = compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
+    known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
+    blank = _blank(job)
+    seconds, batch = ranked.time.seconds, job.training.global_batch
+    rate = batch / seconds
+    peak = job.num_devices * job.peak_flops_per_s
+    flops = model_flops(job.model, job.training.sequence_length)
+    return replace(
+        blank,
+        micro_batch=ranked.plan.micro_batch,
+        throughput_samples_per_s=rate,
+        throughput_bound_samples_per_s=max(rate, batch / known.bound_s) if known.bound_s else rate,
+        throughput_tokens_per_s=rate * job.training.sequence_length,
+        iteration_time_s=seconds,
+        throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
+        mfu=rate * flops / peak,
+        placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network),
+        schedules=known.schedules,
+        breakdown=plan_breakdown(ranked.time),
+        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.memory_bytes - 1.0)),
+    )
+
+
+def plan_breakdown(time: StepTime) -> TimeBreakdown:
+    """The parts of a step as causes of an iteration's time."""
+    return TimeBreakdown(
+        tensor_parallel_collectives_s=time.tensor_s,
+        boundary_transfers_s=time.transfer_s,
+        gradient_all_reduce_s=time.gradient_s,
+        bubble_s=time.bubble_s,
+        update_s=time.update_s,
+        matmul_s=time.matmul_s,
+        attention_s=time.attention_s,
+        vector_s=time.vector_s,
+        launch_s=time.launch_s,
+        parameter_s=time.parameter_s,
+        overhead_s=time.overhead_s,
+        waiting_s=time.waiting_s,
+    )
+
+
+def plan_placement(step: CompiledStep, ranked: RankedPlan, *, layers: LayerTimes, network: Network) -> PlacementResult:
+    """A plan as a placement: every stage with its layers, memory and times."""
+    plan = ranked.plan
+    times = price_stages(step, layers, plan_network(network, plan))
+    stages = (
+        Stage(
+            first=chunks[0].first,
+            last=chunks[-1].last,
+            is_recomputed=plan.recomputes[number] is not Recompute.NONE,
+            time_s=float(times.micro_batch_s[0, number]),
+            memory_bytes=ranked.memory.stages[number].total_bytes,
+            sync_s=float(times.sync_s[0, number]),
+            chunks=chunks if plan.interleave > 1 else (),
+        )
+        for number, chunks in enumerate(stage_chunks(plan, step.blocks))
+    )
+    return PlacementResult(
+        status=PlacementStatus.OPTIMAL,
+        batch_time_s=ranked.time.seconds,
+        tensor_parallel=plan.tensor,
+        data_parallel=plan.data,
+        num_micro_batches=step.num_micro_batches,
+        stages=tuple(stages),
+        plan=plan,
+    )
+
+
+def stage_chunks(plan: ParallelPlan, blocks: tuple[int, ...]) -> tuple[tuple[LayerSpan, ...], ...]:
+    """Layers of every stage's model chunks, in a chain of embedding, blocks and head.
+
+    Chunk j of stage k comes after chunk j of the stages before it and after chunk j - 1 of all; the embedding goes with
+    the first, the head with the last. Where these count as a block each, the first or the last chunk has a block fewer.
+    """
+    full = -(-max(blocks) // plan.interleave)
+    chunks: list[list[LayerSpan]] = [[] for _ in blocks]
+    first = 1
+    for turn in range(plan.interleave):
+        for stage, count in enumerate(blocks):
+            is_start = not turn and not stage
+            is_end = turn == plan.interleave - 1 and stage == len(blocks) - 1
+            missing = full * plan.interleave - count
+            size = full - missing * (is_start or is_end) if plan.interleave > 1 else count
+            start = 0 if is_start else first
+            chunks[stage].append(LayerSpan(start, first + size - 1 + is_end))
+            first += size
+    return tuple(tuple(each) for each in chunks)
+
+
+def job_digest(job: PlannedJob, *choices: object) -> str:
+    """SHA-256 of what a job's prices follow from beside the chip and the constants, and of the choices among plans."""
+    parts = [job.model, job.training, job.num_devices, job.machine.network, job.machine.stack, *choices]
+    canonical = json.dumps([field_values(each) for each in parts], sort_keys=True, default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _blank(job: PlannedJob) -> Evaluation:
+    """What is known before any plan is priced."""
+    missing = [name for name in ("area_mm2", "tdp_w") if getattr(job, name) is None]
+    return Evaluation(
+        model=job.model.name,
+        status=EvaluationStatus.FEASIBLE,
+        reason="",
+        accelerator=job.accelerator,
+        micro_batch=job.training.micro_batch,
+        sequence_length=job.training.sequence_length,
+        num_parameters=job.model.num_parameters,
+        area_mm2=job.area_mm2 or 0.0,
+        tdp_w=job.tdp_w or 0.0,
+        provenance=job.provenance,
+        constraints=tuple(
+            (name, value / budget - 1.0)
+            for name, value, budget in (("area", job.area_mm2, job.max_area_mm2), ("tdp", job.tdp_w, job.max_tdp_w))
+            if value is not None and budget is not None
+        ),
+        unknown=(*missing, *(("throughput_per_tdp",) if job.tdp_w is None else ()), *NOT_MODELLED),
+    )
+
+
+def _broken_budget(blank: Evaluation, job: PlannedJob) -> Evaluation | None:
+    """The evaluation of a chip over its area or TDP budget, else None."""
+    for name, value in blank.constraints:
+        if value > 0 and name == "area":
+            reason = f"area {job.area_mm2:.1f} mm2 exceeds the budget of {job.max_area_mm2:g} mm2"
+            return replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
+        if value > 0 and name == "tdp":
+            reason = f"TDP {job.tdp_w:.1f} W exceeds the budget of {job.max_tdp_w:g} W"
+            return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
+    return None
+
+
+def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTimes:
+    """What the clock of a job says of a step; of a designed chip with schedules and the bound they leave.
+
+    Args:
+        job: with the clock.
+        step: of a plan.
+        step_s: its price.
+    """
+    clock = job.machine.clock
+    if not isinstance(clock, ScheduleClock):
+        return PlanTimes(clock.times(step), bound_s=step_s)
+    repeats = (1, job.model.num_layers, 1)
+    schedules = tuple(
+        LayerSchedule(
+            layer=layer.graph.name,
+            phase=phase.value,
+            repeats=count,
+            makespan_s=found.makespan_s,
+            lower_bound_s=found.lower_bound_s,
+            status=ScheduleQuality(found.status.value),
+        )
+        for layer, count, results in zip(step.layers, repeats, clock.schedules(step), strict=True)
+        for phase, found in zip(PHASES, results, strict=True)
+    )
+    bound_s = step_s
+    if any(each.gap > PROVEN_GAP for each in schedules):
+        bound_s = min(step_s, lower_step(step, clock.lower_times(step), plan_network(job.machine.network, step.plan)))
+    return PlanTimes(clock.times(step), schedules, bound_s)

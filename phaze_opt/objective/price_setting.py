@@ -1,0 +1,69 @@
+"""What a job was priced under: machine, network, software, formats and sizes; of designed chips and real machines."""
+
+from dataclasses import dataclass
+
+from phaze_opt.cost.step_time import StepTime
+from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.record.near_ties import comparable
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSetting:
+    """What every price of a job shares.
+
+    Attributes:
+        machine, software, network, model: names.
+        num_devices: devices of the cluster.
+        tokens: of one step; of several models all together.
+        flops: model FLOPs of one step, likewise.
+        peak_flops_per_s: of one device.
+        peak_type: number format of the matmuls, which the peak is of.
+        is_ideal: whether a real machine is priced with ideal software.
+        notes: sentences on what the prices rest on.
+        is_real: whether the machine exists.
+        global_batch: samples of a step.
+        sequence_length: tokens of a sample; of several models the longest.
+        optimizer, attention: of the training.
+        estimator: what prices operators of a designed chip; empty of a real machine.
+        memory_bytes: of one device.
+        error_share: mean error of steps of the software that were kept out of its fit; None if none is known.
+    """
+
+    machine: str
+    software: str
+    network: str
+    model: str
+    num_devices: int
+    tokens: int
+    flops: float
+    peak_flops_per_s: float
+    peak_type: str = "bf16"
+    is_ideal: bool = False
+    notes: tuple[str, ...] = ()
+    is_real: bool = False
+    global_batch: int = 0
+    sequence_length: int = 0
+    optimizer: str = ""
+    attention: str = ""
+    estimator: str = ""
+    memory_bytes: float = 0.0
+    error_share: float | None = None
+
+    def tokens_per_s(self, time: StepTime) -> float:
+        """Tokens a second over the whole cluster."""
+        return self.tokens / time.seconds
+
+    def mfu(self, ranked: RankedPlan) -> float:
+        """Model FLOPs over what all devices of the cluster, idle ones too, could do in the time of the step."""
+        return self.flops / (ranked.time.seconds * self.num_devices * self.peak_flops_per_s)
+
+    def is_to_the_brim(self, ranked: RankedPlan) -> bool:
+        """Whether a plan fits only if less of the memory is lost than the reserve's range admits."""
+        return ranked.memory.is_to_the_brim(self.memory_bytes)
+
+    def is_within_error(self, ranked: RankedPlan, best: RankedPlan) -> bool | None:
+        """Whether a plan may be as fast as the best for all that the error of the model says; None if none is known."""
+        if self.error_share is None:
+            return None
+        limit_s = best.time.seconds * (1.0 + self.error_share)
+        return bool(comparable(ranked.time.seconds) <= comparable(limit_s))

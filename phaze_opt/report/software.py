@@ -1,0 +1,214 @@
+"""Training software in words and tables: what prices rest on, what was measured of each, and how well it fits."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from phaze_opt.cost.measured_software import (
+    SoftwareRows,
+    machine_gap,
+    machines_of,
+    measured_rows,
+    model_gap,
+    rows_like,
+    usual_zero,
+)
+from phaze_opt.hardware.fitted import FittedGroup
+from phaze_opt.objective.caveats import Note
+from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
+from phaze_opt.workload.software import TrainingStack
+
+ERROR = "cross_validated_mape"
+"""Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
+CALIBRATED = "phaze-opt calibrate"
+"""What the file of constants names as the source of groups that the command fitted."""
+STEPS = "train_"
+"""Beginning of the names of data sets of whole steps."""
+
+
+class SoftwareChoice(Enum):
+    """Who decided on a software: the user, measurements on the machine, or the rule of decision 0257."""
+
+    NAMED = "named"
+    MEASURED = "measured"
+    RULE = "rule"
+
+
+def software_notes(
+    software: str,
+    *,
+    machine: str,
+    dtype: str,
+    choice: SoftwareChoice,
+    is_zero_named: bool,
+    gradients: tuple[int, int, str],
+    num_experts: int,
+    sequence_length: int,
+    errors: Mapping[str, Mapping[str, float]],
+    own_fit: str = "",
+    is_scheduled: bool = False,
+) -> tuple[Note, ...]:
+    """What to know of a software that plans are priced with; nothing of one that is measured nowhere.
+
+    Args:
+        software: its name.
+        machine: what plans are priced on.
+        dtype: format of its matmuls.
+        choice: who decided on it.
+        is_zero_named: whether the user named ZeRO stages.
+        gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
+        num_experts: of a block of the model; 1 without any.
+        sequence_length: tokens.
+        errors: figures by data set, as the file of constants holds them.
+        own_fit: what the user fitted the software's constants to; then published rows say nothing of them.
+        is_scheduled: whether plans are priced on a designed chip.
+    """
+    rows = measured_rows(software)
+    if rows is None:
+        return ()
+    stage = usual_zero(software)
+    gap = machine_gap(rows, software=software, machine=machine, dtype=dtype, is_scheduled=is_scheduled)
+    found = {
+        "software": _choice_note(software, machine, choice),
+        "zero": f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without"
+        if stage and not is_zero_named
+        else "",
+        "measured_elsewhere": own_fit or gap,
+        "unlike_measured": model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
+        "gradients": gradient_note(*gradients),
+        "error": "" if own_fit else error_sentence(rows, errors, software=software, machine=machine, dtype=dtype),
+    }
+    return tuple(Note(key, sentence) for key, sentence in found.items() if sentence)
+
+
+def _choice_note(software: str, machine: str, choice: SoftwareChoice) -> str:
+    """How the software came about, unless the user named it."""
+    if choice is SoftwareChoice.NAMED:
+        return ""
+    why = (
+        f"as measured on {machine}"
+        if choice is SoftwareChoice.MEASURED
+        else f"by rule, as none was measured on {machine}"
+    )
+    return f"software {software}, {why}; --software names another, ideal among them"
+
+
+def error_sentence(
+    rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]], *, software: str, machine: str, dtype: str
+) -> str:
+    """How well steps of a software are predicted, and where; empty if the file of constants does not know.
+
+    What was measured on other machines is said to be theirs.
+    """
+    own = rows_like(rows, machine=machine, dtype=dtype)
+    if own is rows:
+        error = error_note(rows, errors)
+        on = ", ".join(rows.machines)
+        return f"the mean errors of {software} on {on} are {error}, of steps kept out of its fit" if error else ""
+    error = error_note(own, errors)
+    others = [name for name in machines_of(own.datasets) if name != machine]
+    beside = f", rows of {', '.join(others)} among them" if others else ""
+    if not error:
+        return ""
+    return f"steps of {software} that were kept out of its fit are predicted with a mean error of {error}{beside}"
+
+
+def error_share(
+    rows: SoftwareRows | None, errors: Mapping[str, Mapping[str, float]], *, machine: str, dtype: str
+) -> float | None:
+    """The largest of the mean errors that `error_sentence` names; None if none is known."""
+    if rows is None:
+        return None
+    known = [value for _, value in _errors(rows_like(rows, machine=machine, dtype=dtype), errors)]
+    return max(known) / 100.0 if known else None
+
+
+def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
+    """What a software's constants rest on where ``phaze-opt calibrate`` fitted them to rows of the user's; else empty.
+
+    Args:
+        software: its name.
+        groups: of the file of constants in force, that hold constants of the software.
+    """
+    own = [group for group in groups if group.source == CALIBRATED]
+    if not own:
+        return ""
+    number = len({(name, row) for group in own for name, rows in group.datasets.items() for row in rows})
+    figures = own[-1].residuals
+    words = [
+        f"{what} {figures[key]:.1f} %"
+        for key, what in (("mape", "mean error"), (ERROR, "of rows kept out"))
+        if key in figures
+    ]
+    noun = "row" if number == 1 else "rows"
+    return f"constants of {software} were fitted to {number} {noun} of your own, and speak of their machines" + (
+        f" ({', '.join(words)})" if words else ""
+    )
+
+
+def gradient_note(priced: int, own: int, source: str) -> str:
+    """How wide gradients are, held and sent."""
+    if priced != own:
+        return f"gradients are held and sent in {8 * priced} bits as asked; the software was measured with {8 * own}"
+    other = 32 if own == 2 else 16
+    return f"gradients are held and sent in {8 * own} bits ({source}); --gradient-bits {other} for the other width"
+
+
+def error_note(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> str:
+    """Errors of steps kept out, by data set; empty if the file of constants has none."""
+    return ", ".join(f"{value:.1f} % ({name.removeprefix(STEPS)})" for name, value in _errors(rows, errors))
+
+
+def _errors(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> list[tuple[str, float]]:
+    """Data sets of whole steps with their errors, per cent."""
+    steps = [name for name in rows.datasets if name.startswith(STEPS)]
+    return [(name, errors[name][ERROR]) for name in steps if ERROR in errors.get(name, {})]
+
+
+def choices_table(stacks: Sequence[TrainingStack]) -> TableContent:
+    """Kernels, gradients and overlaps of each."""
+    fields: Fields[TrainingStack] = (
+        words("software", lambda stack: stack.name),
+        words("kernels fused", lambda stack: stack.fusion.value),
+        words("attention", lambda stack: stack.attention.value),
+        number("bits", lambda stack: str(8 * stack.gradient_bytes)),
+        number("overlap t, g, p", _overlaps),
+    )
+    note = (
+        "bits: of a gradient, held and sent; overlap: shares that hide behind compute, of tensor-parallel traffic, "
+        "of what replicas send once a step and of what ZeRO 2 and 3 send every micro-batch; all constants with --json"
+    )
+    return table_of("Training software", fields, stacks, note)
+
+
+def _overlaps(stack: TrainingStack) -> str:
+    shares = (stack.tensor_overlap, stack.data_overlap, stack.parameter_overlap)
+    return " ".join(f"{share:.2f}" for share in shares)
+
+
+def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:
+    """Machine and data set of each software's rows; `errors` has figures by data set."""
+    rows = []
+    for name in names:
+        measured = measured_rows(name)
+        if measured is None:
+            rows.append((name, "none", "", ""))
+            continue
+        for each in measured.rows:
+            error = errors.get(each.dataset, {}).get(ERROR)
+            shown = "" if error is None else f"{error:.1f}"
+            rows.append((name, f"{each.machine} {each.dtype}", each.dataset.removeprefix("train_"), shown))
+    columns = (Column("software"), Column("machine"), Column("data set"), Column("error, %", is_number=True))
+    note = "error: mean of rows of the data set that were kept out of the fit, over all its machines"
+    return TableContent("Measured on", columns, tuple(rows), note)
+
+
+def features_table(names: Sequence[str]) -> TableContent:
+    """Largest degree of each parallel feature, and recomputation, of each software's rows."""
+    fields: Fields[tuple[str, SoftwareRows]] = (
+        words("software", lambda item: item[0]),
+        words("parallel features, to degree", lambda item: ", ".join(f"{k} {v}" for k, v in item[1].reach.items())),
+        words("recomputation", lambda item: ", ".join(sorted(each.value for each in item[1].recompute))),
+    )
+    found = [(name, rows) for name in names if (rows := measured_rows(name)) is not None]
+    note = "`evaluate` marks plans with features that no row has; degrees of ZeRO are devices that share the state"
+    return table_of("What was measured", fields, found, note)

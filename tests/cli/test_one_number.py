@@ -1,0 +1,241 @@
+"""`phaze-opt evaluate`: one job has one number, however it is spelled and whatever is shown beside it."""
+
+from dataclasses import asdict
+
+import pytest
+from command_runs import printed, refused, run_json
+
+from phaze_opt.hardware.device_catalogue import list_devices, load_device
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.scenario import CommonMean, build_scenario
+from phaze_opt.objective.scenario_options import ScenarioOptions
+from phaze_opt.report.text import format_share, format_time
+from phaze_opt.workload.config import load_model
+
+JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
+NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
+SHOWN = (["--top", "1"], ["--top", "40"], ["--baseline", "mi300x"], ["--baseline", "a100-80g,tpu-v4", "--top", "2"])
+"""Options that show more or less."""
+ARCHITECTURES = {
+    "real": ["--arch", "h100"],
+    "real, never measured": ["--arch", "mi300x"],
+    "design": ["--arch", "tpu-v4"],
+    "design by plans": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2"],
+}
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_what_is_shown_changes_no_number(arch, capsys) -> None:
+    job = [*JOB, *ARCHITECTURES[arch]]
+    plain = run_json(job, capsys)
+    for more in SHOWN:
+        answer = run_json([*job, *more], capsys)
+        assert {name: answer[name] for name in NUMBERS} == {name: plain[name] for name in NUMBERS}, more
+        count = min(len(plain["plans"]), len(answer["plans"]))
+        assert answer["plans"][:count] == plain["plans"][:count], more
+
+
+def test_varying_assumptions_changes_no_number(capsys) -> None:
+    job = ["evaluate", "--model", "tiny", "--devices", "4", "--global-batch", "8", "--arch", "tpu-v4"]
+    plain, varied = run_json(job, capsys), run_json([*job, "--sensitivity"], capsys)
+    assert varied.pop("sensitivity")
+    assert varied == plain
+
+
+@pytest.mark.parametrize("arch", ["h100", "tpu-v4"])
+def test_tables_say_what_the_line_says(arch, capsys) -> None:
+    job = [*JOB, "--arch", arch, "--tensor-parallel", "1", "--micro-batch", "4"]
+    answer = run_json(job, capsys)
+    text = printed(job, capsys)
+    seconds = answer["iteration_time_s"]
+    assert format_time(seconds) in text
+    assert format_share(answer["mfu"]) in text
+
+
+def test_a_real_machine_has_one_number_in_every_spelling(capsys) -> None:
+    """Its name, what its maker's tools print, its own software, network, format and ZeRO stage said or not."""
+    plain = run_json([*JOB, "--arch", "h100"], capsys)
+    assert plain["setting"]["software"] == "megatron-core"
+    for more in (
+        ["--arch", "NVIDIA H100 80GB HBM3"],
+        ["--arch", "h100", "--software", "megatron-core"],
+        ["--arch", "h100", "--network", "dgx-h100"],
+        ["--arch", "h100", "--dtype", "bf16"],
+        ["--arch", "h100", "--zero", "1"],
+        ["--arch", "h100", "--micro-batch", "1,2,4,8,16", "--tensor-parallel", "1,2,4,8"],
+        ["--arch", "h100", "--recompute", "auto", "--optimizer", "adam"],
+    ):
+        answer = run_json([*JOB, *more], capsys)
+        assert answer["plans"] == plain["plans"], more
+        assert answer["iteration_time_s"] == plain["iteration_time_s"]
+    best = plain["plans"][0]
+    assert plain["iteration_time_s"] == best["iteration_time_s"]
+    assert plain["mfu"] == pytest.approx(best["mfu"], rel=1e-12)
+    fixed = [
+        item for name in ("pipeline", "data", "micro_batch") for item in (f"--{name.replace('_', '-')}", best[name])
+    ]
+    alone = run_json([*JOB, "--arch", "h100", *fixed, "--tensor-parallel", best["tensor"]], capsys)
+    assert alone["iteration_time_s"] == pytest.approx(plain["iteration_time_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["h100", "a100-80g", "v100", "mi210", "mi300x", "tpu-v4-published", "tpu-v5p"])
+def test_a_real_machine_shows_its_own_die_and_watts(name, capsys) -> None:
+    device = load_device(name)
+    answer = run_json([*JOB, "--arch", name], capsys)
+    assert (answer["area_mm2"], answer["tdp_w"]) == (device.die_mm2 or None, device.tdp_w or None)
+    rate = answer["throughput_per_tdp"]
+    if device.tdp_w:
+        assert rate == pytest.approx(answer["throughput_samples_per_s"] / (16 * device.tdp_w))
+    else:
+        assert rate is None
+        assert "not published" in printed([*JOB, "--arch", name], capsys)
+
+
+def test_published_figures_are_those_of_data_sheets() -> None:
+    published = {
+        "h100": (814.0, 700.0), "a100-80g": (826.0, 400.0), "v100": (815.0, 300.0), "mi210": (724.0, 300.0),
+        "mi300x": (0.0, 750.0), "tpu-v4-published": (600.0, 192.0), "tpu-v5e": (0.0, 0.0),
+    }  # fmt: skip
+    assert {name: (load_device(name).die_mm2, load_device(name).tdp_w) for name in published} == published
+    assert set(published) <= set(list_devices())
+
+
+@pytest.mark.parametrize("arch", ["h100", "tpu-v5p"])
+def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> None:
+    job = ["evaluate", "--devices", "16", "--global-batch", "64", "--arch", arch, "--baseline", "mi300x"]
+    both = run_json([*job, "--model", "bert-large,gpt2-xl"], capsys)
+    alone = [run_json([*job, "--model", name], capsys) for name in ("bert-large", "gpt2-xl")]
+    for member, one in zip(both["members"], alone, strict=True):
+        assert member["plans"] == one["plans"]
+        assert member["iteration_time_s"] == one["iteration_time_s"]
+    mean = sum(one["throughput_samples_per_s"] for one in alone) / 2
+    assert both["throughput_samples_per_s"] == pytest.approx(mean)
+    assert both["mfu"] == pytest.approx(sum(one["mfu"] for one in alone) / 2)
+    assert both["setting"]["tokens"] == sum(one["setting"]["tokens"] for one in alone)
+    assert both["tdp_w"] == alone[0]["tdp_w"]
+    assert set(both) == set(alone[0])
+    baselines = [one["baselines"][0]["throughput_samples_per_s"] for one in alone]
+    assert both["baselines"][0]["throughput_samples_per_s"] == pytest.approx(sum(baselines) / 2)
+    text = printed([*job, "--model", "bert-large,gpt2-xl"], capsys)
+    assert "Plans of bert-large on 16" in text
+    assert "Each model on this design" in text
+
+
+def test_software_is_never_silently_ideal(capsys) -> None:
+    for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("tpu-v4 --pipeline 1", "maxtext")):
+        answer = run_json([*JOB, "--arch", *arch.split()], capsys)
+        assert answer["setting"]["software"] == software
+        notes = {note["key"]: note["sentence"] for note in answer["notes"]}
+        assert f"software {software}, by rule" in notes["software"]
+        assert f"{software} was not measured on {answer['setting']['machine']}" in notes["measured_elsewhere"]
+        # An error that was measured elsewhere is said to be of there.
+        assert notes["error"].startswith(f"the mean errors of {software} on ")
+    ideal = run_json([*JOB, "--arch", "mi300x", "--software", "ideal"], capsys)
+    assert (ideal["setting"]["software"], ideal["setting"]["error_share"]) == ("ideal", None)
+    assert {plan["is_within_error"] for plan in ideal["plans"]} == {None}
+
+
+def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
+    answer = run_json([*JOB, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
+    assert [each["setting"]["machine"] for each in answer["baselines"]] == ["mi300x", "a100-80g", "tpu-v4"]
+    for each in answer["baselines"]:
+        name = each["setting"]["machine"]
+        alone = run_json([*JOB, "--arch", name, "--software", "megatron-core"], capsys)
+        assert each["setting"]["software"] == "megatron-core"
+        assert each["iteration_time_s"] == alone["iteration_time_s"]
+        assert each["throughput_ratio"] == pytest.approx(answer["iteration_time_s"] / alone["iteration_time_s"])
+        assert each["plans"] == alone["plans"][:1]
+    text = printed([*JOB, "--arch", "h100", "--baseline", "mi300x"], capsys)
+    row = next(line for line in text.splitlines() if line.startswith("mi300x"))
+    assert row.split()[-2:] == ["n/p", "750"]
+
+
+def test_a_baseline_beside_a_placement_has_its_assumptions(capsys) -> None:
+    """Ideal software, no ZeRO and the same micro-batch; a design beside it is priced as if asked for alone."""
+    answer = run_json([*JOB, "--arch", "tpu-v4", "--micro-batch", "2", "--baseline", "h100,nvdla-like"], capsys)
+    real, design = answer["baselines"]
+    setting, (plan,) = real["setting"], real["plans"]
+    assert (setting["software"], plan["zero"], plan["micro_batch"]) == ("ideal", 0, 2)
+    alone = run_json([*JOB, "--arch", "nvdla-like", "--micro-batch", "2"], capsys)
+    assert (design["iteration_time_s"], design["plans"]) == (alone["iteration_time_s"], [])
+
+
+def test_a_baseline_that_does_not_fit_is_a_row(capsys) -> None:
+    large = ["evaluate", "--model", "gpt3-175b", "--devices", "64", "--global-batch", "64", "--arch", "mi300x"]
+    answer = run_json([*large, "--baseline", "t4"], capsys)
+    (small,) = answer["baselines"]
+    assert (small["status"], small["throughput_ratio"]) == ("out_of_memory", 0.0)
+    text = " ".join(printed([*large, "--baseline", "t4"], capsys).split())
+    assert "t4 is infeasible: none of" in text
+
+
+def test_what_does_not_fit_has_the_same_keys(capsys) -> None:
+    small = ["evaluate", "--model", "gpt3-175b", "--devices", "8", "--global-batch", "64", "--arch", "a100-80g"]
+    line = run_json(small, capsys, code=3)
+    assert (line["status"], line["plans"], line["placement"]) == ("out_of_memory", [], None)
+    assert "GiB" in line["reason"]
+    assert set(line) == set(run_json([*JOB, "--arch", "h100"], capsys))
+    over = run_json([*JOB, "--arch", "h100", "--max-tdp-w", "600"], capsys, code=3)
+    assert (over["status"], over["tdp_w"]) == ("over_tdp", 700.0)
+
+
+def test_plans_to_the_brim_and_within_the_error_are_marked(capsys) -> None:
+    """Each mark is what its definition says, worked out anew from the figures of the line."""
+    job = ["evaluate", "--model", "gpt3-175b", "--devices", "512", "--global-batch", "2048", "--arch", "a100-80g"]
+    answer = run_json([*job, "--top", "100"], capsys)
+    share, best = answer["setting"]["error_share"], answer["plans"][0]["iteration_time_s"]
+    assert 0.01 < share < 0.05
+    for plan in answer["plans"]:
+        fullest = max(sum(stage[name] for name in stage if name != "reserve_bytes") for stage in plan["stages"])
+        assert plan["is_to_the_brim"] == (1.1 * fullest > answer["setting"]["memory_bytes"])
+        assert plan["is_within_error"] == (plan["iteration_time_s"] <= best * (1 + share))
+        assert plan["memory_share"] == plan["peak_memory_bytes"] / answer["setting"]["memory_bytes"]
+    marks = {name: [plan[name] for plan in answer["plans"]] for name in ("is_to_the_brim", "is_within_error")}
+    assert all(set(values) == {True, False} for values in marks.values())
+    text = printed([*job, "--top", "100"], capsys)
+    words = " ".join(text.split())
+    assert "~ within" in words
+    assert "! fills the memory to the brim" in words
+    assert "Megatron-LM: --tensor-model-parallel-size" in words
+    start = next(number for number, line in enumerate(text.splitlines()) if "t x p x d" in line) + 2
+    ranks = [line.split()[0] for line in text.splitlines()[start : start + len(answer["plans"])]]
+    assert ["!" in rank for rank in ranks] == marks["is_to_the_brim"]
+    assert ["~" in rank for rank in ranks][1:] == marks["is_within_error"][1:]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--arch", "h100", "--sensitivity"], ("--sensitivity", "h100 exists")),
+        (["--arch", "mi300x", "--max-area-mm2", "900"], ("--max-area-mm2", "not published of mi300x")),
+        (["--arch", "h100", "--baseline", "h101"], ("--baseline", "h101")),
+        (["--arch", "h100", "--baseline", "h200,,mi300x"], ("--baseline", "separated by commas")),
+        (["--arch", "h100", "--baseline", "h200,h200"], ("--baseline", "each once")),
+        (["--arch", "h100", "--dtype", "fp8", "--baseline", "a100-80g"], ("--baseline", "has no fp8 path")),
+        (["--arch", "h100", "--estimator", "calibrated"], ("--estimator", "is for designed chips")),
+    ],
+)
+def test_refusals(more, words, capsys) -> None:
+    refused([*JOB, *more], capsys, *words)
+
+
+@pytest.mark.parametrize("model", ["tiny", "mixtral-8x7b"])
+def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
+    """The line prices every plan with every schedule solved; the objective of searches finds the same step."""
+    devices, batch = 16, 16
+    job = ["evaluate", "--model", model, "--devices", devices, "--global-batch", batch, "--tensor-parallel", "2"]
+    code = 0 if model == "tiny" else 3
+    answer = run_json([*job, "--arch", "tpu-v4", "--plans", "full", "--micro-batch", "1"], capsys, code=code)
+    options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,), plans="full")
+    network = load_network("two-level", num_devices=devices)
+    scenario = build_scenario(
+        options, (load_model(model),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
+    )
+    found = Objective(scenario).plan(load_architecture("tpu-v4"))
+    assert (found is None) == (answer["status"] == "out_of_memory")
+    if found is not None:
+        assert answer["iteration_time_s"] == pytest.approx(found.step.seconds, rel=1e-12)
+        assert answer["placement"]["plan"] == asdict(found.plan)
+    assert answer["setting"]["software"] == scenario.stack.name

@@ -1,0 +1,114 @@
+"""A parallel plan in flags of launchers: read back, they are the plan."""
+
+import re
+
+import pytest
+
+from phaze_opt.cost.compiled_step import split_blocks
+from phaze_opt.cost.stacks import load_stack
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.plan.launch_flags import launch_flags
+from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.training import TrainingSpec
+
+TRAINING = TrainingSpec(micro_batch=1, sequence_length=2048, global_batch=96)
+STACK = load_stack("megatron-core", load_fitted())
+SIZES = {
+    "tensor-model-parallel-size": "tensor",
+    "pipeline-model-parallel-size": "pipeline",
+    "context-parallel-size": "context",
+    "expert-model-parallel-size": "expert",
+}
+STRATEGIES = {"optim_grads": 2, "optim_grads_params": 3}
+
+
+def read_megatron(flags, *, num_layers, devices):
+    """The plan that Megatron-LM makes of its flags on so many devices."""
+    words = dict(flag.removeprefix("--").partition(" ")[::2] for flag in flags)
+    sizes = {field: int(words.get(name, 1)) for name, field in SIZES.items()}
+    rest = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
+    data = devices // rest
+    zero = 1 if "use-distributed-optimizer" in words else 0
+    zero = STRATEGIES.get(words.get("data-parallel-sharding-strategy", ""), zero)
+    instances = int(words.get("num-distributed-optimizer-instances", 1))
+    chunk = words.get("num-layers-per-virtual-pipeline-stage")
+    recompute = words.get("recompute-granularity", "none")
+    return ParallelPlan(
+        **sizes,
+        data=data,
+        interleave=1 if chunk is None else num_layers // (sizes["pipeline"] * int(chunk)),
+        micro_batch=int(words["micro-batch-size"]),
+        zero=zero,
+        state_shards=data * sizes["context"] // instances if instances > 1 else 0,
+        recompute=Recompute(recompute),
+        is_sequence_parallel="sequence-parallel" in words,
+    )
+
+
+def test_megatron_reads_the_plan_back() -> None:
+    """Every plan of a model with experts on 48 devices, uneven stages, hybrid sharding and interleaving among them."""
+    model = load_model("mixtral-8x7b")
+    choices = PlanChoices(
+        tensor=(1, 2), context=(1, 2), expert=(1, 2), interleave=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 2),
+        micro_batch=(1, 2),
+    )  # fmt: skip
+    plans = tuple(enumerate_plans(model, TRAINING, num_devices=48, choices=choices))
+    assert len(plans) > 1000
+    for plan in plans:
+        flags = launch_flags(plan, training=TRAINING, num_layers=model.num_layers, stack=STACK).megatron
+        expected = plan
+        if plan.shards == plan.data * plan.context or not plan.zero:
+            assert not any("instances" in flag for flag in flags)
+            expected = ParallelPlan(**{name: getattr(plan, name) for name in plan.__slots__} | {"state_shards": 0})
+        assert read_megatron(flags, num_layers=model.num_layers, devices=plan.num_devices) == expected
+        assert {"--global-batch-size 96", "--seq-length 2048", "--bf16"} <= set(flags)
+
+
+@pytest.mark.parametrize("pipeline", [1, 3, 5, 7, 8])
+def test_stages_of_unequal_depth_are_laid_out(pipeline) -> None:
+    """Letters of the layout count embedding, blocks and head of each stage."""
+    flags = launch_flags(ParallelPlan(pipeline=pipeline), training=TRAINING, num_layers=32, stack=STACK).megatron
+    layouts = [flag.partition(" ")[2].strip("'") for flag in flags if "layout" in flag]
+    if 32 % pipeline == 0:
+        assert not layouts
+        return
+    stages = layouts[0].split("|")
+    assert tuple(int(re.search(r"t\*(\d+)", stage)[1]) for stage in stages) == split_blocks(32, pipeline)
+    assert (stages[0][0], stages[-1][-1]) == ("E", "L")
+    assert layouts[0].count("E") == layouts[0].count("L") == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "strategy"),
+    [
+        (ParallelPlan(data=16, zero=3), "FULL_SHARD"),
+        (ParallelPlan(data=16, zero=3, state_shards=8), "HYBRID_SHARD"),
+        (ParallelPlan(data=16, zero=2), "SHARD_GRAD_OP"),
+        (ParallelPlan(data=16, zero=2, state_shards=4), "HYBRID_SHARD_ZERO2"),
+        (ParallelPlan(data=16, zero=1), None),
+        (ParallelPlan(tensor=2, data=8, zero=3), None),
+        (ParallelPlan(data=16, zero=3, recompute=Recompute.SELECTIVE), None),
+    ],
+)
+def test_fsdp_takes_replicas_that_shard_gradients(plan, strategy) -> None:
+    flags = launch_flags(plan, training=TRAINING, num_layers=32, stack=STACK).fsdp
+    if strategy is None:
+        assert flags == ()
+        return
+    assert f"--fsdp_sharding_strategy {strategy}" in flags
+    assert {"--use_fsdp", "--num_processes 16", "--gradient_accumulation_steps 6"} <= set(flags)
+
+
+def test_recomputation_formats_and_gradients_have_flags() -> None:
+    plan = ParallelPlan(data=16, zero=3, recompute=Recompute.FULL)
+    foundry = load_stack("llm-foundry", load_fitted())
+    whole = launch_flags(plan, training=TRAINING, num_layers=32, stack=foundry, is_fp8=True)
+    assert "--fsdp_activation_checkpointing true" in whole.fsdp
+    assert "--mixed_precision fp8" in whole.fsdp
+    assert {"--recompute-num-layers 1", "--fp8-format hybrid", "--accumulate-allreduce-grads-in-fp32"} <= set(
+        whole.megatron
+    )
+    narrow = launch_flags(plan, training=TRAINING, num_layers=32, stack=STACK).megatron
+    assert "--grad-reduce-in-bf16" in narrow
