@@ -51,7 +51,7 @@ LOAD, FORWARD_S, BACKWARD_S, UPDATE_S = range(4)
 
 
 @inlined
-def _exposed(compute_s: float, traffic_s: float, overlap: float) -> float:
+def exposed_s(compute_s: float, traffic_s: float, overlap: float) -> float:
     """What traffic adds to a computation it may overlap with."""
     return max(compute_s, traffic_s) + (1.0 - overlap) * min(compute_s, traffic_s) - compute_s
 
@@ -116,8 +116,8 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
         update_s = embeddings * update_0 + blocks * update_1 + heads * update_2
         busy_s, transfer_s = forward_s + backward_s, runs[run, TRANSFER]
         parameter_s = runs[run, PARAMETER] - software[PREFETCHED] * min(runs[run, GATHER], forward_s)
-        exposed = _exposed(busy_s, parameter_s, software[PARAMETER_OVERLAP])
-        reduced = plans[plan, EARLIER] * _exposed(busy_s, runs[run, REDUCTION], software[PARAMETER_OVERLAP])
+        exposed = exposed_s(busy_s, parameter_s, software[PARAMETER_OVERLAP])
+        reduced = plans[plan, EARLIER] * exposed_s(busy_s, runs[run, REDUCTION], software[PARAMETER_OVERLAP])
         load = busy_s + transfer_s + exposed + reduced
         # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
         back = backward_s + transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
@@ -125,7 +125,7 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
             back = load / 2.0
         stages[run - first, LOAD], stages[run - first, FORWARD_S] = load, load - back
         stages[run - first, BACKWARD_S], stages[run - first, UPDATE_S] = back, update_s
-        sync = max(sync, _exposed(backward_s, runs[run, GRADIENT], software[DATA_OVERLAP]) + update_s)
+        sync = max(sync, exposed_s(backward_s, runs[run, GRADIENT], software[DATA_OVERLAP]) + update_s)
     return sync
 
 

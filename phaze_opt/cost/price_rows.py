@@ -23,7 +23,7 @@ class PriceRows(NamedTuple):
         start: first run of each plan, and behind the last one the number of runs, shape (plans + 1,).
         group: row of layer times of each plan, shape (plans,).
         plans: shape (plans, 6), columns `MICRO_BATCHES` ... `WAITING`.
-        runs: shape (runs, 11), columns `LENGTH` ... `GRADIENT`.
+        runs: shape (runs, 12), columns `LENGTH` ... `END_GRADIENT`.
         software: shape (4,): `DATA_OVERLAP` ... `OVERHEAD`.
     """
 
@@ -37,9 +37,11 @@ class PriceRows(NamedTuple):
 MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(6)
 """Columns of plans: m, (m - 1) / m and v; parameters that a device updates of those it holds, and that of the head;
 share of a step that waiting for the slowest island adds."""
-LENGTH, EMBEDDINGS, BLOCKS, HEADS, RUN_AGAIN, SELECTIVE, TRANSFER, PARAMETER, GATHER, REDUCTION, GRADIENT = range(11)
+LENGTH, EMBEDDINGS, BLOCKS, HEADS, RUN_AGAIN, SELECTIVE, TRANSFER, PARAMETER, GATHER, REDUCTION = range(10)
+GRADIENT, END_GRADIENT = 10, 11
 """Columns of runs: equal stages; layers of each of them; whether a block's forward, or attention, runs again (0 or 1);
-its traffic in seconds, as in `StageLoads`. Gathers of forward are part of what is sent for parameters."""
+its traffic in seconds, as in `StageLoads`. Gathers of forward are part of what is sent for parameters, gradients of the
+embedding and the head part of those of the stage."""
 DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)
 """Of the software: shares that hide, share of forward's gathers that is prefetched, fixed time of a step."""
 
@@ -76,6 +78,7 @@ def _runs(table: StepTable, stack: TrainingStack) -> Floats:
         GATHER: traffic_s(sent.gathers, own)[runs.replica],
         REDUCTION: traffic_s(sent.reductions, own)[runs.replica],
         GRADIENT: traffic_s(sent.gradients, own)[runs.replica],
+        END_GRADIENT: traffic_s(sent.end_gradients, own)[runs.replica],
     }
     return np.stack([columns[place] for place in range(len(columns))], axis=1).astype(float)
 

@@ -67,12 +67,17 @@ class RunRows:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraffic:
-    """What replicas send for a kind of stage, as `step_traffic.ReplicaCosts`, each of shape (rows,)."""
+    """What replicas send for a kind of stage, as `step_traffic.ReplicaCosts`, each of shape (rows,).
+
+    Attributes:
+        end_gradients: gradients of such a stage without its blocks.
+    """
 
     parameters: Traffic
     gathers: Traffic
     reductions: Traffic
     gradients: Traffic
+    end_gradients: Traffic
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class TableParts:
         self._group_of: dict[object, int] = {}
         self._inside: list[tuple[CompiledStep, Costs]] = []
         self._transfers: list[Costs] = [np.zeros((1, NUM_FIELDS))]
-        self._replicas: list[Costs] = [np.zeros((1, 4, NUM_FIELDS))]
+        self._replicas: list[Costs] = [np.zeros((1, 5, NUM_FIELDS))]
         self._num_transfers = self._num_replicas = 1
         self._plans: list[Columns] = []
         self._runs: list[Columns] = []
@@ -97,7 +97,7 @@ class TableParts:
         return np.concatenate(self._transfers)
 
     def replica_costs(self) -> Costs:
-        """Of all kinds of stages, shape (rows, 4, fields): parameters, gathers, reductions, gradients."""
+        """Of all kinds of stages, shape (rows, 5, fields), in the order of `ReplicaTraffic`."""
         return np.concatenate(self._replicas)
 
     def _group(self, step: CompiledStep, network: Network) -> int:
@@ -139,9 +139,11 @@ class TableParts:
 
     def _add_replicas(self, step: CompiledStep, network: Network, runs: StageRuns) -> tuple[int, int, int, float]:
         """First row of a ZeRO stage's traffic of all kinds of stages, and what its state is spread over."""
-        costs = replica_costs(step, runs.kinds, network)
+        costs, ends = replica_costs(step, runs.kinds, network), runs.kinds.copy()
+        ends[:, BLOCK] = 0
+        end_gradients = replica_costs(step, ends, network).gradients
         first = self._num_replicas
-        table = np.stack([costs.parameters, costs.gathers, costs.reductions, costs.gradients], axis=1)
+        table = np.stack([costs.parameters, costs.gathers, costs.reductions, costs.gradients, end_gradients], axis=1)
         self._replicas.append(table)
         self._num_replicas += len(table)
         return first, step.plan.shards, step.plan.expert_shards, _update_shards(step)

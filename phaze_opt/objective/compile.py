@@ -21,6 +21,8 @@ from phaze_opt.workload.training import TrainingSpec
 
 Prepare = Callable[[Sequence[Operator]], Sequence[Operator]]
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+AGAIN_PHASE = "again"
+"""What forward is called where full recomputation runs it again without what the software keeps."""
 
 
 @dataclass(frozen=True, slots=True)

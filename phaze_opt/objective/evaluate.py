@@ -4,6 +4,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from phaze_opt import __version__
+from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
@@ -13,9 +14,9 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.table_coverage import check_covered
-from phaze_opt.objective.best_placement import PlacedModel, place_model, verify_placed
+from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, verify_placed
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
-from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
+from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledModel, CompiledOption, compile_model
 from phaze_opt.objective.evaluation import (
     Effort,
     Evaluation,
@@ -25,11 +26,14 @@ from phaze_opt.objective.evaluation import (
     ScheduleQuality,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
+from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
 from phaze_opt.objective.scenario import PLANNED, Scenario
 from phaze_opt.objective.scheduled_plan import PlannedModel, ScheduledPlan, plan_model, schedule_best_plan
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
+from phaze_opt.plan.plan_search import Machine
 from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.workload.model import ModelSpec
 
 
@@ -197,8 +201,41 @@ class Objective:
         broken = _broken_budget(blank, self.scenario)
         if broken is not None:
             return broken
+        if self.scenario.plans is not None:
+            return self._evaluate_plans(index, blank)
         placed, estimates = self.place(accelerator, micro_batch, index=index)
         return self._judge(index, blank, placed, estimates)
+
+    def _evaluate_plans(self, index: int, blank: Evaluation) -> Evaluation:
+        """One model under its fastest full plan, or why there is none."""
+        prices, chip = self.planned(index).prices, blank.accelerator
+        scheduled = self.plan(chip, index=index)
+        if scheduled is None:
+            return refuse_misfits(blank, len(prices.plans), float(prices.peak_bytes.min()), float(chip.hbm_bytes))
+        model, scenario = self.scenario.models[index], self.scenario
+        job = PlannedJob(
+            model=model,
+            training=prices.training,
+            machine=Machine(self._clock(chip), float(chip.hbm_bytes), scenario.cluster.network, scenario.stack),
+            accelerator=chip,
+            area_mm2=blank.area_mm2,
+            tdp_w=blank.tdp_w,
+            num_devices=scenario.cluster.num_devices,
+            peak_flops_per_s=chip.peak_flops_per_s,
+            max_area_mm2=scenario.max_area_mm2,
+            max_tdp_w=scenario.max_tdp_w,
+            provenance=self._provenance,
+        )
+        schedules = _layer_schedules(scheduled.option, scheduled.times)
+        times = PlanTimes(scheduled.layer_times, schedules, scheduled.bound_s)
+        effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
+        return replace(evaluate_plan(job, scheduled.ranked, times=times), effort=effort)
+
+    def _clock(self, accelerator: Accelerator) -> ScheduleClock:
+        """What times any step's layers on a chip as this scenario schedules them."""
+        scenario = self.scenario
+        options = ScheduleOptions(mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes)
+        return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=scenario.exclusivity, options=options)
 
     def _blank(self, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """What is known of an evaluation before anything is estimated."""
@@ -259,7 +296,7 @@ class Objective:
             energy_per_iteration_j=joules,
             average_power_w=joules / seconds / placement.devices_used,
             placement=placement,
-            schedules=_layer_schedules(placed),
+            schedules=_layer_schedules(placed.option, placed.times),
             breakdown=break_down(placed, split_makespans(placed, estimates, shares=shares)),
             effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
@@ -308,18 +345,18 @@ def _memory_slack(placed: PlacedModel, accelerator: Accelerator) -> float:
     return min(0.0, peak / accelerator.hbm_bytes - 1.0)
 
 
-def _layer_schedules(placed: PlacedModel) -> tuple[LayerSchedule, ...]:
-    """Makespans and bounds of every distinct layer and phase of the chosen degree."""
-    chain = placed.option.graph.chain
+def _layer_schedules(option: CompiledOption, times: OptionTimes) -> tuple[LayerSchedule, ...]:
+    """Makespans and bounds of every distinct layer and phase of the chosen option."""
+    chain = option.graph.chain
     return tuple(
         LayerSchedule(
             layer=phase.layer,
-            phase=PHASES[column].value,
+            phase=PHASES[column].value if column < len(PHASES) else AGAIN_PHASE,
             repeats=chain.count(row),
-            makespan_s=float(placed.times.upper_s[row, column]),
-            lower_bound_s=float(placed.times.lower_s[row, column]),
-            status=ScheduleQuality(placed.times.schedules[row][column].status.value),
+            makespan_s=float(times.upper_s[row, column]),
+            lower_bound_s=float(times.lower_s[row, column]),
+            status=ScheduleQuality(times.schedules[row][column].status.value),
         )
-        for row, layer in enumerate(placed.option.phases)
+        for row, layer in enumerate(option.phases)
         for column, phase in enumerate(layer)
     )

@@ -88,22 +88,27 @@ def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
     if broken is not None:
         return broken
     if not ranking.ranked:
-        excess = ranking.least_bytes / job.machine.memory_bytes - 1.0
-        return replace(
-            blank,
-            status=EvaluationStatus.OUT_OF_MEMORY,
-            reason=explain_misfits(ranking, job.machine.memory_bytes),
-            constraints=(*blank.constraints, ("memory", max(excess, 1e-6))),
-        )
+        return refuse_misfits(blank, ranking.num_misfits, ranking.least_bytes, job.machine.memory_bytes)
     return evaluate_plan(job, ranking.ranked[0])
 
 
-def explain_misfits(ranking: PlanRanking, memory_bytes: float) -> str:
-    """Why no plan of a ranking fits, as a sentence."""
-    gib, own = ranking.least_bytes / 2**30, memory_bytes / 2**30
-    return (
-        f"none of {ranking.num_misfits} plans fits; the smallest needs {gib:.1f} GiB of {own:.1f}; allow more "
-        "devices, recomputation or ZeRO"
+def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memory_bytes: float) -> Evaluation:
+    """The evaluation of a chip that no plan fits, and why.
+
+    Args:
+        blank: what is known before any plan is priced.
+        num_misfits: plans that do not fit.
+        least_bytes: what the smallest of them needs.
+        memory_bytes: of a device.
+    """
+    return replace(
+        blank,
+        status=EvaluationStatus.OUT_OF_MEMORY,
+        reason=(
+            f"none of {num_misfits} plans fits; the smallest needs {least_bytes / 2**30:.1f} GiB of "
+            f"{memory_bytes / 2**30:.1f}; allow more devices, recomputation or ZeRO"
+        ),
+        constraints=(*blank.constraints, ("memory", max(least_bytes / memory_bytes - 1.0, 1e-6))),
     )
 
 

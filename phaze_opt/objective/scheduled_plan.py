@@ -1,13 +1,14 @@
 """From layer times to the best parallel plan, solving schedules only where they can change it.
 
-Every plan enters with a bound that never falls when a time of a layer rises (`cost.step_time.lower_s`), at lower bounds
-on its makespans. The schedules behind the plan with the least bound are solved, and its step priced; it is the best one
-as soon as no bound of another plan lies below it. Plans that differ in pipeline, data, interleave, ZeRO or
-recomputation alone share their schedules, so few sets of them are solved.
+Every set of degrees enters with a closed bound below the step of any of its plans, at lower bounds on the makespans of
+its layers; bounds never fall when a time of a layer rises. The set with the least bound is looked at: the program over
+its cuts and recomputations raises the bound, then its layers are bounded anew, then their schedules solved, then its
+best plan priced. That plan is the best one as soon as no bound of another set lies below it. Sets that differ in
+pipeline, data, interleave or ZeRO alone share their layers, so few of them are scheduled.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,13 @@ from phaze_opt.objective.best_placement import OptionTimes, bound_option, solve_
 from phaze_opt.objective.bound_phases import MakespanBounds
 from phaze_opt.objective.compile import PHASES, CompiledModel, CompiledOption, Prepare, compile_steps
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
 from phaze_opt.plan.plan_prices import PlanPrices, build_plan_prices
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan_columns import Rows
 
 Floats = NDArray[np.float64]
 
@@ -43,11 +46,16 @@ class PlannedModel:
 
     Attributes:
         compiled: the scheduling problems; one option for each of ``prices.sets``.
-        prices: the plans.
+        degrees: the plans, as sets that are free in cuts and recomputation.
     """
 
     compiled: CompiledModel
-    prices: PlanPrices
+    degrees: PlanDegrees
+
+    @property
+    def prices(self) -> PlanPrices:
+        """Plans that are cut evenly and recompute alike, priced."""
+        return self.degrees.prices
 
 
 def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple) -> PlannedModel:
@@ -63,11 +71,12 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     """
     assert scenario.plans is not None
     training, devices = scenario.training_of(model, min(scenario.plans.micro_batch)), scenario.cluster.num_devices
-    plans = list_plans(model, training, num_devices=devices, choices=scenario.plans)
+    choices = replace(scenario.plans, counts_ends=True)
+    plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
         raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
     prices = build_plan_prices(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
-    return PlannedModel(compile_steps(prices.sets, prepare=prepare), prices)
+    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices.recompute))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ class ScheduledPlan:
         bound_s: lower bound on the step of any plan, which open schedule gaps leave, s.
         num_ilp_solves: MIPs solved.
         num_sets: sets of layers that were scheduled.
+        num_searches: programs over cuts that were solved.
     """
 
     ranked: RankedPlan
@@ -91,6 +101,7 @@ class ScheduledPlan:
     bound_s: float
     num_ilp_solves: int
     num_sets: int
+    num_searches: int = 1
 
 
 def schedule_best_plan(
@@ -105,79 +116,117 @@ def schedule_best_plan(
         accelerator: the chip.
         scenario: how schedules are solved.
     """
-    fitting = planned.prices.fitting(float(accelerator.hbm_bytes))
-    if not len(fitting):
-        return None
-    return _PlanSearch(planned, fitting, bounds, estimates, accelerator, scenario).run()
+    return _PlanSearch(planned, bounds, estimates, accelerator, scenario).run()
 
 
 class _PlanSearch:
     """The refinement of layer times until one plan is known to be the best."""
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         planned: PlannedModel,
-        fitting: NDArray[np.intp],
         bounds: MakespanBounds,
         estimates: Estimates,
         accelerator: Accelerator,
         scenario: Scenario,
     ) -> None:
         """Start from bounds alone."""
-        self._planned, self._prices, self._scenario = planned, planned.prices, scenario
-        self._fitting, self._set_of = fitting, planned.prices.set_of[fitting]
+        self._planned, self._degrees, self._scenario = planned, planned.degrees, scenario
+        self._layers_of = planned.degrees.layers_of
         self._estimates, self._accelerator = estimates, accelerator
+        self._memory_bytes = float(accelerator.hbm_bytes)
         self._attention_s = bounds.attention_s
         self._lower_s, self._known_s = bounds.makespan_s[0].copy(), bounds.makespan_s[0].copy()
         self._times: dict[int, OptionTimes] = {}
-        self._num_ilp_solves = 0
+        self._found: dict[int, RankedPlan] = {}
+        self._num_ilp_solves = self._num_searches = 0
 
-    def run(self) -> ScheduledPlan:
-        """Solve the sets of the least bound until a solved plan is not above any bound."""
-        seconds = self._prices.lower_s(self._layer_s(self._known_s), self._fitting)[0]
+    def run(self) -> ScheduledPlan | None:
+        """Look at the set of the least bound until it is one whose best plan is known."""
+        values = self._closed_s(None)
+        is_searched = np.zeros(len(values), dtype=np.bool_)
         while True:
-            best = int(np.argmin(comparable(seconds)))
-            number = int(self._set_of[best])
-            if number in self._times and self._times[number].is_solved:
-                return self._found(int(self._fitting[best]), number)
-            self._refine(number)
-            own = np.flatnonzero(self._set_of == number)
-            price = self._prices.price_s if self._times[number].is_solved else self._prices.lower_s
-            seconds[own] = price(self._layer_s(self._known_s), self._fitting[own])[0]
+            best = int(np.argmin(comparable(values)))
+            if np.isinf(values[best]):
+                return None
+            if not is_searched[best]:
+                values[best], is_searched[best] = self._searched_s(best), True
+            elif best in self._found:
+                return self._result(best, values)
+            else:
+                own = np.flatnonzero(self._layers_of == self._layers_of[best])
+                self._refine(int(self._layers_of[best]))
+                values[own], is_searched[own] = self._closed_s(own), False
 
-    def _layer_s(self, makespan_s: Floats) -> Floats:
-        """Layer times of all groups as the software makes them, one chip."""
-        return self._prices.layer_s(layer_classes(makespan_s)[None], self._attention_s)
+    def _closed_s(self, chosen: Rows | None) -> Floats:
+        """Closed bounds of sets at the times known, s."""
+        layer_s = self._planned.prices.layer_s(layer_classes(self._known_s)[None], self._attention_s)
+        bounds: Floats = self._degrees.bounds_s(layer_s, chosen)[0]
+        return bounds
 
-    def _refine(self, number: int) -> None:
-        """Tighter bounds of a set's makespans, or where they are known, its schedules."""
-        option, shared = self._planned.compiled.options[number], (self._estimates, self._accelerator)
-        if number not in self._times:
-            self._times[number] = bound_option(option, *shared, scenario=self._scenario)
+    def _searched_s(self, number: int) -> float:
+        """The best plan of a set whose layers are scheduled, or the least bound of any; infinite where none can win."""
+        self._num_searches += 1
+        layers = int(self._layers_of[number])
+        times, limit_s = self._layer_times(layers, self._known_s), self._limit_s
+        if layers not in self._times or not self._times[layers].is_solved:
+            return self._degrees.least_bound_s(number, times, self._memory_bytes, limit_s=limit_s)
+        found = self._degrees.best_stages(number, times, self._memory_bytes, limit_s=limit_s)
+        if found is None:
+            return math.inf
+        self._found[number] = found
+        return found.time.seconds
+
+    @property
+    def _limit_s(self) -> float:
+        """What is slower than a plan that is known cannot win; what is as fast may, by its order."""
+        return min((each.time.seconds for each in self._found.values()), default=math.inf) * (1.0 + SAME_STEP)
+
+    def _layer_times(self, layers: int, makespan_s: Floats) -> LayerTimes:
+        return LayerTimes(layer_classes(makespan_s)[layers], self._attention_s[0, layers])
+
+    def _refine(self, layers: int) -> None:
+        """Tighter bounds of makespans, or where they are known, their schedules."""
+        option, shared = self._planned.compiled.options[layers], (self._estimates, self._accelerator)
+        if layers not in self._times:
+            self._times[layers] = bound_option(option, *shared, scenario=self._scenario)
         else:
-            self._num_ilp_solves += solve_option(option, self._times[number], *shared, scenario=self._scenario)
-        times = self._times[number]
-        times.lower_s = np.maximum(times.lower_s, self._lower_s[number])
-        self._lower_s[number], self._known_s[number] = times.lower_s, times.known_s
+            self._num_ilp_solves += solve_option(option, self._times[layers], *shared, scenario=self._scenario)
+        times = self._times[layers]
+        times.lower_s = np.maximum(times.lower_s, self._lower_s[layers])
+        self._lower_s[layers], self._known_s[layers] = times.lower_s, times.known_s
 
-    def _found(self, row: int, number: int) -> ScheduledPlan:
+    def _result(self, best: int, values: Floats) -> ScheduledPlan:
         """The plan in full, its schedules replayed and its step priced alone, and the bound that open gaps leave."""
-        option, times = self._planned.compiled.options[number], self._times[number]
-        classes_s = layer_classes(self._known_s)
-        ranked = self._prices.tell(row, LayerTimes(classes_s, self._attention_s[0]))
-        own = LayerTimes(classes_s[number], self._attention_s[0, number])
+        layers, ranked = int(self._layers_of[best]), self._found[best]
+        option, times = self._planned.compiled.options[layers], self._times[layers]
+        own = self._layer_times(layers, self._known_s)
         self._verify(ranked, own)
         verify_option(option, times, self._estimates, self._accelerator, scenario=self._scenario)
-        bounds = self._prices.lower_s(self._layer_s(self._lower_s), self._fitting)
         return ScheduledPlan(
             ranked=ranked,
             option=option,
             times=times,
             layer_times=own,
-            bound_s=min(float(bounds.min()), ranked.time.seconds),
+            bound_s=self._bound_s(ranked.time.seconds),
             num_ilp_solves=self._num_ilp_solves,
             num_sets=sum(each.is_solved for each in self._times.values()),
+            num_searches=self._num_searches,
         )
+
+    def _bound_s(self, seconds: float) -> float:
+        """What the gaps of solved schedules leave open: the least bound of any set whose layers have some."""
+        open_layers = [
+            number for number, times in self._times.items() if times.is_solved and (times.upper_s > times.lower_s).any()
+        ]
+        rows = np.flatnonzero(np.isin(self._layers_of, open_layers))
+        bound_s = seconds
+        layer_s = self._planned.prices.layer_s(layer_classes(self._lower_s)[None], self._attention_s)
+        for number in rows[self._degrees.bounds_s(layer_s, rows)[0] < seconds] if len(rows) else ():
+            times = self._layer_times(int(self._layers_of[number]), self._lower_s)
+            found = self._degrees.least_bound_s(int(number), times, self._memory_bytes, limit_s=bound_s)
+            bound_s = min(bound_s, found)
+        return bound_s
 
     def _verify(self, ranked: RankedPlan, times: LayerTimes) -> None:
         """Price the plan alone, from graphs of its own.
@@ -185,7 +234,7 @@ class _PlanSearch:
         Raises:
             VerificationError: it takes another time than among all plans; a bug.
         """
-        prices, model = self._prices, self._planned.compiled.model
+        prices, model = self._planned.prices, self._planned.compiled.model
         step = compile_step(model, prices.training, ranked.plan, stack=prices.stack)
         alone = price_step(step, times, plan_network(prices.network, ranked.plan)).seconds
         if abs(alone / ranked.time.seconds - 1.0) > SAME_STEP:
@@ -217,15 +266,15 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
         bounds: of its makespans on the chips.
         memory_bytes: of each chip, shape (chips,).
     """
-    prices, least_s = planned.prices, np.full(len(memory_bytes), np.inf)
-    for capacity in np.unique(memory_bytes).tolist():
-        plans, rows = prices.fitting(capacity), np.flatnonzero(memory_bytes == capacity)
-        if not len(plans):
-            continue
-        size = max(1, VALUES_AT_ONCE // max(len(plans), 128 * len(prices.table.graph_of_group)))
-        for chips in (rows[start : start + size] for start in range(0, len(rows), size)):
-            layer_s = prices.layer_s(layer_classes(bounds.makespan_s[chips]), bounds.attention_s[chips])
-            least_s[chips] = prices.lower_s(layer_s, plans).min(axis=1)
+    prices, least_s = planned.prices, np.empty(len(memory_bytes))
+    size = max(1, VALUES_AT_ONCE // max(len(planned.degrees), 128 * len(prices.table.graph_of_group)))
+    for start in range(0, len(memory_bytes), size):
+        chips = slice(start, start + size)
+        layer_s = prices.layer_s(layer_classes(bounds.makespan_s[chips]), bounds.attention_s[chips])
+        seconds = planned.degrees.bounds_s(layer_s)
+        for row, capacity in enumerate(memory_bytes[chips].tolist(), start=start):
+            fits = planned.degrees.may_fit(capacity)
+            least_s[row] = seconds[row - start, fits].min(initial=np.inf)
     return least_s
 
 
@@ -239,11 +288,15 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
         bounds: of one chip.
         memory_bytes: of it.
     """
-    prices = planned.prices
-    plans = prices.fitting(memory_bytes)
-    if not len(plans):
-        return 0, math.inf
-    layer_s = prices.layer_s(layer_classes(bounds.makespan_s), bounds.attention_s)
-    seconds = prices.lower_s(layer_s, plans)[0]
-    best = int(np.argmin(comparable(seconds)))
-    return int(prices.set_of[plans[best]]), float(seconds.min())
+    degrees, layers_of = planned.degrees, planned.degrees.layers_of
+    classes_s = layer_classes(bounds.makespan_s)
+    values = degrees.bounds_s(planned.prices.layer_s(classes_s, bounds.attention_s))[0]
+    is_searched = np.zeros(len(values), dtype=np.bool_)
+    while True:
+        best = int(np.argmin(comparable(values)))
+        layers = int(layers_of[best])
+        if is_searched[best] or np.isinf(values[best]):
+            return layers, float(values.min())
+        times = LayerTimes(classes_s[0, layers], bounds.attention_s[0, layers])
+        limit_s = float(values[is_searched].min(initial=math.inf)) * (1.0 + SAME_STEP)
+        values[best], is_searched[best] = degrees.least_bound_s(best, times, memory_bytes, limit_s=limit_s), True

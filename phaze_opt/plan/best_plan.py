@@ -1,29 +1,23 @@
-"""The best plan over degrees, cuts of stages and recomputation per stage, exactly.
+"""The best plan of a machine over degrees, cuts of stages and recomputation per stage, exactly.
 
-Degrees are bounded in closed form, best first. Those that can still win get a table of what their stages may be, and
-the program over cuts. Every plan left out has a bound above the best step.
+Sets of degrees are bounded in closed form, best first. Those that can still win get a table of what their stages may
+be, and the program over cuts. Every plan left out has a bound above the best step.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, blocks_of
-from phaze_opt.cost.cut_table import build_cut_table
-from phaze_opt.cost.price_step import LayerTimes, price_step
-from phaze_opt.cost.stage_costs import list_stage_choices
-from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, stage_sizes
-from phaze_opt.plan.degree_bounds import degree_bounds
-from phaze_opt.plan.plan_search import Machine, step_memory
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
+from phaze_opt.plan.plan_prices import build_plan_prices
+from phaze_opt.plan.plan_search import Machine, clock_graphs
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute, split_blocks
+from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.training import TrainingSpec
 
 SLACK = 1.0 + 1e-9
@@ -45,27 +39,13 @@ class PlanOptimum:
     num_searched: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimedDegrees:
-    """One set of degrees, its layers timed for any recomputation of its stages."""
-
-    step: CompiledStep
-    times: LayerTimes
-    network: Network
-
-    def ranked(self, plan: ParallelPlan) -> RankedPlan:
-        """A plan of these degrees at its own price."""
-        step = replace(self.step, plan=plan, blocks=blocks_of(self.step.model, plan))
-        return RankedPlan(plan, price_step(step, self.times, self.network), step_memory(step))
-
-
 def best_plan(
     model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
 ) -> PlanOptimum:
     """The fastest plan that fits, over all degrees that the choices leave, all cuts and all recomputations per stage.
 
-    Steps that are equal to ten digits are decided by the order of `enumerate_plans`; of one set of degrees, even stages
-    that all recompute alike come first.
+    Steps that are equal to ten digits are decided by the order of `list_plans`; of one set of degrees, even stages that
+    all recompute alike come first.
 
     Args:
         model: what is trained.
@@ -77,75 +57,39 @@ def best_plan(
     Raises:
         InputError: the degrees leave no plan.
     """
-    degrees = time_degrees(model, training, num_devices=num_devices, choices=choices, machine=machine)
-    steps, times, networks = zip(*((each.step, each.times, each.network) for each in degrees), strict=True)
-    bounds = degree_bounds(steps, times, networks, choices.recompute)
+    degrees = free_degrees(model, training, num_devices=num_devices, choices=choices, machine=machine)
+    prices = degrees.prices
+    times = clock_graphs(prices.table, machine.clock)
+    bounds = degrees.bounds_s(prices.layer_s(times.classes_s[None], times.attention_s[None]))[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
-    for index in np.argsort(comparable(bounds), kind="stable"):
+    for number in np.argsort(comparable(bounds), kind="stable").tolist():
         limit_s = np.inf if best is None else best[2].time.seconds * SLACK
-        if bounds[index] >= limit_s:
+        if bounds[number] >= limit_s:
             break
         num_searched += 1
-        found = best_stages(degrees[index], machine.memory_bytes, choices.recompute, limit_s=limit_s)
+        own = int(degrees.layers_of[number])
+        layers = LayerTimes(times.classes_s[own], times.attention_s[own])
+        found = degrees.best_stages(number, layers, machine.memory_bytes, limit_s=limit_s)
         if found is None:
             continue
-        key = float(comparable(found.time.seconds)), int(index)
+        key = float(comparable(found.time.seconds)), number
         if best is None or key < best[:2]:
             best = (*key, found)
     return PlanOptimum(None if best is None else best[2], len(degrees), num_searched)
 
 
-def time_degrees(
+def free_degrees(
     model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
-) -> list[TimedDegrees]:
+) -> PlanDegrees:
     """Every set of degrees that the choices leave, in order; interleaved ones once for each way to cut them.
 
     Raises:
         InputError: there is none.
     """
-    # Where any stage may recompute fully, what software keeps from being run again is part of the times.
-    way = Recompute.FULL if Recompute.FULL in choices.recompute else choices.recompute[0]
-    one_way = replace(choices, recompute=(way,), counts_ends=True)
-    compiler = StepCompiler()
-    known: dict[tuple[int, bool], LayerTimes] = {}
-    found = []
-    for plan in enumerate_plans(model, training, num_devices=num_devices, choices=one_way):
-        step = compiler.compile(model, training, plan, stack=machine.stack)
-        if step.timing_key not in known:
-            known[step.timing_key] = machine.clock.times(step)
-        found.append(TimedDegrees(step, known[step.timing_key], plan_network(machine.network, plan)))
-    if not found:
+    plans = list_plans(model, training, num_devices=num_devices, choices=replace(choices, counts_ends=True))
+    if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
-    return found
-
-
-def best_stages(
-    degrees: TimedDegrees, memory_bytes: float, recomputes: Sequence[Recompute], *, limit_s: float = np.inf
-) -> RankedPlan | None:
-    """The best plan of one set of degrees; None if none that fits is below the limit.
-
-    Args:
-        degrees: the degrees.
-        memory_bytes: capacity of one device.
-        recomputes: what each stage may recompute.
-        limit_s: only faster steps are looked for.
-    """
-    sizes = stage_sizes(degrees.step)
-    allowed = allowed_stages(degrees.step, sizes, memory_bytes, recomputes)
-    if allowed is None:
-        return None
-    choices = list_stage_choices(degrees.step, degrees.network)
-    table = build_cut_table(choices, degrees.times, blocks=sizes)
-    chosen = best_choice(table, allowed, limit_s=limit_s)
-    if chosen is None:
-        return None
-    plan = degrees.step.plan
-    best = degrees.ranked(plan.with_stages(chosen.blocks, chosen.recomputes))
-    cuts = degrees.step.blocks if plan.interleave > 1 else split_blocks(degrees.step.model.num_layers, plan.pipeline)
-    for recompute in recomputes:
-        even = degrees.ranked(plan.with_stages(cuts, (recompute,) * plan.pipeline))
-        if even.memory.fits(memory_bytes) and comparable(even.time.seconds) <= comparable(best.time.seconds):
-            return even
-    return best
+    prices = build_plan_prices(model, training, plans, network=machine.network, stack=machine.stack)
+    return list_degrees(prices, choices.recompute)

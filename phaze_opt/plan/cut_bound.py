@@ -44,20 +44,24 @@ def pipeline_bound_s(
 
 
 @compiled
-def least_slowest_s(embedding_s: float, block_s: float, head_s: float, num_blocks: int, num_stages: int) -> float:
+def least_slowest_s(  # noqa: PLR0917 - kernels take no keywords
+    first_s: float, block_s: float, last_s: float, between_s: float, num_blocks: int, num_stages: int
+) -> float:
     """Least slowest load over all cuts of a chain, every block the same, s: at least, by rounding.
 
-    The next value that a stage's load can have is tried until the stages hold all blocks.
+    The first, the last and the other stages take ``first_s``, ``last_s`` and ``between_s`` beside their blocks. The
+    next value that a stage's load can have is tried until the stages hold all blocks.
     """
-    whole = embedding_s + num_blocks * block_s + head_s
+    whole = first_s + num_blocks * block_s + last_s + max(0, num_stages - 2) * between_s
     if num_stages == 1 or block_s <= 0.0:
         return whole / num_stages
-    starts = (embedding_s, head_s, 0.0)
-    top = max(embedding_s, head_s, whole / num_stages, block_s if num_stages > 2 else 0.0)  # noqa: PLR2004
+    starts = (first_s, last_s, between_s)
+    between = between_s + block_s if num_stages > 2 else 0.0  # noqa: PLR2004
+    top = max(first_s, last_s, whole / num_stages, between)
     for _ in range(4 * num_blocks):
         reached = top / ROUNDING
-        first, last = np.floor((reached - embedding_s) / block_s), np.floor((reached - head_s) / block_s)
-        if first + last + (num_stages - 2) * np.floor(reached / block_s) >= num_blocks:
+        first, last = np.floor((reached - first_s) / block_s), np.floor((reached - last_s) / block_s)
+        if first + last + (num_stages - 2) * np.floor((reached - between_s) / block_s) >= num_blocks:
             break
         following = np.inf
         for start in starts:

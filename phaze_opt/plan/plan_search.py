@@ -84,7 +84,7 @@ def rank_plans(
     peaks = peak_bytes(table, optimizer=training.optimizer, stack=machine.stack)
     is_fitting = peaks <= machine.memory_bytes
     fitting = np.flatnonzero(is_fitting)
-    times = _clocked(table, fitting, machine.clock)
+    times = clock_graphs(table, machine.clock, fitting)
     layer_s = layer_times(table, times.classes_s[None], times.attention_s[None], machine.stack)
     seconds = price_plans(price_rows(table, machine.stack), layer_s, fitting)[0]
     order = fitting[np.argsort(comparable(seconds), kind="stable")]
@@ -94,11 +94,18 @@ def rank_plans(
     return PlanRanking(ranked, len(misfits), float(misfits.min()) if len(misfits) else 0.0)
 
 
-def _clocked(table: StepTable, plans: Rows, clock: LayerClock) -> LayerTimes:
-    """Times of the graphs of some plans, each timed once, shape (graphs, ...); 0 of graphs that no plan has."""
+def clock_graphs(table: StepTable, clock: LayerClock, plans: Rows | None = None) -> LayerTimes:
+    """Times of the graphs of some plans, each timed once, shape (graphs, ...); 0 of graphs that no plan has.
+
+    Args:
+        table: the plans.
+        clock: times layers on one device.
+        plans: which plans; all unless given.
+    """
     classes_s = np.zeros((len(table.graphs), NUM_LAYERS, NUM_PASSES, NUM_CLASSES))
     attention_s = np.zeros((len(table.graphs), NUM_LAYERS))
-    for graph in np.unique(table.graph_of_group[table.plans.group[plans]]):
+    groups = table.plans.group if plans is None else table.plans.group[plans]
+    for graph in np.unique(table.graph_of_group[groups]):
         times = clock.times(table.graphs[graph])
         classes_s[graph], attention_s[graph] = times.classes_s, times.attention_s
     return LayerTimes(classes_s, attention_s)

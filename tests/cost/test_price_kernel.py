@@ -18,7 +18,7 @@ def pipelines(draw) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Runs, plan and software as the kernel takes them, and layer times of two chips."""
     count = draw(st.integers(1, 4))
     lengths = np.array([draw(st.integers(1, 9)) for _ in range(count)])
-    runs = np.array([[float(length), 0, draw(st.integers(0, 3)), 0, *[0.0] * 7] for length in lengths])
+    runs = np.array([[float(length), 0, draw(st.integers(0, 3)), 0, *[0.0] * 8] for length in lengths])
     runs[0, 1] = runs[-1, 3] = 1.0
     runs[0, 0] = runs[-1, 0] = 1.0
     for column in draw(st.sampled_from([(6, 10), (6, 7, 8, 10), (6, 9, 10)])):

@@ -17,10 +17,10 @@ from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
-from phaze_opt.plan.best_plan import best_plan, best_stages, time_degrees
+from phaze_opt.plan.best_plan import best_plan, free_degrees
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
-from phaze_opt.plan.degree_bounds import degree_bounds
-from phaze_opt.plan.plan_search import Machine, step_memory
+from phaze_opt.plan.plan_degrees import PlanDegrees
+from phaze_opt.plan.plan_search import Machine, clock_graphs, step_memory
 from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import TrainingStack
@@ -89,6 +89,14 @@ def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices)
     return np.concatenate([seconds for _, seconds, _ in found]), np.concatenate([peaks for *_, peaks in found])
 
 
+def one_set(model, *, num_devices: int, choices: PlanChoices, machine: Machine) -> tuple[PlanDegrees, LayerTimes]:
+    """The one set of degrees that choices leave, and the times of its layers."""
+    degrees = free_degrees(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
+    assert len(degrees) == 1
+    times = clock_graphs(degrees.prices.table, machine.clock)
+    return degrees, LayerTimes(times.classes_s[0], times.attention_s[0])
+
+
 SOFTWARE = st.sampled_from(
     [
         {},
@@ -142,13 +150,12 @@ def test_tables_price_what_steps_do(zero):
     machine = machine_of(1e15, data_overlap=0.8, parameter_overlap=0.6, waiting_share=0.02, step_overhead_s=1e-4)
     model = replace(MODEL, num_layers=4)
     choices = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), zero=(zero,))
-    (degrees,) = time_degrees(model, TRAINING, num_devices=12, choices=choices, machine=machine)
-    sizes = stage_sizes(degrees.step)
-    table = build_cut_table(list_stage_choices(degrees.step, degrees.network), degrees.times, blocks=sizes)
-    memory = choice_bytes(degrees.step)[:, list(sizes)]
-    labels, seconds, peaks = price_all(
-        model, machine, replace(degrees.step.plan, recompute=Recompute.NONE), tuple(Recompute)
-    )
+    degrees, times = one_set(model, num_devices=12, choices=choices, machine=machine)
+    step = degrees.step(0)
+    sizes = stage_sizes(step)
+    table = build_cut_table(list_stage_choices(step, NETWORK), times, blocks=sizes)
+    memory = choice_bytes(step)[:, list(sizes)]
+    labels, seconds, peaks = price_all(model, machine, replace(step.plan, recompute=Recompute.NONE), tuple(Recompute))
     of_stage = [
         max(
             memory[stage, sizes.index(n), list(Recompute).index(r)]
@@ -157,13 +164,15 @@ def test_tables_price_what_steps_do(zero):
         for label in labels
     ]
     assert of_stage == list(peaks)
-    allowed = allowed_stages(degrees.step, sizes, 1e15, tuple(Recompute))
+    allowed = allowed_stages(step, sizes, 1e15, tuple(Recompute))
     best = best_choice(table, allowed)
     assert best.seconds == pytest.approx(seconds.min(), rel=1e-9)
     assert seconds[labels.index((best.blocks, best.recomputes))] == pytest.approx(seconds.min(), rel=1e-9)
     lower = least_bound_s(table, allowed)
-    closed = degree_bounds([degrees.step], [degrees.times], [degrees.network], tuple(Recompute))[0]
-    assert closed <= lower <= seconds.min()
+    closed = degrees.bounds_s(degrees.prices.layer_s(times.classes_s[None, None], times.attention_s[None, None]))[0, 0]
+    # What replicas send every micro-batch is no part of the closed bound where cuts are free.
+    assert (0.5 if zero < 2 else 0.0) * lower < closed <= lower <= seconds.min()
+    assert degrees.least_bound_s(0, times, 1e15) == lower
     assert lower > 0.8 * seconds.min()
 
 
@@ -205,14 +214,13 @@ def test_last_digits_of_a_cpu_choose_nothing():
     ways = (Recompute.NONE,)
     choices = PlanChoices((1,), (4,), data=(2,), micro_batch=(4,), recompute=ways)
     machine = machine_of(1e15, data_overlap=0.5)
-    (degrees,) = time_degrees(model, TRAINING, num_devices=8, choices=choices, machine=machine)
-    _, seconds, _ = price_all(model, machine, degrees.step.plan, ways)
+    degrees, times = one_set(model, num_devices=8, choices=choices, machine=machine)
+    _, seconds, _ = price_all(model, machine, degrees.step(0).plan, ways)
     assert (seconds < seconds.min() * (1 + 1e-13)).sum() > 1
     cuts = set()
     for seed in range(20):
-        noise = 1.0 + 1e-14 * np.random.default_rng(seed).uniform(-1, 1, degrees.times.classes_s.shape)
-        noisy = replace(degrees, times=replace(degrees.times, classes_s=degrees.times.classes_s * noise))
-        cuts.add(best_stages(noisy, 1e15, ways).plan.blocks)
+        noise = 1.0 + 1e-14 * np.random.default_rng(seed).uniform(-1, 1, times.classes_s.shape)
+        cuts.add(degrees.best_stages(0, replace(times, classes_s=times.classes_s * noise), 1e15).plan.blocks)
     assert len(cuts) == 1
 
 
@@ -221,18 +229,19 @@ def test_each_stage_recomputes_no_more_than_it_must():
     model = replace(MODEL, num_layers=8, vocab_size=1024)
     ways = (Recompute.NONE, Recompute.FULL)
     choices = PlanChoices(tensor=(1,), pipeline=(4,), data=(1,), micro_batch=(1,), recompute=ways)
-    (degrees,) = time_degrees(model, TRAINING, num_devices=4, choices=choices, machine=machine_of(1e15))
-    plain, full = (degrees.ranked(degrees.step.plan.with_stages((2, 2, 2, 2), (way,) * 4)) for way in ways)
+    degrees, times = one_set(model, num_devices=4, choices=choices, machine=machine_of(1e15))
+    alike = [degrees.step(0).plan.with_stages((2, 2, 2, 2), (way,) * 4) for way in ways]
+    plain, full = (degrees.ranked(0, plan, times) for plan in alike)
     num_mixed = 0
     for share in np.linspace(0.0, 1.0, 9):
         capacity = share * plain.memory.peak_bytes + (1.0 - share) * full.memory.peak_bytes
-        best = best_stages(degrees, capacity, ways)
+        best = degrees.best_stages(0, times, capacity)
         assert plain.time.seconds * (1 - 1e-9) <= best.time.seconds <= full.time.seconds
         num_mixed += bool(best.plan.stage_recompute)
         for stage, recompute in enumerate(best.plan.recomputes):
             fewer = [*best.plan.recomputes[:stage], Recompute.NONE, *best.plan.recomputes[stage + 1 :]]
             cuts = best.plan.blocks or (2, 2, 2, 2)
-            other = degrees.ranked(best.plan.with_stages(cuts, fewer))
+            other = degrees.ranked(0, best.plan.with_stages(cuts, fewer), times)
             assert recompute is Recompute.NONE or not (
                 other.memory.fits(capacity) and other.time.seconds < best.time.seconds * (1 - 1e-9)
             )

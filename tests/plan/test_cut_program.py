@@ -141,19 +141,21 @@ def test_no_cut_is_below_the_closed_bound(seed, stages, m, interleave):
 @given(
     ends=st.tuples(st.floats(0, 9), st.floats(0, 9)),
     block=st.floats(0.1, 3),
+    between=st.floats(0, 2),
     num_blocks=st.integers(1, 8),
     stages=st.integers(1, 5),
 )
-def test_least_slowest_stage_by_trying_all_cuts(ends, block, num_blocks, stages):
+def test_least_slowest_stage_by_trying_all_cuts(ends, block, between, num_blocks, stages):
     cuts = all_cuts(num_blocks, stages)
     if not cuts:
         return
     least = min(
         max(
-            each * block + ends[0] * (stage == 0) + ends[1] * (stage == stages - 1) for stage, each in enumerate(choice)
+            each * block + ends[0] * (stage == 0) + ends[1] * (stage == stages - 1) + between * (0 < stage < stages - 1)
+            for stage, each in enumerate(choice)
         )
         for choice in cuts
     )
-    found = least_slowest_s(ends[0], block, ends[1], num_blocks, stages)
+    found = least_slowest_s(ends[0], block, ends[1], between, num_blocks, stages)
     assert found <= least
     assert found == pytest.approx(least, rel=1e-9)

@@ -1,0 +1,165 @@
+"""Sets of degrees whose stages are free: cut anywhere where nothing interleaves, each recomputing in its own way.
+
+A set is the plans that differ in recomputation alone. Its closed bound says whether it can win; the program over cuts
+says with which stages. What no chip changes, which candidates fit and what they send, is kept.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
+from phaze_opt.cost.cut_table import build_cut_table
+from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
+from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.hardware.network import Network
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
+from phaze_opt.plan.plan_prices import PlanPrices
+from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.record.near_ties import comparable
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+KEPT_CHOICES = 256
+"""Sets of degrees whose candidates are kept at a time; a matter of memory only."""
+
+
+@dataclass(slots=True, eq=False)
+class PlanDegrees:
+    """Sets of degrees of one model on one cluster.
+
+    Attributes:
+        prices: plans whose stages all recompute alike, every way that is allowed.
+        set_rows: the first of each set's plans, shape (sets,).
+        recomputes: what a stage may recompute.
+    """
+
+    prices: PlanPrices
+    set_rows: Rows
+    recomputes: tuple[Recompute, ...]
+    _set_of_row: NDArray[np.int64] = field(repr=False)
+    _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
+    _allowed: dict[tuple[int, float], Flags | None] = field(default_factory=dict, repr=False)
+    _may_fit: dict[float, Flags] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        """Number of sets."""
+        return len(self.set_rows)
+
+    @property
+    def layers_of(self) -> NDArray[np.int64]:
+        """Which of ``prices.sets`` the layers of each set are timed as, shape (sets,)."""
+        return self.prices.set_of[self.set_rows]
+
+    def bounds_s(self, layer_s: Floats, chosen: Rows | None = None) -> Floats:
+        """Closed bounds below the step of any plan of sets, whatever its memory, shape (chips, sets), s.
+
+        Args:
+            layer_s: of `PlanPrices.layer_s`.
+            chosen: which sets; all unless given.
+        """
+        from phaze_opt.plan.degree_kernel import degree_bounds_s  # noqa: PLC0415 - pulls in numba
+
+        rows = self.set_rows if chosen is None else self.set_rows[chosen]
+        seconds = np.empty((len(layer_s), len(rows)))
+        may = np.array([each in self.recomputes for each in RECOMPUTES])
+        num_blocks = self.prices.sets[0].model.num_layers
+        degree_bounds_s(self.prices.rows, num_blocks, may, np.ascontiguousarray(layer_s), rows, seconds)
+        return seconds
+
+    def may_fit(self, memory_bytes: float) -> Flags:
+        """Whether some stages of each set may fit a device of ``memory_bytes``, shape (sets,)."""
+        if memory_bytes not in self._may_fit:
+            alike = self.prices.fitting(memory_bytes)
+            fits = np.isin(self._set_of_row[self.set_rows], self._set_of_row[alike])
+            # Where no plan whose stages are alike fits, others may.
+            for number in np.flatnonzero(~fits).tolist():
+                fits[number] = self._allowed_stages(number, memory_bytes) is not None
+            self._may_fit[memory_bytes] = fits
+        return self._may_fit[memory_bytes]
+
+    def least_bound_s(self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf) -> float:
+        """The least `step_time.lower_s` over the plans of a set, or the limit if that is less; infinite if none fits.
+
+        Args:
+            number: of the set.
+            times: of its layers.
+            memory_bytes: capacity of one device.
+            limit_s: larger values do not matter.
+        """
+        allowed = self._allowed_stages(number, memory_bytes)
+        if allowed is None:
+            return np.inf
+        table = build_cut_table(self._stage_choices(number), times, blocks=stage_sizes(self.step(number)))
+        return least_bound_s(table, allowed, limit_s=limit_s)
+
+    def best_stages(
+        self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf
+    ) -> RankedPlan | None:
+        """The fastest plan of a set; None if none that fits is below the limit.
+
+        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_bound_s` takes them.
+        """
+        allowed = self._allowed_stages(number, memory_bytes)
+        if allowed is None:
+            return None
+        step = self.step(number)
+        table = build_cut_table(self._stage_choices(number), times, blocks=stage_sizes(step))
+        chosen = best_choice(table, allowed, limit_s=limit_s)
+        if chosen is None:
+            return None
+        best = self.ranked(number, step.plan.with_stages(chosen.blocks, chosen.recomputes), times)
+        for recompute in self.recomputes:
+            alike = step.plan.with_stages(step.blocks, (recompute,) * step.plan.pipeline)
+            even = self.ranked(number, alike, times)
+            if even.memory.fits(memory_bytes) and comparable(even.time.seconds) <= comparable(best.time.seconds):
+                return even
+        return best
+
+    def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
+        """A plan of a set at its own price."""
+        step = self.step(number)
+        own = replace(step, plan=plan, blocks=blocks_of(step.model, plan))
+        return RankedPlan(plan, price_step(own, times, self.network_of(number)), step_memory(own))
+
+    def network_of(self, number: int) -> Network:
+        """The network that the devices of a set's plans are on."""
+        return plan_network(self.prices.network, self.step(number).plan)
+
+    def step(self, number: int) -> CompiledStep:
+        """The first plan of a set, compiled."""
+        row = int(self.set_rows[number])
+        plan, graph = self.prices.plans.plan(row), self.prices.sets[int(self.prices.set_of[row])]
+        return replace(graph, plan=plan, blocks=blocks_of(graph.model, plan))
+
+    def _stage_choices(self, number: int) -> StageChoices:
+        """What the candidates of a set's stages send."""
+        if number not in self._choices:
+            self._choices[number] = list_stage_choices(self.step(number), self.network_of(number))
+            if len(self._choices) > KEPT_CHOICES:
+                self._choices.popitem(last=False)
+        self._choices.move_to_end(number)
+        return self._choices[number]
+
+    def _allowed_stages(self, number: int, memory_bytes: float) -> Flags | None:
+        """Candidates of a set's stages that fit."""
+        key = number, memory_bytes
+        if key not in self._allowed:
+            step = self.step(number)
+            self._allowed[key] = allowed_stages(step, stage_sizes(step), memory_bytes, self.recomputes)
+        return self._allowed[key]
+
+
+def list_degrees(prices: PlanPrices, recomputes: Sequence[Recompute]) -> PlanDegrees:
+    """The sets of degrees of plans that recompute in every one of these ways."""
+    sets = prices.plans.without_recompute().twins()
+    _, first = np.unique(sets, return_index=True)
+    return PlanDegrees(prices, np.sort(first), tuple(recomputes), sets)
