@@ -56,7 +56,6 @@ ZOO = ("bert-large", "gpt3-175b", "mixtral-8x7b")
 SOFTWARE = ("ideal", "megatron-core", "llm-foundry")
 DEVICES, BATCH, LENGTH = 1024, 4096, 512
 CHIPS, SAMPLE = 200, 300
-EVERY_INTERLEAVE = tuple(range(1, 127))
 
 
 def measure(task: Callable[[], object], *, repeats: int) -> dict[str, float]:
@@ -78,10 +77,15 @@ def once(task: Callable[[], object]) -> dict[str, float]:
     return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
 
 
+def every_interleave(model: ModelSpec) -> tuple[int, ...]:
+    """All that divide the blocks."""
+    return tuple(chunks for chunks in range(1, model.num_layers + 1) if model.num_layers % chunks == 0)
+
+
 def zoo_choices(model: ModelSpec) -> PlanChoices:
     """Every interleave and ZeRO stage; experts of models that have them."""
     return PlanChoices(
-        interleave=EVERY_INTERLEAVE, zero=(0, 1, 2, 3), expert=(1, 2, 4, 8) if model.has_experts else (1,)
+        interleave=every_interleave(model), zero=(0, 1, 2, 3), expert=(1, 2, 4, 8) if model.has_experts else (1,)
     )
 
 
@@ -156,7 +160,7 @@ def best_of_405b(num_devices: int, *, repeats: int) -> dict[str, Any]:
     network = load_network("dgx-h100", num_devices=num_devices, fitted=FITTED)
     device = load_device("h100")
     machine = Machine(MachineClock(device, ComputePath.BF16, FITTED), device.hbm_bytes, network, stack)
-    choices = PlanChoices(context=(1, 2, 4, 8, 16), zero=(0, 1, 2, 3), interleave=EVERY_INTERLEAVE)
+    choices = PlanChoices(context=(1, 2, 4, 8, 16), zero=(0, 1, 2, 3), interleave=every_interleave(model))
 
     def best() -> Any:
         plans = list_plans(model, training, num_devices=num_devices, choices=choices)

@@ -22,7 +22,7 @@ def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack:
     Args:
         table: the plans.
         classes_s: device time of the table's graphs, shape (chips, graphs, layers, passes, classes), s; as in
-            `LayerTimes`.
+            `LayerTimes`, or matmuls' class alone where times are not told apart.
         attention_s: what selective recomputation runs again, shape (chips, graphs, layers), s.
         stack: software of all plans of the table.
 

@@ -139,6 +139,21 @@ def test_rows_of_any_models_and_software_are_the_same_steps() -> None:
         assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), name
 
 
+def test_times_that_are_not_told_apart_may_come_without_classes() -> None:
+    """As matmuls of any number of chips at once; a lone head, launches and gradient sums are still the software's."""
+    for software in ("megatron-2021", "llm-foundry"):
+        stack = replace(load_stack(software, FITTED), lone_head_efficiency=0.7, host_s_per_operator=1e-5)
+        table, _, _ = both_ways("gpt2-xl", "two-level", stack, seed=4)
+        rng, shape = np.random.default_rng(5), (4, len(table.graphs), 3)
+        alone, attention_s = rng.uniform(1e-4, 1e-3, (*shape, 4, 1)), rng.uniform(1e-5, 1e-4, shape)
+        told = np.concatenate([alone, np.zeros((*shape, 4, 2))], axis=-1)
+        found, expected = (layer_times(table, each, attention_s, stack) for each in (alone, told))
+        assert found == pytest.approx(expected, rel=1e-14)
+        for chip in range(4):
+            one = layer_times(table, told[chip : chip + 1], attention_s[chip : chip + 1], stack)
+            assert (one[0] == expected[chip]).all()
+
+
 def test_some_plans_of_a_table_are_priced_as_all_are() -> None:
     """In any order, on any number of chips."""
     stack = load_stack("megatron-core", FITTED)
