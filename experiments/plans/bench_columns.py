@@ -27,7 +27,7 @@ from phaze_opt.cost.compiled_step import StepCompiler
 from phaze_opt.cost.plan_layout import list_layouts
 from phaze_opt.cost.price_rows import price_rows
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.cost.price_table import layer_times, lower_plans, price_plans
+from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.cost.stage_costs import list_stage_choices, stage_costs
 from phaze_opt.cost.step_table import StepTable, build_table
@@ -38,9 +38,10 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_search import Machine, rank_plans
-from phaze_opt.plan.plan_space import PlanChoices, list_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -116,8 +117,8 @@ def of_model(name: str, software: str, *, repeats: int) -> dict[str, Any]:
         "table_and_graphs": measure(lambda: table_of(model, plans, network, stack), repeats=repeats),
         "memory": measure(lambda: peak_bytes(table, optimizer=training.optimizer, stack=stack), repeats=repeats),
         "layer_times": measure(lambda: layer_times(table, classes_s, attention_s, stack), repeats=repeats),
-        "price": measure(lambda: price_plans(rows, layer_s), repeats=repeats),
-        "lower": measure(lambda: lower_plans(rows, layer_s), repeats=repeats),
+        "price": measure(lambda: plan_prices_s(rows, layer_s), repeats=repeats),
+        "lower": measure(lambda: plan_bounds_s(rows, layer_s), repeats=repeats),
     }
     pairs = CHIPS * len(plans)
     found["us_per_plan_to_table"] = 1e6 * found["table_and_graphs"]["median_wall_s"] / len(plans)

@@ -12,12 +12,12 @@ from phaze_opt.cost.plan_layout import list_layouts
 from phaze_opt.cost.plan_memory import PlanMemory, plan_memory
 from phaze_opt.cost.price_rows import price_rows
 from phaze_opt.cost.price_step import Floats, LayerTimes
-from phaze_opt.cost.price_table import layer_times, price_plans
+from phaze_opt.cost.price_table import layer_times, plan_prices_s
 from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.table_memory import peak_bytes
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.ranked_plans import PricedPlans, RankedPlans
+from phaze_opt.plan.ranked_plans import PlanDetails, RankedPlans
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
@@ -86,9 +86,9 @@ def rank_plans(
     fitting = np.flatnonzero(is_fitting)
     times = _clocked(table, fitting, machine.clock)
     layer_s = layer_times(table, times.classes_s[None], times.attention_s[None], machine.stack)
-    seconds = price_plans(price_rows(table, machine.stack), layer_s, fitting)[0]
+    seconds = plan_prices_s(price_rows(table, machine.stack), layer_s, fitting)[0]
     order = fitting[np.argsort(comparable(seconds), kind="stable")]
-    priced = PricedPlans(plans, table, times, machine.stack, training.optimizer)
+    priced = PlanDetails(plans, table, times, machine.stack, training.optimizer)
     ranked = RankedPlans(priced, order, peaks[order])
     misfits = peaks[~is_fitting]
     return PlanRanking(ranked, len(misfits), float(misfits.min()) if len(misfits) else 0.0)

@@ -31,7 +31,7 @@ class RankedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PricedPlans:
+class PlanDetails:
     """What plans are told in full from.
 
     Attributes:
@@ -68,7 +68,7 @@ class RankedPlans(Sequence[RankedPlan]):
         peak_bytes: memory of the fullest stage of each.
     """
 
-    def __init__(self, priced: PricedPlans, rows: Rows, peak_bytes: NDArray[np.float64]) -> None:
+    def __init__(self, priced: PlanDetails, rows: Rows, peak_bytes: NDArray[np.float64]) -> None:
         """Tell nothing yet."""
         self._priced, self._rows, self.peak_bytes = priced, rows, peak_bytes
 

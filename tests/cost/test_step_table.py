@@ -12,7 +12,7 @@ from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.plan_layout import list_layouts
 from phaze_opt.cost.price_rows import price_rows
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.cost.price_table import layer_times, lower_plans, price_plans
+from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_table import StepTable, build_batch, build_table
 from phaze_opt.cost.step_traffic import plan_network
@@ -20,8 +20,9 @@ from phaze_opt.cost.table_memory import peak_bytes, plan_memories
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.plan_space import PlanChoices, list_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -117,7 +118,7 @@ def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name:
     classes_s, attention_s = 10.0 ** rng.uniform(-6, -2, (*shape, 4, 3)), 10.0 ** rng.uniform(-6, -3, shape)
     rows, layer_s = price_rows(table, stack), layer_times(table, classes_s, attention_s, stack)
     graph, stacks = table.graph_of_group[table.plans.group], StackColumns([stack] * len(steps))
-    prices, bounds = price_plans(rows, layer_s), lower_plans(rows, layer_s)
+    prices, bounds = plan_prices_s(rows, layer_s), plan_bounds_s(rows, layer_s)
     for chip in range(2):
         times = classes_s[chip][graph], attention_s[chip][graph]
         assert prices[chip] == pytest.approx(price_batch(plain, *times, stacks).seconds, rel=1e-12)
@@ -162,7 +163,7 @@ def test_some_plans_of_a_table_are_priced_as_all_are() -> None:
     rng = np.random.default_rng(2)
     times = layer_times(table, rng.uniform(1e-4, 1e-3, (*shape, 4, 3)), rng.uniform(1e-5, 1e-4, shape), stack)
     rows, chosen = price_rows(table, stack), rng.permutation(PLANS)[:10]
-    for price in (price_plans, lower_plans):
+    for price in (plan_prices_s, plan_bounds_s):
         everything = price(rows, times)
         assert (price(rows, times, chosen) == everything[:, chosen]).all()
         assert (price(rows, times[1:2]) == everything[1:2]).all()

@@ -18,10 +18,9 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.plan.plan_search import Machine
-from phaze_opt.plan.plan_space import PlanChoices
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec
 

@@ -1,0 +1,105 @@
+"""Plans of one model on one cluster, priced from the times of layers on any chip."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import CompiledStep, split_blocks
+from phaze_opt.cost.plan_layout import list_layouts
+from phaze_opt.cost.price_rows import PriceRows, price_rows
+from phaze_opt.cost.price_step import StackColumns, price_batch
+from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
+from phaze_opt.cost.step_table import StepTable, build_table
+from phaze_opt.cost.step_time import StepTime
+from phaze_opt.cost.table_memory import peak_bytes
+from phaze_opt.hardware.network import Network
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan_columns import PlanColumns
+from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+@dataclass(slots=True)
+class PricedPlans:
+    """Plans whose price depends on the times of layers alone; what does not depend on the chip is made once and kept.
+
+    Attributes:
+        plans: in the order given.
+        table, rows: their steps, and what the kernel reads of them.
+        peak_bytes: memory of the fullest stage of each plan, shape (plans,).
+        network: of the cluster.
+        stack: training software.
+    """
+
+    plans: PlanColumns
+    table: StepTable
+    rows: PriceRows
+    peak_bytes: Floats
+    network: Network
+    stack: TrainingStack
+    _fitting: dict[float, Ints] = field(default_factory=dict, repr=False)
+
+    @property
+    def sets(self) -> tuple[CompiledStep, ...]:
+        """Steps whose layers differ: a chip times the layers of these."""
+        return self.table.graphs
+
+    @property
+    def set_of(self) -> Ints:
+        """Of each plan, which of `sets` its layers are timed as, shape (plans,)."""
+        return self.table.graph_of_group[self.table.plans.group]
+
+    def fitting(self, memory_bytes: float) -> Ints:
+        """Numbers of the plans that fit a device of ``memory_bytes``, in order."""
+        if memory_bytes not in self._fitting:
+            self._fitting[memory_bytes] = np.flatnonzero(self.peak_bytes <= memory_bytes)
+        return self._fitting[memory_bytes]
+
+    def lower_s(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
+        """Bounds from below that rise with every time of a layer, shape (plans,), s.
+
+        Args:
+            plans: numbers of plans.
+            classes_s: times of the layers of every set, shape (sets, layers, passes, classes), s.
+            attention_s: what selective recomputation runs again, shape (sets, layers), s.
+        """
+        return np.asarray(plan_bounds_s(self.rows, self._layer_times(classes_s, attention_s), plans)[0])
+
+    def seconds(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
+        """Steps of plans; arguments as `lower_s` takes them."""
+        return np.asarray(plan_prices_s(self.rows, self._layer_times(classes_s, attention_s), plans)[0])
+
+    def step(self, number: int) -> CompiledStep:
+        """One plan compiled."""
+        same, plan = self.sets[int(self.set_of[number])], self.plans.plan(number)
+        return replace(same, plan=plan, blocks=split_blocks(same.model.num_layers, plan.pipeline))
+
+    def step_time(self, number: int, classes_s: Floats, attention_s: Floats) -> StepTime:
+        """One plan's step and where it goes, from the table; times as `lower_s` takes them."""
+        chosen, own = np.array([number]), self.set_of[number]
+        times = classes_s[own][None], attention_s[own][None]
+        return price_batch(self.table.batch(chosen), *times, StackColumns([self.stack])).one(0)
+
+    def _layer_times(self, classes_s: Floats, attention_s: Floats) -> Floats:
+        return layer_times(self.table, classes_s[None], attention_s[None], self.stack)
+
+
+def price_plans(
+    model: ModelSpec, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
+) -> PricedPlans:
+    """Plans made ready to be priced.
+
+    Args:
+        model: what is trained.
+        training: batches, sequence and optimizer; each plan brings its micro-batch.
+        plans: such as `plan_space.list_plans` gives; at least one.
+        network: of the cluster.
+        stack: training software.
+    """
+    table = build_table(list_layouts(model, training, plans, network=network, stack=stack))
+    peaks = peak_bytes(table, optimizer=training.optimizer, stack=stack)
+    return PricedPlans(plans, table, price_rows(table, stack), peaks, network, stack)
