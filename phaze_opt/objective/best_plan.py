@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 
 NUM_CLASSES = 3
 """Classes of operators that machines tell apart; a schedule's makespan counts as the first, matmuls."""
+CHIPS_AT_ONCE = 256
+"""Chips whose plans are bounded at once: limits the memory that this takes."""
 SAME_STEP = 1e-9
 """Relative difference up to which a step priced among all plans and alone are the same."""
 
@@ -230,11 +232,13 @@ def least_steps_s(planned: PlannedModel, makespan_s: Floats, attention_s: Floats
         memory_bytes: of each chip, shape (chips,).
     """
     least_s = np.full(len(makespan_s), np.inf)
-    for row, capacity in enumerate(memory_bytes.tolist()):
-        fitting = planned.prices.fitting(capacity)
-        if len(fitting):
-            bounds = planned.prices.lower_s(fitting, layer_classes(makespan_s[row]), attention_s[row])
-            least_s[row] = bounds.min()
+    for capacity in np.unique(memory_bytes).tolist():
+        fitting, chips = planned.prices.fitting(capacity), np.flatnonzero(memory_bytes == capacity)
+        for start in range(0, len(chips) if len(fitting) else 0, CHIPS_AT_ONCE):
+            part = chips[start : start + CHIPS_AT_ONCE]
+            # A schedule's makespan is of one class, which is all that is needed without parts.
+            classes_s = layer_classes(makespan_s[part])[..., :1]
+            least_s[part] = planned.prices.lower_of_chips_s(fitting, classes_s, attention_s[part]).min(axis=1)
     return least_s
 
 

@@ -67,11 +67,16 @@ class PricedPlans:
             classes_s: times of the layers of every set, shape (sets, layers, passes, classes), s.
             attention_s: what selective recomputation runs again, shape (sets, layers), s.
         """
-        return np.asarray(plan_bounds_s(self.rows, self._layer_times(classes_s, attention_s), plans)[0])
+        return np.asarray(self.lower_of_chips_s(plans, classes_s[None], attention_s[None])[0])
+
+    def lower_of_chips_s(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
+        """`lower_s` on many chips, shape (chips, plans), s; times have a leading axis of chips."""
+        return plan_bounds_s(self.rows, layer_times(self.table, classes_s, attention_s, self.stack), plans)
 
     def seconds(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
         """Steps of plans; arguments as `lower_s` takes them."""
-        return np.asarray(plan_prices_s(self.rows, self._layer_times(classes_s, attention_s), plans)[0])
+        layer_s = layer_times(self.table, classes_s[None], attention_s[None], self.stack)
+        return np.asarray(plan_prices_s(self.rows, layer_s, plans)[0])
 
     def step(self, number: int) -> CompiledStep:
         """One plan compiled."""
@@ -83,9 +88,6 @@ class PricedPlans:
         chosen, own = np.array([number]), self.set_of[number]
         times = classes_s[own][None], attention_s[own][None]
         return price_batch(self.table.batch(chosen), *times, StackColumns([self.stack])).one(0)
-
-    def _layer_times(self, classes_s: Floats, attention_s: Floats) -> Floats:
-        return layer_times(self.table, classes_s[None], attention_s[None], self.stack)
 
 
 def price_plans(

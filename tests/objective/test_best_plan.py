@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from kits.plain_steps import plain_batch
 from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.price_step import StackColumns, lower_batch
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.objective.best_plan import layer_classes, least_steps_s
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective, load_estimator
 from phaze_opt.objective.scenario import Scenario
@@ -64,6 +68,25 @@ def test_bounds_are_not_below_what_is_attained(model: str, software: str, networ
         attained = objective.scenario.global_batch / found.step.seconds
         assert attained <= bound.throughput_samples_per_s * (1 + 1e-9)
         assert attained >= 0.5 * bound.throughput_samples_per_s
+
+
+@pytest.mark.parametrize("software", ["megatron-core", "llm-foundry"])
+def test_chips_are_bounded_together_as_each_alone(software: str) -> None:
+    """Of two memories and one that nothing fits, by what all plans' bounds are on each chip."""
+    planned = Objective(full_scenario("tiny", software)).planned(0)
+    prices, rng = planned.prices, np.random.default_rng(0)
+    memory_bytes = np.array([np.inf, 0.0, np.quantile(prices.peak_bytes, 0.3)])[rng.integers(0, 3, 12)]
+    makespan_s = rng.uniform(1e-4, 1e-3, (12, len(prices.sets), 3, planned.compiled.options[0].num_phases))
+    attention_s = rng.uniform(1e-5, 1e-4, makespan_s.shape[:3])
+    found = least_steps_s(planned, makespan_s, attention_s, memory_bytes=memory_bytes)
+    steps = [prices.step(plan) for plan in range(len(prices.plans))]
+    batch = plain_batch(steps, [plan_network(prices.network, step.plan) for step in steps])
+    stacks, sets = StackColumns([prices.stack] * len(steps)), prices.set_of
+    for chip, capacity in enumerate(memory_bytes):
+        alone = lower_batch(batch, layer_classes(makespan_s[chip])[sets], attention_s[chip][sets], stacks)
+        least = alone[prices.peak_bytes <= capacity].min(initial=np.inf)
+        assert found[chip] == pytest.approx(least, rel=1e-12)
+    assert len(set(found)) > 8
 
 
 def test_nothing_fits_a_memory_too_small() -> None:
