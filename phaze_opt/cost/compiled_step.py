@@ -96,11 +96,6 @@ class CompiledStep:
         """Whether full recomputation leaves some operators out."""
         return bool(self.stack.kept_operators) and self.plan.recompute is Recompute.FULL
 
-    @property
-    def timing_key(self) -> tuple[int, bool]:
-        """Equal for steps whose layers take the same times on a device; valid while one of them is alive."""
-        return id(self.operators), self.is_spared
-
 
 def compile_step(
     model: ModelSpec,

@@ -182,7 +182,8 @@ class _PlanSearch:
         prices = self._planned.prices
         row = int(self._fitting[best])
         classes_s = layer_classes(self._known_s)
-        among, step = prices.step_time(row, classes_s, self._attention_s), prices.step(row)
+        among = prices.step_times(np.array([row]), classes_s, self._attention_s).one(0)
+        step = prices.step(row)
         alone = price_step(
             step, LayerTimes(classes_s[number], self._attention_s[number]), plan_network(prices.network, step.plan)
         )

@@ -11,7 +11,7 @@ from phaze_opt.cost.price_rows import PriceRows, price_rows
 from phaze_opt.cost.price_step import StackColumns, price_batch
 from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.step_table import StepTable, build_table
-from phaze_opt.cost.step_time import StepTime
+from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.cost.table_memory import peak_bytes
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.model import ModelSpec
@@ -83,11 +83,10 @@ class PricedPlans:
         same, plan = self.sets[int(self.set_of[number])], self.plans.plan(number)
         return replace(same, plan=plan, blocks=split_blocks(same.model.num_layers, plan.pipeline))
 
-    def step_time(self, number: int, classes_s: Floats, attention_s: Floats) -> StepTime:
-        """One plan's step and where it goes, from the table; times as `lower_s` takes them."""
-        chosen, own = np.array([number]), self.set_of[number]
-        times = classes_s[own][None], attention_s[own][None]
-        return price_batch(self.table.batch(chosen), *times, StackColumns([self.stack])).one(0)
+    def step_times(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> StepTimes:
+        """Steps of plans and where they go, by the formula that tells the parts; arguments as `lower_s` takes them."""
+        own, stack = self.set_of[plans], StackColumns([self.stack] * len(plans))
+        return price_batch(self.table.batch(plans), classes_s[own], attention_s[own], stack)
 
 
 def price_plans(
