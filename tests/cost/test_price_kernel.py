@@ -59,7 +59,7 @@ def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.
     return step_times(loads, made).seconds[0], lower_s(loads, made)[0]
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=pipelines())
 def test_runs_are_priced_as_their_stages_are(made) -> None:
     """Runs of up to nine stages, up to fourteen micro-batches; stages ahead come below m - 1 anywhere."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,22 +23,23 @@ from phaze_opt.hardware.network import Chunking, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 FITTED = load_fitted()
-DEVICES, PLANS = 64, 32
+DEVICES, PLANS = 64, 24
 TRAINING = TrainingSpec(1, 512, 256)
 MODELS = ("gpt2-xl", "llama-2-7b", "mixtral-8x7b", "opt-350m")
 """Tied and untied heads, experts, a projected embedding."""
 CHOICES = PlanChoices(
+    tensor=(1, 4),
     interleave=(1, 2, 3, 4),
     zero=(0, 1, 2, 3),
-    expert=(1, 2, 4),
-    context=(1, 2, 4),
-    micro_batch=(1, 2, 4),
+    expert=(1, 4),
+    context=(1, 4),
+    micro_batch=(1, 2),
     state_shards=(0, 2),
 )
 
@@ -86,11 +88,23 @@ CASES = [
 ]
 
 
+def seed_of(software: str, network_name: str) -> int:
+    return len(software) + len(network_name)
+
+
+def test_the_plans_drawn_have_every_feature() -> None:
+    """And pairs of them: every ZeRO stage with hybrid shards, interleaved and not, experts, context, recomputation."""
+    drawn = [plan for software, name, own in CASES for plan in some_plans(name, seed_of(software, own))]
+    features = {(plan.zero, plan.state_shards > 0, plan.interleave > 1, plan.context > 1) for plan in drawn}
+    assert {each for each in features if each[0]} == set(product((1, 2, 3), *[(False, True)] * 3))
+    assert {(plan.zero, plan.expert, plan.recompute) for plan in drawn} >= set(product(range(4), (1, 4), Recompute))
+
+
 @pytest.mark.parametrize(("software", "model_name", "network_name"), CASES)
 def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name: str, network_name: str) -> None:
     """Traffic by traffic, memory to the last bit; then prices and bounds of the kernel on two chips."""
     stack = load_stack(software, FITTED)
-    table, steps, networks = both_ways(model_name, network_name, stack, seed=len(software) + len(network_name))
+    table, steps, networks = both_ways(model_name, network_name, stack, seed=seed_of(software, network_name))
     plain, everything = plain_batch(steps, networks), np.arange(len(steps))
     batch = table.batch(everything)
     for name, found, expected in leaves(batch, plain):
