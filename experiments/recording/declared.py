@@ -210,6 +210,11 @@ RECORDS = (
     _script("network/curve_forms", "--write", 1, script="curve_forms"),
     _script("network/paper_gains", "--write", 1, script="paper_gains"),
     _script("placement/results", "", 1, script="bench"),
+    replace(
+        _script("plans/bench_columns", "", 2, script="bench_columns"),
+        inputs=("tests/kits", "tests/plan/test_llama3_405b.py"),
+        is_about_speed=True,
+    ),
     _script("plans/lower", "--write", 2, script="lower"),
     Record(
         "pruner/results",

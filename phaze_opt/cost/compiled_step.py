@@ -99,11 +99,6 @@ class CompiledStep:
         """Whether full recomputation leaves some operators out."""
         return bool(self.stack.kept_operators) and Recompute.FULL in self.plan.recomputes
 
-    @property
-    def timing_key(self) -> tuple[int, bool]:
-        """Equal for steps whose layers take the same times on a device; valid while one of them is alive."""
-        return id(self.operators), self.is_spared
-
 
 def compile_step(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack) -> CompiledStep:
     """Build the sharded graphs of a plan.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAYERS, RUN, UPDATE, CompiledStep
-from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
+from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, NUM_CLASSES, VECTOR
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import (
@@ -140,7 +140,8 @@ def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) 
 
     Args:
         inside: of (rows,).
-        classes_s: device time, shape (..., rows, layers, passes, classes), s.
+        classes_s: device time, shape (..., rows, layers, passes, classes), s; one class, of matmuls, will do where they
+            are not told apart.
         stack: of the rows, or one for all of them.
     """
     classes_s = _with_software(classes_s, inside, stack)
@@ -243,14 +244,15 @@ def _with_software(classes_s: Floats, inside: LayerColumns, stack: StackColumns)
 
     Gradients are added up at the rate of the update, whose bytes a parameter are known.
     """
-    factors = np.ones((len(inside.waits), 3))
+    factors = np.ones((len(inside.waits), NUM_CLASSES))
     factors[:, MATMUL] = np.where(inside.waits > 0, 1.0, 1.0 / stack.lone_head_efficiency)
     factors[:, VECTOR] = stack.loss_traffic
+    num_classes = classes_s.shape[-1]
     # `waits` is zero for a tensor group of one: a head that is split takes no penalty. Updates are left alone.
     changed = classes_s.copy()
-    changed[..., HEAD, : BACKWARD + 1, :] *= factors[:, None, :]
+    changed[..., HEAD, : BACKWARD + 1, :] *= factors[:, None, :num_classes]
     passes = stack.accumulation_bytes / inside.update_bytes
-    changed[..., BACKWARD, VECTOR] += passes[:, None] * classes_s[..., UPDATE, :].sum(axis=-1)
+    changed[..., BACKWARD, min(VECTOR, num_classes - 1)] += passes[:, None] * classes_s[..., UPDATE, :].sum(axis=-1)
     return changed
 
 

@@ -22,7 +22,7 @@ def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack:
     Args:
         table: the plans.
         classes_s: device time of the table's graphs, shape (chips, graphs, layers, passes, classes), s; as in
-            `LayerTimes`.
+            `LayerTimes`, or matmuls' class alone where times are not told apart.
         attention_s: what selective recomputation runs again, shape (chips, graphs, layers), s.
         stack: software of all plans of the table.
 
@@ -36,7 +36,7 @@ def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack:
     return np.stack([forward, backward, again, attention_s[:, own], inside.update_s], axis=-1)
 
 
-def price_plans(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
+def plan_prices_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
     """Prices of plans on chips, shape (chips, plans), s.
 
     Args:
@@ -47,8 +47,8 @@ def price_plans(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> 
     return _run(rows, layer_s, plans, is_lower=False)
 
 
-def lower_plans(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
-    """Bounds below `price_plans` that never fall when a time of a layer rises, shape (chips, plans), s."""
+def plan_bounds_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
+    """Bounds below `plan_prices_s` that never fall when a time of a layer rises, shape (chips, plans), s."""
     return _run(rows, layer_s, plans, is_lower=True)
 
 

@@ -25,8 +25,8 @@ from phaze_opt.objective.bound_phases import MakespanBounds
 from phaze_opt.objective.compile import PHASES, CompiledModel, CompiledOption, Prepare, compile_steps
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
-from phaze_opt.plan.plan_prices import PlanPrices, build_plan_prices
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
+from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
@@ -53,7 +53,7 @@ class PlannedModel:
     degrees: PlanDegrees
 
     @property
-    def prices(self) -> PlanPrices:
+    def prices(self) -> PricedPlans:
         """Plans that are cut evenly and recompute alike, priced."""
         return self.degrees.prices
 
@@ -75,7 +75,7 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
         raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
-    prices = build_plan_prices(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
+    prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
     return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices.recompute))
 
 
@@ -160,7 +160,7 @@ class _PlanSearch:
 
     def _closed_s(self, chosen: Rows | None) -> Floats:
         """Closed bounds of sets at the times known, s."""
-        layer_s = self._planned.prices.layer_s(layer_classes(self._known_s)[None], self._attention_s)
+        layer_s = self._planned.prices.layer_s(layer_classes(self._known_s, 1)[None], self._attention_s)
         bounds: Floats = self._degrees.bounds_s(layer_s, chosen)[0]
         return bounds
 
@@ -221,7 +221,7 @@ class _PlanSearch:
         ]
         rows = np.flatnonzero(np.isin(self._layers_of, open_layers))
         bound_s = seconds
-        layer_s = self._planned.prices.layer_s(layer_classes(self._lower_s)[None], self._attention_s)
+        layer_s = self._planned.prices.layer_s(layer_classes(self._lower_s, 1)[None], self._attention_s)
         for number in rows[self._degrees.bounds_s(layer_s, rows)[0] < seconds] if len(rows) else ():
             times = self._layer_times(int(self._layers_of[number]), self._lower_s)
             found = self._degrees.least_bound_s(int(number), times, self._memory_bytes, limit_s=bound_s)
@@ -242,18 +242,19 @@ class _PlanSearch:
             raise VerificationError(message)
 
 
-def layer_classes(makespan_s: Floats) -> Floats:
+def layer_classes(makespan_s: Floats, num_classes: int = NUM_CLASSES) -> Floats:
     """Times of layers by class from makespans, shape (..., layers, passes, classes), s.
 
     What full recomputation runs again takes no longer than forward itself, whose schedule serves it too.
 
     Args:
         makespan_s: of forward, backward, update and maybe forward again, shape (..., layers, phases), s.
+        num_classes: a makespan is of one class; others are 0, and may be left out where no parts are told.
     """
     forward_s = makespan_s[..., 0]
     again_s = np.minimum(makespan_s[..., len(PHASES)], forward_s) if makespan_s.shape[-1] > len(PHASES) else forward_s
     passes_s = np.concatenate([makespan_s[..., : len(PHASES)], again_s[..., None]], axis=-1)
-    classes_s = np.zeros((*passes_s.shape, NUM_CLASSES))
+    classes_s = np.zeros((*passes_s.shape, num_classes))
     classes_s[..., 0] = passes_s
     return classes_s
 
@@ -270,7 +271,7 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
     size = max(1, VALUES_AT_ONCE // max(len(planned.degrees), 128 * len(prices.table.graph_of_group)))
     for start in range(0, len(memory_bytes), size):
         chips = slice(start, start + size)
-        layer_s = prices.layer_s(layer_classes(bounds.makespan_s[chips]), bounds.attention_s[chips])
+        layer_s = prices.layer_s(layer_classes(bounds.makespan_s[chips], 1), bounds.attention_s[chips])
         seconds = planned.degrees.bounds_s(layer_s)
         for row, capacity in enumerate(memory_bytes[chips].tolist(), start=start):
             fits = planned.degrees.may_fit(capacity)

@@ -11,9 +11,9 @@ import numpy as np
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.errors import InputError
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
-from phaze_opt.plan.plan_prices import build_plan_prices
-from phaze_opt.plan.plan_search import Machine, clock_graphs
+from phaze_opt.plan.plan_search import Machine, clock_sets
 from phaze_opt.plan.plan_space import list_plans
+from phaze_opt.plan.priced_plans import price_plans
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
@@ -59,7 +59,7 @@ def best_plan(
     """
     degrees = free_degrees(model, training, num_devices=num_devices, choices=choices, machine=machine)
     prices = degrees.prices
-    times = clock_graphs(prices.table, machine.clock)
+    times = clock_sets(prices, machine.clock)
     bounds = degrees.bounds_s(prices.layer_s(times.classes_s[None], times.attention_s[None]))[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
@@ -91,5 +91,5 @@ def free_degrees(
     if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
-    prices = build_plan_prices(model, training, plans, network=machine.network, stack=machine.stack)
+    prices = price_plans(model, training, plans, network=machine.network, stack=machine.stack)
     return list_degrees(prices, choices.recompute)

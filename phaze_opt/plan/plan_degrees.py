@@ -18,8 +18,8 @@ from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
-from phaze_opt.plan.plan_prices import PlanPrices
 from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -42,7 +42,7 @@ class PlanDegrees:
         recomputes: what a stage may recompute.
     """
 
-    prices: PlanPrices
+    prices: PricedPlans
     set_rows: Rows
     recomputes: tuple[Recompute, ...]
     _set_of_row: NDArray[np.int64] = field(repr=False)
@@ -63,7 +63,7 @@ class PlanDegrees:
         """Closed bounds below the step of any plan of sets, whatever its memory, shape (chips, sets), s.
 
         Args:
-            layer_s: of `PlanPrices.layer_s`.
+            layer_s: of `PricedPlans.layer_s`.
             chosen: which sets; all unless given.
         """
         from phaze_opt.plan.degree_kernel import degree_bounds_s  # noqa: PLC0415 - pulls in numba
@@ -158,7 +158,7 @@ class PlanDegrees:
         return self._allowed[key]
 
 
-def list_degrees(prices: PlanPrices, recomputes: Sequence[Recompute]) -> PlanDegrees:
+def list_degrees(prices: PricedPlans, recomputes: Sequence[Recompute]) -> PlanDegrees:
     """The sets of degrees of plans that recompute in every one of these ways."""
     sets = prices.plans.without_recompute().twins()
     _, first = np.unique(sets, return_index=True)

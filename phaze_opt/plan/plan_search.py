@@ -8,16 +8,12 @@ import numpy as np
 from phaze_opt.cost.clocks import LayerClock
 from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep
 from phaze_opt.cost.device_seconds import NUM_CLASSES
-from phaze_opt.cost.plan_layout import list_layouts
 from phaze_opt.cost.plan_memory import PlanMemory, plan_memory
-from phaze_opt.cost.price_rows import price_rows
 from phaze_opt.cost.price_step import Floats, LayerTimes
-from phaze_opt.cost.price_table import layer_times, price_plans
-from phaze_opt.cost.step_table import StepTable, build_table
-from phaze_opt.cost.table_memory import peak_bytes
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.ranked_plans import PricedPlans, RankedPlans
+from phaze_opt.plan.priced_plans import PricedPlans, price_plans
+from phaze_opt.plan.ranked_plans import PlanDetails, RankedPlans
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
@@ -80,34 +76,29 @@ def rank_plans(
     if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
-    table = build_table(list_layouts(model, training, plans, network=machine.network, stack=machine.stack))
-    peaks = peak_bytes(table, optimizer=training.optimizer, stack=machine.stack)
-    is_fitting = peaks <= machine.memory_bytes
-    fitting = np.flatnonzero(is_fitting)
-    times = clock_graphs(table, machine.clock, fitting)
-    layer_s = layer_times(table, times.classes_s[None], times.attention_s[None], machine.stack)
-    seconds = price_plans(price_rows(table, machine.stack), layer_s, fitting)[0]
+    priced = price_plans(model, training, plans, network=machine.network, stack=machine.stack)
+    fitting = priced.fitting(machine.memory_bytes)
+    times = clock_sets(priced, machine.clock, fitting)
+    seconds = priced.seconds(fitting, times.classes_s, times.attention_s)
     order = fitting[np.argsort(comparable(seconds), kind="stable")]
-    priced = PricedPlans(plans, table, times, machine.stack, training.optimizer)
-    ranked = RankedPlans(priced, order, peaks[order])
-    misfits = peaks[~is_fitting]
+    ranked = RankedPlans(PlanDetails(priced, times, training.optimizer), order)
+    misfits = np.delete(priced.peak_bytes, fitting)
     return PlanRanking(ranked, len(misfits), float(misfits.min()) if len(misfits) else 0.0)
 
 
-def clock_graphs(table: StepTable, clock: LayerClock, plans: Rows | None = None) -> LayerTimes:
-    """Times of the graphs of some plans, each timed once, shape (graphs, ...); 0 of graphs that no plan has.
+def clock_sets(priced: PricedPlans, clock: LayerClock, plans: Rows | None = None) -> LayerTimes:
+    """Times of the sets of layers of some plans, each timed once, shape (sets, ...); 0 of sets that none has.
 
     Args:
-        table: the plans.
+        priced: the plans.
         clock: times layers on one device.
         plans: which plans; all unless given.
     """
-    classes_s = np.zeros((len(table.graphs), NUM_LAYERS, NUM_PASSES, NUM_CLASSES))
-    attention_s = np.zeros((len(table.graphs), NUM_LAYERS))
-    groups = table.plans.group if plans is None else table.plans.group[plans]
-    for graph in np.unique(table.graph_of_group[groups]):
-        times = clock.times(table.graphs[graph])
-        classes_s[graph], attention_s[graph] = times.classes_s, times.attention_s
+    classes_s = np.zeros((len(priced.sets), NUM_LAYERS, NUM_PASSES, NUM_CLASSES))
+    attention_s = np.zeros((len(priced.sets), NUM_LAYERS))
+    for number in np.unique(priced.set_of if plans is None else priced.set_of[plans]):
+        times = clock.times(priced.sets[number])
+        classes_s[number], attention_s[number] = times.classes_s, times.attention_s
     return LayerTimes(classes_s, attention_s)
 
 

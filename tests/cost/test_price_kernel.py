@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.cost.price_rows import PriceRows
-from phaze_opt.cost.price_table import lower_plans, price_plans
+from phaze_opt.cost.price_table import plan_bounds_s, plan_prices_s
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 
 seconds = st.one_of(st.just(0.0), st.floats(1e-3, 10.0))
@@ -61,14 +61,14 @@ def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.
     return step_times(loads, made).seconds[0], lower_s(loads, made)[0]
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=pipelines())
 def test_runs_are_priced_as_their_stages_are(made) -> None:
     """Runs of up to nine stages, up to fourteen micro-batches; stages ahead come below m - 1 anywhere."""
     runs, plan, software, layer_s = made
     start, group = np.array([0, len(runs)]), np.zeros(1, np.int64)
     rows = PriceRows(start, group, plan[None], runs, software)
-    prices, bounds = price_plans(rows, layer_s[:, None]), lower_plans(rows, layer_s[:, None])
+    prices, bounds = plan_prices_s(rows, layer_s[:, None]), plan_bounds_s(rows, layer_s[:, None])
     for chip in range(2):
         price, bound = plain(runs, plan, software, layer_s[chip])
         assert prices[chip, 0] == pytest.approx(price, rel=1e-12)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.plan_layout import list_layouts
 from phaze_opt.cost.price_rows import price_rows
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.cost.price_table import layer_times, lower_plans, price_plans
+from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_table import StepTable, build_batch, build_table
 from phaze_opt.cost.step_traffic import plan_network
@@ -20,23 +21,25 @@ from phaze_opt.cost.table_memory import peak_bytes, plan_memories
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.plan_space import PlanChoices, list_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 FITTED = load_fitted()
-DEVICES, PLANS = 64, 32
+DEVICES, PLANS = 64, 24
 TRAINING = TrainingSpec(1, 512, 256)
 MODELS = ("gpt2-xl", "llama-2-7b", "mixtral-8x7b", "opt-350m")
 """Tied and untied heads, experts, a projected embedding."""
 CHOICES = PlanChoices(
+    tensor=(1, 4),
     interleave=(1, 2, 3, 4),
     zero=(0, 1, 2, 3),
-    expert=(1, 2, 4),
-    context=(1, 2, 4),
-    micro_batch=(1, 2, 4),
+    expert=(1, 4),
+    context=(1, 4),
+    micro_batch=(1, 2),
     state_shards=(0, 2),
 )
 
@@ -85,11 +88,23 @@ CASES = [
 ]
 
 
+def seed_of(software: str, network_name: str) -> int:
+    return len(software) + len(network_name)
+
+
+def test_the_plans_drawn_have_every_feature() -> None:
+    """And pairs of them: every ZeRO stage with hybrid shards, interleaved and not, experts, context, recomputation."""
+    drawn = [plan for software, name, own in CASES for plan in some_plans(name, seed_of(software, own))]
+    features = {(plan.zero, plan.state_shards > 0, plan.interleave > 1, plan.context > 1) for plan in drawn}
+    assert {each for each in features if each[0]} == set(product((1, 2, 3), *[(False, True)] * 3))
+    assert {(plan.zero, plan.expert, plan.recompute) for plan in drawn} >= set(product(range(4), (1, 4), Recompute))
+
+
 @pytest.mark.parametrize(("software", "model_name", "network_name"), CASES)
 def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name: str, network_name: str) -> None:
     """Traffic by traffic, memory to the last bit; then prices and bounds of the kernel on two chips."""
     stack = load_stack(software, FITTED)
-    table, steps, networks = both_ways(model_name, network_name, stack, seed=len(software) + len(network_name))
+    table, steps, networks = both_ways(model_name, network_name, stack, seed=seed_of(software, network_name))
     plain, everything = plain_batch(steps, networks), np.arange(len(steps))
     batch = table.batch(everything)
     for name, found, expected in leaves(batch, plain):
@@ -117,7 +132,7 @@ def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name:
     classes_s, attention_s = 10.0 ** rng.uniform(-6, -2, (*shape, 4, 3)), 10.0 ** rng.uniform(-6, -3, shape)
     rows, layer_s = price_rows(table, stack), layer_times(table, classes_s, attention_s, stack)
     graph, stacks = table.graph_of_group[table.plans.group], StackColumns([stack] * len(steps))
-    prices, bounds = price_plans(rows, layer_s), lower_plans(rows, layer_s)
+    prices, bounds = plan_prices_s(rows, layer_s), plan_bounds_s(rows, layer_s)
     for chip in range(2):
         times = classes_s[chip][graph], attention_s[chip][graph]
         assert prices[chip] == pytest.approx(price_batch(plain, *times, stacks).seconds, rel=1e-12)
@@ -139,6 +154,21 @@ def test_rows_of_any_models_and_software_are_the_same_steps() -> None:
         assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), name
 
 
+def test_times_that_are_not_told_apart_may_come_without_classes() -> None:
+    """As matmuls of any number of chips at once; a lone head, launches and gradient sums are still the software's."""
+    for software in ("megatron-2021", "llm-foundry"):
+        stack = replace(load_stack(software, FITTED), lone_head_efficiency=0.7, host_s_per_operator=1e-5)
+        table, _, _ = both_ways("gpt2-xl", "two-level", stack, seed=4)
+        rng, shape = np.random.default_rng(5), (4, len(table.graphs), 3)
+        alone, attention_s = rng.uniform(1e-4, 1e-3, (*shape, 4, 1)), rng.uniform(1e-5, 1e-4, shape)
+        told = np.concatenate([alone, np.zeros((*shape, 4, 2))], axis=-1)
+        found, expected = (layer_times(table, each, attention_s, stack) for each in (alone, told))
+        assert found == pytest.approx(expected, rel=1e-14)
+        for chip in range(4):
+            one = layer_times(table, told[chip : chip + 1], attention_s[chip : chip + 1], stack)
+            assert (one[0] == expected[chip]).all()
+
+
 def test_some_plans_of_a_table_are_priced_as_all_are() -> None:
     """In any order, on any number of chips."""
     stack = load_stack("megatron-core", FITTED)
@@ -147,7 +177,7 @@ def test_some_plans_of_a_table_are_priced_as_all_are() -> None:
     rng = np.random.default_rng(2)
     times = layer_times(table, rng.uniform(1e-4, 1e-3, (*shape, 4, 3)), rng.uniform(1e-5, 1e-4, shape), stack)
     rows, chosen = price_rows(table, stack), rng.permutation(PLANS)[:10]
-    for price in (price_plans, lower_plans):
+    for price in (plan_prices_s, plan_bounds_s):
         everything = price(rows, times)
         assert (price(rows, times, chosen) == everything[:, chosen]).all()
         assert (price(rows, times[1:2]) == everything[1:2]).all()

@@ -272,8 +272,9 @@ def plain_ranking(
     misfits: list[float] = []
     for plan in plans:
         step = compiler.compile(model, training, plan, stack=machine.stack)
-        if step.timing_key not in known:
-            known[step.timing_key] = machine.clock.times(step)
+        key = id(step.operators), step.is_spared
+        if key not in known:
+            known[key] = machine.clock.times(step)
         memory = plain_memory(
             [layer.graph for layer in step.layers],
             plan,
@@ -283,7 +284,7 @@ def plain_ranking(
             stack=step.stack,
         )
         if memory.fits(machine.memory_bytes):
-            fitting.append((step, known[step.timing_key], memory.peak_bytes))
+            fitting.append((step, known[key], memory.peak_bytes))
         else:
             misfits.append(memory.peak_bytes)
     seconds: list[float] = []

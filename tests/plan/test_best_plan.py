@@ -20,7 +20,7 @@ from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.plan.best_plan import best_plan, free_degrees
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
 from phaze_opt.plan.plan_degrees import PlanDegrees
-from phaze_opt.plan.plan_search import Machine, clock_graphs, step_memory
+from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
 from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import TrainingStack
@@ -93,7 +93,7 @@ def one_set(model, *, num_devices: int, choices: PlanChoices, machine: Machine) 
     """The one set of degrees that choices leave, and the times of its layers."""
     degrees = free_degrees(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
     assert len(degrees) == 1
-    times = clock_graphs(degrees.prices.table, machine.clock)
+    times = clock_sets(degrees.prices, machine.clock)
     return degrees, LayerTimes(times.classes_s[0], times.attention_s[0])
 
 
