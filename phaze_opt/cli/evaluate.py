@@ -10,7 +10,7 @@ import typer
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, is_given, with_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_tables
-from phaze_opt.cli.plan_options import PlanOptions
+from phaze_opt.cli.plan_options import PlanOptions, is_full
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import CHOICES, WORKLOAD, Kind, ScenarioOptions, declared, same
 
@@ -26,6 +26,10 @@ OF_PLANS_TOO = {
         "default": None,
         "help": "A network preset or a TOML file (see `phaze-opt network`).",
         "shown": "two-level; of a real machine, its own",
+    },
+    "plans": {
+        "help": "full (every parallel plan) or phaze (placements under ideal software; real machines as if designed).",
+        "shown": "phaze of a design; of a real machine, plans with the options below",
     },
     "recompute": {"help": "auto (per stage, where needed), never or always; of plans also none, selective or full."},
 }
@@ -99,6 +103,7 @@ def evaluate(
         scenario=scenario,
         plan=plan,
         with_sensitivity=sensitivity,
+        is_as_published=is_given(context, "plans") and not is_full(scenario),
     )
     answer = price_job(request)
     baselines = price_baselines(request, answer, names=shown.baseline)

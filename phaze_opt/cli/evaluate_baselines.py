@@ -33,7 +33,7 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     plan = replace(request.plan, software=answer.setting.software)
     if answer.is_by_plans:
         return replace(alike, plan=plan)
-    if find_machine(arch) is None:
+    if request.is_as_published or find_machine(arch) is None:
         return alike
     return replace(alike, plan=replace(plan, zero="0"), micro_batch=str(answer.evaluation.micro_batch))
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from phaze_opt.cli.plan_options import PlanOptions, is_full
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.presets import find_machine
 from phaze_opt.objective.scenario_options import ScenarioOptions
@@ -21,6 +22,7 @@ class EvaluateRequest:
         arch: preset, file or inline sizes.
         micro_batch: as written; None where nothing was.
         network: as given; None where it goes with the machine.
+        is_as_published: whether ``--plans phaze`` was given: placements, of a machine that exists as if designed.
         scenario, plan: the options.
         with_sensitivity: whether assumptions are varied too.
     """
@@ -32,6 +34,7 @@ class EvaluateRequest:
     scenario: ScenarioOptions
     plan: PlanOptions
     with_sensitivity: bool = False
+    is_as_published: bool = False
 
     @property
     def device(self) -> Device | None:
@@ -40,6 +43,15 @@ class EvaluateRequest:
 
     @property
     def is_for_plans(self) -> bool:
-        """Whether parallel plans are priced: of a real machine, or of a design where something is said of plans."""
+        """Whether parallel plans are priced: of a real machine, or of a design where something is said of plans.
+
+        Raises:
+            InputError: something is said of plans beside ``--plans phaze``.
+        """
         is_said = self.plan.is_asked_for or self.scenario.recompute in PLAN_RECOMPUTE or is_full(self.scenario)
+        if self.is_as_published:
+            if is_said:
+                message = "phaze does not go with options of a parallel plan; leave one or the other out"
+                raise InputError(message, source="--plans")
+            return False
         return is_said or self.device is not None

@@ -123,6 +123,18 @@ def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> No
     assert "Each model on this design" in text
 
 
+def test_the_published_form_is_asked_for_by_name(capsys) -> None:
+    """A machine that exists as if designed, which the answer says; a design is no other for it."""
+    as_designed = run_json([*JOB, "--arch", "h100", "--plans", "phaze"], capsys)
+    assert as_designed["setting"]["software"] == "ideal"
+    assert (as_designed["plans"], as_designed["setting"]["is_real"]) == ([], False)
+    text = " ".join(printed([*JOB, "--arch", "h100", "--plans", "phaze"], capsys).split())
+    assert "here it is priced as if designed" in text
+    design = [*JOB, "--arch", "tpu-v4"]
+    assert run_json([*design, "--plans", "phaze"], capsys) == run_json(design, capsys)
+    refused([*design, "--plans", "phaze", "--zero", "1"], capsys, "--plans", "options of a parallel plan")
+
+
 def test_software_is_never_silently_ideal(capsys) -> None:
     for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("tpu-v4 --pipeline 1", "maxtext")):
         answer = run_json([*JOB, "--arch", *arch.split()], capsys)
