@@ -56,8 +56,8 @@ TRACE = 1e-9
 RESERVE_NOTE = f"memory includes {RESERVE_SHARE:.0%} for workspace and fragmentation"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
 _IDEAL_NOTE = (
-    "ideal software: rates of the data sheet but for tiles that are not full, nothing overlapped; --software names "
-    "real ones"
+    "ideal software: rates of the data sheet (of TPUs what matmuls alone reach of them) but for tiles that are not "
+    "full, nothing overlapped; --software names real ones"
 )
 
 
