@@ -35,7 +35,10 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 Floats = NDArray[np.float64]
 
 SYSTOLIC_GROUP = "operators/systolic"
-"""Group of what matmuls on systolic arrays reach, shared by all generations that were measured."""
+"""Group of the share of the bandwidth that matmuls on systolic arrays reach, shared by all measured generations."""
+
+TRACED_GROUP = f"{SYSTOLIC_GROUP}/traced"
+"""Group of their share of the arrays' cycles, and of their launch, in traces."""
 
 STEP_GROUP = "stack/maxtext"
 """Group of the software of the training steps on TPUs."""
@@ -87,8 +90,8 @@ def design_terms(fitted: FittedConstants) -> DesignTerms:
         InputError: one of them was not fitted.
     """
     return DesignTerms(
-        launch_cycles=fitted.value(SYSTOLIC_GROUP, "launch_s") * load_device(LAUNCH_DEVICE).clock_hz,
-        array_efficiency=fitted.value(SYSTOLIC_GROUP, "array_efficiency"),
+        launch_cycles=fitted.value(TRACED_GROUP, "launch_s") * load_device(LAUNCH_DEVICE).clock_hz,
+        array_efficiency=fitted.value(TRACED_GROUP, "array_efficiency"),
         memory_efficiency=fitted.value(SYSTOLIC_GROUP, "memory_efficiency"),
         tile_intensity=fitted.value(STEP_GROUP, "tile_intensity"),
     )

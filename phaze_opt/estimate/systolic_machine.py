@@ -12,18 +12,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, CalibratedEstimator, DesignTerms
-from phaze_opt.estimate.machine import HOST
+from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP, CalibratedEstimator, DesignTerms
+from phaze_opt.estimate.machine import HOST, operator_group
 from phaze_opt.estimate.operator_table import CompiledOperators, is_on_core
 from phaze_opt.estimate.protocol import OperatorBreakdown
 from phaze_opt.hardware.accelerator import AcceleratorTable, table_of
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, element_bytes
-from phaze_opt.hardware.device_catalogue import list_devices
+from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 
 Floats = NDArray[np.float64]
+
+AWAITED_GROUP = f"{SYSTOLIC_GROUP}/awaited"
+"""Group of the share of the arrays' cycles in calls that the host awaits."""
 
 KIN = "tpu-v6e"
 """Machine whose host's time serves those that none was fitted for: the one with most measurements."""
@@ -35,30 +38,29 @@ LAUNCH_S = 2e-6
 """An operator in a trace (assumption, 1 to 5 us; fitted: 2.0 us)."""
 
 
-def host_group(device_name: str) -> str:
-    """Name of the group of what a machine's host takes for a call."""
-    return f"{SYSTOLIC_GROUP}/{device_name}"
-
-
 def systolic_terms(device: Device, *, fitted: FittedConstants, setting: str) -> DesignTerms:
     """What separates a machine's operators from their ideal under a setting: awaited by the host, or on the device.
 
     Every share is 1 unless something was fitted; a launch is as stated above.
     """
-    shared = fitted.groups.get(SYSTOLIC_GROUP, {})
-    is_awaited = setting == HOST
-    launch_s = _host_call_s(device, fitted) if is_awaited else shared.get("launch_s", LAUNCH_S)
+    shared, own = (fitted.groups.get(name, {}) for name in (SYSTOLIC_GROUP, _group_of(setting)))
+    launch_s = _host_call_s(device, fitted) if setting == HOST else own.get("launch_s", LAUNCH_S)
     return DesignTerms(
         launch_cycles=launch_s * device.clock_hz,
-        array_efficiency=shared.get("awaited_efficiency" if is_awaited else "array_efficiency", 1.0),
+        array_efficiency=own.get("array_efficiency", 1.0),
         memory_efficiency=shared.get("memory_efficiency", 1.0),
     )
 
 
+def _group_of(setting: str) -> str:
+    return AWAITED_GROUP if setting == HOST else TRACED_GROUP
+
+
 def _host_call_s(device: Device, fitted: FittedConstants) -> float:
     """Its own, the nearest measured machine's, or what is usual."""
-    for name in (device.name, KIN, *list_devices()):
-        values = fitted.groups.get(host_group(name), {})
+    others = (name for name in list_devices() if load_device(name).style is MatrixStyle.SYSTOLIC)
+    for name in (device.name, KIN, *others):
+        values = fitted.groups.get(operator_group(name, HOST), {})
         if "launch_s" in values:
             return values["launch_s"]
     return HOST_CALL_S

@@ -27,8 +27,15 @@ V6E = load_device("tpu-v6e")
 TERMS = DesignTerms(
     launch_cycles=3000.0, array_efficiency=0.8, lane_efficiency=0.5, memory_efficiency=0.75, tile_intensity=900.0
 )
-SHARED = {"array_efficiency": 0.97, "awaited_efficiency": 0.76, "memory_efficiency": 0.9, "launch_s": 3e-6}
-FITTED = FittedConstants({"operators/systolic": SHARED, "operators/systolic/tpu-v6e": {"launch_s": 9e-5}})
+FITTED = FittedConstants(
+    {
+        "operators/systolic": {"memory_efficiency": 0.9},
+        "operators/systolic/traced": {"array_efficiency": 0.97, "launch_s": 3e-6},
+        "operators/systolic/awaited": {"array_efficiency": 0.76},
+        "operators/a100-80g/host": {"launch_s": 3e-5},
+        "operators/tpu-v6e/host": {"launch_s": 9e-5},
+    }
+)
 MACHINES = [name for name in list_devices() if load_device(name).style is MatrixStyle.SYSTOLIC]
 EDGES = st.sampled_from([1, 7, 100, 256, 257, 1000, 1024, 4096])
 
@@ -140,7 +147,8 @@ def test_a_machine_takes_what_all_share_and_the_call_of_its_own_host():
 def test_a_host_never_measured_takes_as_long_as_a_measured_one():
     device = load_device("tpu-v5p")
     assert systolic_terms(device, fitted=FITTED, setting="host").launch_cycles == pytest.approx(9e-5 * device.clock_hz)
-    other = FittedConstants({"operators/systolic/tpu-v7-chiplet": {"launch_s": 8e-5}})
+    other = FittedConstants({name: {"launch_s": 8e-5} for name in ("operators/tpu-v7-chiplet/host",)})
+    other = other.updated({"operators/a100-80g/host": {"launch_s": 3e-5}})
     assert systolic_terms(V6E, fitted=other, setting="host").launch_cycles == pytest.approx(8e-5 * V6E.clock_hz)
 
 

@@ -10,7 +10,7 @@ from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.predict import predict_rows
 
 FAMILY = OPERATORS
-TRACE = "operators/systolic"
+TRACE = "operators/systolic/traced"
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP
+from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
 from phaze_opt.estimate.machine import BEST_GROUP, HOST, maker_of, operator_group
 from phaze_opt.estimate.machine_vector import RowOperator
+from phaze_opt.estimate.systolic_machine import AWAITED_GROUP
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.fitted import FittedConstants
@@ -102,10 +103,16 @@ def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     """One fit for each group of constants, one for all of systolic arrays: no row depends on two."""
     parameters, cases = _parameters(rows), read_rows(_read_case, rows)[0]
+    arrays = [case.device.name for case in cases.values() if _group_of(case) == SYSTOLIC_GROUP]
+    with_arrays = {operator_group(name, HOST) for name in arrays} | {SYSTOLIC_GROUP, TRACED_GROUP, AWAITED_GROUP}
+
+    def fitted_with(parameter: FitParameter) -> str:
+        return SYSTOLIC_GROUP if parameter.group in with_arrays else parameter.group
+
     fitted = start
-    for group in dict.fromkeys(_fitted_with(parameter.group) for parameter in parameters):
+    for group in dict.fromkeys(map(fitted_with, parameters)):
         own_rows = [rows[index] for index, case in cases.items() if _group_of(case) == group]
-        own = [parameter for parameter in parameters if _fitted_with(parameter.group) == group]
+        own = [parameter for parameter in parameters if fitted_with(parameter) == group]
         expected = expectations(own, own_rows[0].machines or shipped_devices())
         fitted = fit_parameters(_compile(own_rows), own, fitted, expectations=expected)
     return fitted
@@ -154,11 +161,6 @@ def _operator_of(row: Row) -> str:
 
 def _setting_of(row: Row) -> str:
     return DEVICE if "device" in row.text("timing", "") else HOST
-
-
-def _fitted_with(group: str) -> str:
-    """Group that a group is fitted together with: the hosts of systolic machines with what their arrays share."""
-    return SYSTOLIC_GROUP if group.startswith(SYSTOLIC_GROUP) else group
 
 
 def _group_of(case: OperatorCase) -> str:

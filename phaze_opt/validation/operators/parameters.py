@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
-from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP
+from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
 from phaze_opt.estimate.machine import (
     BEST_GROUP,
     EIGHT_BIT,
@@ -13,7 +13,7 @@ from phaze_opt.estimate.machine import (
     is_awaited_gpu,
     operator_group,
 )
-from phaze_opt.estimate.systolic_machine import HOST_CALL_S, LAUNCH_S, host_group
+from phaze_opt.estimate.systolic_machine import AWAITED_GROUP, HOST_CALL_S, LAUNCH_S
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.validation.family import FitParameter
@@ -29,7 +29,6 @@ WEIGHTS = MappingProxyType(
         "matmul_memory_efficiency": 0.1,
         "overlap_norm": 0.1,
         "array_efficiency": 0.1,
-        "awaited_efficiency": 0.1,
         "memory_efficiency": 0.5,
         "softmax_start_s": 0.1,
         "softmax_loop_s": 0.2,
@@ -48,9 +47,7 @@ GPU_LAUNCH_WEIGHT = 0.2
 """Of the launch of a matmul on a GPU under the host's clock, which is the work of PyTorch and the host."""
 ARRAY_SHARE = 0.85
 """Of the arrays' cycles in awaited calls, where no trace says more: the GPUs' share of the peak (decision 0199)."""
-KIN = MappingProxyType(
-    {"matmul_memory_efficiency": "vector_memory_efficiency", "awaited_efficiency": "array_efficiency"}
-)
+KIN = MappingProxyType({"matmul_memory_efficiency": "vector_memory_efficiency"})
 """Constants expected near another of the same group."""
 
 
@@ -92,17 +89,17 @@ def systolic_parameters(device_names: Collection[str], settings: Collection[str]
     found = []
     if set(settings) - {HOST}:
         name, meaning = "array_efficiency", "share of the arrays' cycles in traces, fill, drain and edges counted apart"
-        found.append(FitParameter(SYSTOLIC_GROUP, name, "", 0.3, 1.0, 1.0, meaning))
+        found.append(FitParameter(TRACED_GROUP, name, "", 0.3, 1.0, 1.0, meaning))
         name, meaning = "launch_s", "launch of an operator in traces"
-        found.append(FitParameter(SYSTOLIC_GROUP, name, "s", 2e-7, 5e-5, LAUNCH_S, meaning, is_log=True))
+        found.append(FitParameter(TRACED_GROUP, name, "s", 2e-7, 5e-5, LAUNCH_S, meaning, is_log=True))
     if device_names:
-        name, meaning = "awaited_efficiency", "share of the arrays' cycles in calls that the host awaits"
-        found.append(FitParameter(SYSTOLIC_GROUP, name, "", 0.3, 1.0, ARRAY_SHARE, meaning))
+        name, meaning = "array_efficiency", "share of the arrays' cycles in calls that the host awaits"
+        found.append(FitParameter(AWAITED_GROUP, name, "", 0.3, 1.0, ARRAY_SHARE, meaning))
     name, meaning = "memory_efficiency", "share of the memory bandwidth"
     found.append(FitParameter(SYSTOLIC_GROUP, name, "", 0.3, 1.0, STREAM_SHARE, meaning))
     meaning = "dispatch of a call by the host that awaits it"
     for device_name in sorted(device_names):
-        group = host_group(device_name)
+        group = operator_group(device_name, HOST)
         found.append(FitParameter(group, "launch_s", "s", 1e-6, 1e-3, HOST_CALL_S, meaning, is_log=True))
     return tuple(found)
 
@@ -160,10 +157,15 @@ def expectations(parameters: Sequence[FitParameter], machines: DeviceCatalogue) 
         machines: those that the groups of constants name.
     """
     return tuple(
-        Expectation(each, _weight(each, machines), KIN.get(each.name, ""))
-        for each in parameters
-        if each.name in WEIGHTS
+        Expectation(each, _weight(each, machines), *_kin_of(each)) for each in parameters if each.name in WEIGHTS
     )
+
+
+def _kin_of(parameter: FitParameter) -> tuple[str, str]:
+    """Constant that one is expected near, and its group; arrays reach awaited about what they do in traces."""
+    if parameter.group == AWAITED_GROUP:
+        return parameter.name, TRACED_GROUP
+    return KIN.get(parameter.name, ""), parameter.group
 
 
 def _weight(parameter: FitParameter, machines: DeviceCatalogue) -> float:
