@@ -160,13 +160,14 @@ class CalibratedEstimator:
 
         A real machine multiplies 8-bit operands at a rate of their own on the same arrays.
         """
-        rates = self._rates(accelerators, array_speed)
-        reached = self._analytic.estimate_at(compiled, accelerators, rates, prices=prices)
-        launch_s, num_bytes = self._launch_s(compiled, accelerators), self._exposed_bytes(compiled, accelerators)
-        ideal = chip_rates(accelerators)
-        one_core_s = launch_s + num_bytes * ideal.one_tc_byte_s[:, None]
-        spread_s = launch_s + num_bytes * ideal.spread_byte_s[:, None]
-        return replace(reached, one_core_s=reached.one_core_s + one_core_s, spread_s=reached.spread_s + spread_s)
+        from phaze_opt.estimate.kernels import add_waits
+
+        rates, ideal = self._rates(accelerators, array_speed), chip_rates(accelerators)
+        found = self._analytic.estimate_at(compiled, accelerators, rates, prices=prices)
+        launch_s, on_core = self._launch_s(accelerators), is_on_core(compiled).astype(np.float64)
+        for seconds, byte_s in ((found.one_core_s, ideal.one_tc_byte_s), (found.spread_s, ideal.spread_byte_s)):
+            add_waits(seconds, launch_s, on_core, byte_s * _widths(accelerators), self._exposed_bytes(compiled))
+        return found
 
     def price(self, compiled: CompiledOperators, accelerators: AcceleratorTable) -> OperatorPrices:
         """What no term changes."""
@@ -183,8 +184,8 @@ class CalibratedEstimator:
     ) -> tuple[OperatorBreakdown, ...]:
         """The same, of a table's first chip, with arrays so many times as fast as their clock."""
         broken_down = self._analytic.explain_at(compiled, table, self._rates(table, array_speed))
-        launches = self._launch_s(compiled, table)[0]
-        reads = self._exposed_bytes(compiled, table)[0] * chip_rates(table).spread_byte_s[0]
+        launches = self._launch_s(table)[0] * is_on_core(compiled)
+        reads = self._exposed_bytes(compiled) * _widths(table)[0] * chip_rates(table).spread_byte_s[0]
         return tuple(
             _with_launch(_with_reads(one, float(read)), float(launch))
             for one, read, launch in zip(broken_down, reads, launches, strict=True)
@@ -196,14 +197,18 @@ class CalibratedEstimator:
         rates = ChipRates._make(rate / share for rate, share in zip(chip_rates(table), shares, strict=True))
         return rates if array_speed == 1.0 else rates._replace(cycle_s=rates.cycle_s / array_speed)
 
-    def _exposed_bytes(self, compiled: CompiledOperators, table: AcceleratorTable) -> Floats:
-        """Bytes of operands that each matmul waits for, shape (num_accelerators, num_operators)."""
-        flops = np.where(compiled.is_tiled, 2.0 * compiled.macs, 0.0)
-        return (table.dtype_bytes / WIDE_BYTES)[:, None] * (flops / self._terms.tile_intensity)[None, :]
+    def _exposed_bytes(self, compiled: CompiledOperators) -> Floats:
+        """Bytes of 16-bit operands that each matmul waits for, shape (num_operators,)."""
+        return np.asarray(np.where(compiled.is_tiled, 2.0 * compiled.macs, 0.0) / self._terms.tile_intensity)
 
-    def _launch_s(self, compiled: CompiledOperators, table: AcceleratorTable) -> Floats:
-        """Launch of every operator on every accelerator, s; 0 off the cores."""
-        return self._terms.launch_cycles / table.clock_hz[:, None] * is_on_core(compiled)[None, :]
+    def _launch_s(self, table: AcceleratorTable) -> Floats:
+        """Launch of an operator on every accelerator, s."""
+        return np.asarray(self._terms.launch_cycles / table.clock_hz)
+
+
+def _widths(table: AcceleratorTable) -> Floats:
+    """Elements' bytes of every accelerator over those that a tile's intensity is stated for."""
+    return np.asarray(table.dtype_bytes / WIDE_BYTES)
 
 
 def _with_reads(breakdown: OperatorBreakdown, reads_s: float) -> OperatorBreakdown:
