@@ -1,42 +1,17 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.training import TrainingSpec
 
-FREE_TENSOR = (1, 2, 4, 8)
-"""Tensor degrees tried where none is given: a node's devices."""
-FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
 _INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
-FREE_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChoices:
-    """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
-
-    Free pipeline degrees are all that divide the devices, free data degrees take the devices that are left. Fixed
-    data degrees may leave devices idle, as a fixed placement does.
-    """
-
-    tensor: tuple[int, ...] = FREE_TENSOR
-    pipeline: tuple[int, ...] = ()
-    data: tuple[int, ...] = ()
-    context: tuple[int, ...] = (1,)
-    expert: tuple[int, ...] = (1,)
-    interleave: tuple[int, ...] = (1,)
-    micro_batch: tuple[int, ...] = FREE_MICRO_BATCH
-    zero: tuple[int, ...] = (0,)
-    state_shards: tuple[int, ...] = (0,)
-    recompute: tuple[Recompute, ...] = FREE_RECOMPUTE
-    is_sequence_parallel: bool = True
 
 
 def enumerate_plans(
@@ -48,6 +23,7 @@ def enumerate_plans(
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
     same, because nothing is sharded or nobody shares it, only the first given is tried.
     """
+    choices = _resolved(choices, model)
     free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
     for tensor, context in product(choices.tensor, choices.context):
         is_split = choices.is_sequence_parallel and tensor > 1
@@ -60,6 +36,19 @@ def enumerate_plans(
                     continue
                 if plan_obstacle(model, training, plan) is None and not _is_repeated(plan, choices):
                     yield plan
+
+
+def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
+    """The choices with free interleaving and expert degrees as the model admits them."""
+    return replace(
+        choices,
+        interleave=choices.interleave or _divisors(model.num_layers),
+        expert=choices.expert or _divisors(model.num_experts),
+    )
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
 def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
@@ -111,6 +100,7 @@ def _pipeline_obstacle(model: ModelSpec, plan: ParallelPlan, *, num_micro_batche
 
 def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:
     """What hinders the smallest plan of choices that admit none, as a sentence."""
+    choices = _resolved(choices, model)
     tensor, context = min(choices.tensor), min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data
