@@ -36,8 +36,11 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Prices:
-    """Prices of distinct matmuls on distinct rows, and HBM bytes of operators for distinct buffers."""
+class OperatorPrices:
+    """What operators cost on a table of chips whatever its rates.
+
+    Prices of distinct matmuls on distinct rows, and HBM bytes of operators for distinct buffers.
+    """
 
     matmuls: MatmulPrices
     row_of: NDArray[np.intp]
@@ -102,13 +105,25 @@ class AnalyticEstimator:
         return self.estimate_at(operators, accelerators, chip_rates(accelerators))
 
     def estimate_at(
-        self, operators: Sequence[Operator] | CompiledOperators, accelerators: AcceleratorTable, rates: ChipRates
+        self,
+        operators: Sequence[Operator] | CompiledOperators,
+        accelerators: AcceleratorTable,
+        rates: ChipRates,
+        *,
+        prices: OperatorPrices | None = None,
     ) -> Estimates:
-        """The same with arrays, lanes and memory at other rates than the accelerators' own; energy does not change."""
+        """The same with arrays, lanes and memory at other rates than the accelerators' own; energy does not change.
+
+        Args:
+            operators: operators, or what `compile` made of them.
+            accelerators: table of accelerators.
+            rates: seconds per unit of work.
+            prices: what `price` made of both, for those who ask again and again at other rates.
+        """
         compiled = as_compiled(operators)
         if len(accelerators) == 0 or len(compiled) == 0:
             return Estimates(*(np.zeros((len(accelerators), len(compiled))) for _ in range(4)))
-        prices = self._price(compiled, accelerators)
+        prices = prices or self.price(compiled, accelerators)
         tables = RowTables(
             row_of=prices.row_of,
             buffer_of=prices.buffer_of,
@@ -127,16 +142,15 @@ class AnalyticEstimator:
     ) -> tuple[OperatorBreakdown, ...]:
         """What bounds each operator on one accelerator when spread over all its cores."""
         table = table_of(accelerator)
-        return self.explain_at(operators, table, chip_rates(table))
+        return self.explain_at(as_compiled(operators), table, chip_rates(table))
 
     def explain_at(
-        self, operators: Sequence[Operator] | CompiledOperators, table: AcceleratorTable, rates: ChipRates
+        self, compiled: CompiledOperators, table: AcceleratorTable, rates: ChipRates
     ) -> tuple[OperatorBreakdown, ...]:
         """The same, of a table's first chip, with arrays, lanes and memory at other rates than its own."""
-        compiled = as_compiled(operators)
         if len(compiled) == 0:
             return ()
-        prices = self._price(compiled, table)
+        prices = self.price(compiled, table)
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
             num_macs=int(table.num_tc[0] * table.tc_width[0] * table.tc_depth[0]),
@@ -150,8 +164,8 @@ class AnalyticEstimator:
         """Of each operator on one lane; added up in one order, which a product of matrices leaves to the CPU."""
         return np.asarray((compiled.vector_elements * self._cycles).sum(axis=1))
 
-    def _price(self, compiled: CompiledOperators, table: AcceleratorTable) -> _Prices:
-        """Matmuls on distinct rows; HBM bytes for distinct buffers."""
+    def price(self, compiled: CompiledOperators, table: AcceleratorTable) -> OperatorPrices:
+        """Cycles of matmuls and HBM bytes, which no rate changes."""
         reference = self._constants.value("glb.proportional_reference_bytes")
         rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
@@ -159,7 +173,7 @@ class AnalyticEstimator:
         traffic_bytes = operator_traffic_bytes(compiled, glb_bytes, dtype_bytes)
         threads = num_threads(len(table) * len(compiled))
         matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
-        return _Prices(matmuls, row_of, buffers.inverse, traffic_bytes)
+        return OperatorPrices(matmuls, row_of, buffers.inverse, traffic_bytes)
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""

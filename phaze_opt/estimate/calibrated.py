@@ -1,14 +1,13 @@
-"""Operators of the graph with what was fitted to measurements: on a real machine, and on designed chips.
+"""Designed chips with the shares of their rates that TPUs reach, and what these lose besides.
 
-Shares of a designed chip's rates that real machines of its kind reach, and what starting an operator costs.
+A chip that is only designed cannot be measured. TPUs can: five generations of them are priced by this very estimator
+(`estimate.systolic_machine`), and what was fitted to all of them together is what a designed chip takes:
 
-A chip that is only designed cannot be measured, so each term comes from the measured machine that does that part the
-same way:
-
-- arrays: TPU v6e, 256 x 256 systolic arrays under a compiler, 43 matmuls; what is lost beyond folds, fill and drain;
-- memory: the A100's streams, the same HBM and the most row operators;
-- launch: TPU v7 in device traces. A designed chip runs a compiled program, so neither host nor framework stands between
-  two operators: the 29 us of an awaited call on an A100 do not apply. In cycles, because a sequencer takes it.
+- arrays: the share of their cycles (fill and drain, edges and the buffer counted apart) that matmuls reach in traces;
+- reading tiles: matmuls inside a training step wait for so many bytes of operands a FLOP, whatever the buffer holds;
+- memory: the share of its bandwidth that matmuls reach which its bytes bind;
+- launch: of an operator in a trace. A designed chip runs a compiled program, so no host stands between two operators.
+  In cycles, because a sequencer takes it;
 - lanes: no operator measured was bound by them; they reach their rate.
 """
 
@@ -22,25 +21,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.analytic import AnalyticEstimator, as_compiled, chip_rates
-from phaze_opt.estimate.machine import MachineModel, operator_group
-from phaze_opt.estimate.machine_attention import attention_s
-from phaze_opt.estimate.machine_matmul import matmul_terms
-from phaze_opt.estimate.operator_table import CompiledOperators
+from phaze_opt.estimate.analytic import AnalyticEstimator, OperatorPrices, as_compiled, chip_rates
+from phaze_opt.estimate.operator_table import CompiledOperators, is_on_core
 from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import ChipRates
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
-from phaze_opt.graph.operator import CoreType, Operator, OperatorKind
+from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 
-ARRAY_GROUP = operator_group("tpu-v6e", "host")
-MEMORY_GROUP = operator_group("a100-80g", "host")
+Floats = NDArray[np.float64]
+
+SYSTOLIC_GROUP = "operators/systolic"
+"""Group of the share of the bandwidth that matmuls on systolic arrays reach, shared by all measured generations."""
+
+TRACED_GROUP = f"{SYSTOLIC_GROUP}/traced"
+"""Group of their share of the arrays' cycles, and of their launch, in traces."""
+
+STEP_GROUP = "stack/maxtext"
+"""Group of the software of the training steps on TPUs."""
+
 LAUNCH_DEVICE = "tpu-v7-chiplet"
-LAUNCH_GROUP = operator_group(LAUNCH_DEVICE, "device")
-OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
+"""Machine of the traces: its clock turns the launch into cycles."""
+
+WIDE_BYTES = 2
+"""Bytes of an operand's element that a tile's intensity is stated for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +59,15 @@ class DesignTerms:
         array_efficiency: share of the arrays' cycles that compute or wait for the GLB.
         lane_efficiency: share of the vector lanes' rate.
         memory_efficiency: share of the HBM bandwidth.
+        tile_intensity: FLOPs that a matmul's tiles do for each byte of 16-bit operands whose reading nothing hides;
+            infinite where all of it is hidden.
     """
 
     launch_cycles: float = 0.0
     array_efficiency: float = 1.0
     lane_efficiency: float = 1.0
     memory_efficiency: float = 1.0
+    tile_intensity: float = math.inf
 
     def __post_init__(self) -> None:
         """Refuse shares outside (0, 1] and launches below 0."""
@@ -68,47 +78,27 @@ class DesignTerms:
         if not (math.isfinite(self.launch_cycles) and self.launch_cycles >= 0.0):
             message = f"launch of {self.launch_cycles} cycles must be finite and not negative"
             raise InputError(message)
+        if not self.tile_intensity > 0.0:
+            message = f"tile intensity of {self.tile_intensity} FLOP/byte must be above 0"
+            raise InputError(message)
 
 
 def design_terms(fitted: FittedConstants) -> DesignTerms:
-    """The terms as fitted to the machines named above.
+    """The terms as fitted to TPUs.
 
     Raises:
-        InputError: nothing was fitted to one of them.
+        InputError: one of them was not fitted.
     """
-    launch_s = fitted.value(LAUNCH_GROUP, "launch_s")
     return DesignTerms(
-        launch_cycles=launch_s * load_device(LAUNCH_DEVICE).clock_hz,
-        array_efficiency=fitted.value(ARRAY_GROUP, "matmul_efficiency"),
-        memory_efficiency=fitted.value(MEMORY_GROUP, "vector_memory_efficiency"),
+        launch_cycles=fitted.value(TRACED_GROUP, "launch_s") * load_device(LAUNCH_DEVICE).clock_hz,
+        array_efficiency=fitted.value(TRACED_GROUP, "array_efficiency"),
+        memory_efficiency=fitted.value(SYSTOLIC_GROUP, "memory_efficiency"),
+        tile_intensity=fitted.value(STEP_GROUP, "tile_intensity"),
     )
 
 
-def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDArray[np.float64]:
-    """Time of every operator run alone on the whole machine, shape (num_operators,), s; 0 off the cores.
-
-    A matmul's epilogue moves its own operands after the product; fused attention runs at an efficiency of its own.
-    """
-    shapes = compiled.shapes
-    batch, m, n, k = (column.astype(np.float64) for column in (shapes.batch, shapes.m, shapes.n, shapes.k))
-    products = compiled.add_up(matmul_terms(batch, m, n, k, machine).busy_s[None, :])[0]
-    vector_rate = machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency
-    excess = np.maximum(0.0, compiled.traffic_bytes - compiled.tiled_elements * machine.element_bytes)
-    attention = attention_s(2.0 * compiled.macs, compiled.traffic_bytes, machine)
-    moved = compiled.traffic_bytes / vector_rate
-    has_products = compiled.macs > 0
-    is_attention = np.array([o.kind is OperatorKind.ATTENTION for o in compiled.operators], dtype=np.bool_)
-    busy = np.where(is_attention, attention, np.where(has_products, products + excess / vector_rate, moved))
-    return np.where(is_on_core(compiled), busy + machine.launch_s, 0.0)
-
-
-def is_on_core(compiled: CompiledOperators) -> NDArray[np.bool_]:
-    """Which operators occupy a core, shape (num_operators,)."""
-    return np.array([operator.core_type not in OFF_CORE for operator in compiled.operators], dtype=np.bool_)
-
-
 class CalibratedEstimator:
-    """The analytic estimator at the shares of its rates that real machines reach, and with a launch for each operator.
+    """The analytic estimator at the shares of its rates that real machines reach, with launches and reading of tiles.
 
     Array cycles, lane cycles and HBM bytes are the analytic estimator's; energy stays as it is. With ideal terms every
     figure equals the analytic one exactly. Deterministic and without side effects.
@@ -116,7 +106,7 @@ class CalibratedEstimator:
     Args:
         constants: as of the analytic estimator.
         options: as of the analytic estimator.
-        terms: what separates chips from their ideal; as fitted to real machines (`design_terms`) when None.
+        terms: what separates chips from their ideal; as fitted to TPUs (`design_terms`) when None.
     """
 
     def __init__(
@@ -156,29 +146,82 @@ class CalibratedEstimator:
 
     def estimate(self, operators: Sequence[Operator] | CompiledOperators, accelerators: AcceleratorTable) -> Estimates:
         """Latency and energy of every operator on every accelerator."""
-        compiled = as_compiled(operators)
-        ideal = self._analytic.estimate_at(compiled, accelerators, self._rates(accelerators))
-        launch = self._launch_s(compiled, accelerators)
-        return replace(ideal, one_core_s=ideal.one_core_s + launch, spread_s=ideal.spread_s + launch)
+        return self.estimate_at(as_compiled(operators), accelerators)
+
+    def estimate_at(
+        self,
+        compiled: CompiledOperators,
+        accelerators: AcceleratorTable,
+        *,
+        array_speed: float = 1.0,
+        prices: OperatorPrices | None = None,
+    ) -> Estimates:
+        """The same with arrays so many times as fast as their clock, and from `price` where that was asked before.
+
+        A real machine multiplies 8-bit operands at a rate of their own on the same arrays.
+        """
+        from phaze_opt.estimate.kernels import add_waits
+
+        rates, ideal = self._rates(accelerators, array_speed), chip_rates(accelerators)
+        found = self._analytic.estimate_at(compiled, accelerators, rates, prices=prices)
+        launch_s, on_core = self._launch_s(accelerators), is_on_core(compiled).astype(np.float64)
+        for seconds, byte_s in ((found.one_core_s, ideal.one_tc_byte_s), (found.spread_s, ideal.spread_byte_s)):
+            add_waits(seconds, launch_s, on_core, byte_s * _widths(accelerators), self._exposed_bytes(compiled))
+        return found
+
+    def price(self, compiled: CompiledOperators, accelerators: AcceleratorTable) -> OperatorPrices:
+        """What no term changes."""
+        return self._analytic.price(compiled, accelerators)
 
     def explain(
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
     ) -> tuple[OperatorBreakdown, ...]:
-        """What bounds each operator on one accelerator, the launch a part of its own."""
-        compiled = as_compiled(operators)
-        table = table_of(accelerator)
-        broken_down = self._analytic.explain_at(compiled, table, self._rates(table))
-        launches = self._launch_s(compiled, table)[0]
-        return tuple(_with_launch(one, float(launch)) for one, launch in zip(broken_down, launches, strict=True))
+        """What bounds each operator on one accelerator, the launch a part of its own; reading tiles is HBM's."""
+        return self.explain_at(as_compiled(operators), table_of(accelerator))
 
-    def _rates(self, table: AcceleratorTable) -> ChipRates:
+    def explain_at(
+        self, compiled: CompiledOperators, table: AcceleratorTable, *, array_speed: float = 1.0
+    ) -> tuple[OperatorBreakdown, ...]:
+        """The same, of a table's first chip, with arrays so many times as fast as their clock."""
+        broken_down = self._analytic.explain_at(compiled, table, self._rates(table, array_speed))
+        launches = self._launch_s(table)[0] * is_on_core(compiled)
+        reads = self._exposed_bytes(compiled) * _widths(table)[0] * chip_rates(table).spread_byte_s[0]
+        return tuple(
+            _with_launch(_with_reads(one, float(read)), float(launch))
+            for one, read, launch in zip(broken_down, reads, launches, strict=True)
+        )
+
+    def _rates(self, table: AcceleratorTable, array_speed: float) -> ChipRates:
         terms = self._terms
         shares = (terms.array_efficiency, *[terms.lane_efficiency] * 2, *[terms.memory_efficiency] * 3)
-        return ChipRates._make(rate / share for rate, share in zip(chip_rates(table), shares, strict=True))
+        rates = ChipRates._make(rate / share for rate, share in zip(chip_rates(table), shares, strict=True))
+        return rates if array_speed == 1.0 else rates._replace(cycle_s=rates.cycle_s / array_speed)
 
-    def _launch_s(self, compiled: CompiledOperators, table: AcceleratorTable) -> NDArray[np.float64]:
-        """Launch of every operator on every accelerator, s; 0 off the cores."""
-        return self._terms.launch_cycles / table.clock_hz[:, None] * is_on_core(compiled)[None, :]
+    def _exposed_bytes(self, compiled: CompiledOperators) -> Floats:
+        """Bytes of 16-bit operands that each matmul waits for, shape (num_operators,)."""
+        return np.asarray(np.where(compiled.is_tiled, 2.0 * compiled.macs, 0.0) / self._terms.tile_intensity)
+
+    def _launch_s(self, table: AcceleratorTable) -> Floats:
+        """Launch of an operator on every accelerator, s."""
+        return np.asarray(self._terms.launch_cycles / table.clock_hz)
+
+
+def _widths(table: AcceleratorTable) -> Floats:
+    """Elements' bytes of every accelerator over those that a tile's intensity is stated for."""
+    return np.asarray(table.dtype_bytes / WIDE_BYTES)
+
+
+def _with_reads(breakdown: OperatorBreakdown, reads_s: float) -> OperatorBreakdown:
+    """The breakdown with what nothing hides of reading tiles, which binds where it is the longer half."""
+    if reads_s == 0.0:
+        return breakdown
+    parts = ((cause, seconds + reads_s * (cause is Bound.HBM)) for cause, seconds in breakdown.parts_s)
+    return replace(
+        breakdown,
+        latency_s=breakdown.latency_s + reads_s,
+        bound=Bound.HBM if reads_s > breakdown.latency_s else breakdown.bound,
+        parts_s=tuple(parts),
+    )
 
 
 def _with_launch(breakdown: OperatorBreakdown, launch_s: float) -> OperatorBreakdown:

@@ -414,3 +414,20 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         for o in range(count):
             energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
         results.traffic_bytes[a] = moved
+
+
+@compiled
+def add_waits(seconds: Floats, launch_s: Floats, is_on_core: Floats, byte_s: Floats, num_bytes: Floats) -> None:
+    """Add starts and exposed reading to the time of every operator (column) on every accelerator (row), in place.
+
+    Args:
+        seconds: shape (num_accelerators, num_operators).
+        launch_s: of an operator, by accelerator.
+        is_on_core: 1.0 of operators that start, else 0.0.
+        byte_s: of reading, by accelerator.
+        num_bytes: that each operator waits for.
+    """
+    for a in range(len(launch_s)):
+        row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
+        for o in range(len(num_bytes)):
+            row[o] += start_s * is_on_core[o] + read_s * num_bytes[o]

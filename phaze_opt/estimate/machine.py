@@ -1,4 +1,4 @@
-"""A real machine as operators see it: rates, launch, and the fitted shares of them that are reached.
+"""A GPU as operators see it: rates, launch, and the fitted shares of them that are reached.
 
 The terms (names as in docs/validation.md): an operator takes ``launch + busy``; a matmul is busy for the longer of
 computing (and storing what is not hidden) and moving its operands (`estimate.machine_matmul`), a vector operator for
@@ -24,8 +24,8 @@ from phaze_opt.hardware.fitted import FittedConstants
 
 Floats = NDArray[np.float64]
 
-KIN = MappingProxyType({MatrixStyle.TILES: "a100-80g", MatrixStyle.SYSTOLIC: "tpu-v6e"})
-"""Machine whose fitted constants serve those that nothing was fitted for: the one with most operator measurements."""
+KIN = "a100-80g"
+"""GPU whose fitted constants serve those that nothing was fitted for: the one with most operator measurements."""
 
 BEST_GROUP = "operators/best"
 """Group of the share of the peak that the best shape of a search reaches, by maker."""
@@ -104,23 +104,21 @@ _LEAST = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class MachineModel:
-    """One real machine on one compute path, as operators see it; SI units.
+    """One GPU on one compute path, as operators see it; SI units.
 
     Attributes:
-        num_units: multiprocessors that tiles are spread over, or systolic arrays.
+        num_units: multiprocessors that tiles are spread over.
         peak_flops_per_s: dense peak of the path.
         element_bytes: bytes of an operand's element.
         hbm_bandwidth_bytes_per_s: main memory.
         cache_bytes: last cache before it.
         launch_s: fixed time of an operator (launch; with a host clock also the framework's overhead).
         matmul_efficiency: share of the peak reached with full waves and large k.
-        k_ramp: k at which filling and draining the pipeline doubles the time; tiles only.
+        k_ramp: k at which filling and draining the pipeline doubles the time.
         matmul_memory_efficiency, vector_memory_efficiency: shares of the memory bandwidth reached.
         attention_efficiency: share of the peak in fused attention.
-        style: whether output tiles go to multiprocessors or operands stream through systolic arrays.
-        array_width, array_depth: of a systolic array; 0 for tiles.
-        exposed_store: how much of storing its result (on arrays, of streaming through them) a matmul does not hide
-            behind compute; above 1 where that goes at less than the memory's bandwidth.
+        exposed_store: how much of storing its result a matmul does not hide behind compute; above 1 where that goes at
+            less than the memory's bandwidth.
         result_bytes: bytes of a result's element; 0: those of an operand's.
         overlap_norm: order of the norm in which a matmul's compute and memory combine: infinite where the shorter
             hides wholly behind the longer.
@@ -138,9 +136,6 @@ class MachineModel:
     matmul_memory_efficiency: float = 1.0
     vector_memory_efficiency: float = 1.0
     attention_efficiency: float = 1.0
-    style: MatrixStyle = MatrixStyle.TILES
-    array_width: int = 0
-    array_depth: int = 0
     exposed_store: float = 0.0
     result_bytes: int = 0
     overlap_norm: float = math.inf
@@ -148,7 +143,7 @@ class MachineModel:
 
 
 def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants, setting: str) -> MachineModel:
-    """A device on one path with what was fitted to it under a setting.
+    """A GPU on one path with what was fitted to it under a setting.
 
     Constants are those of `fitted_values`; one that is not among them is neutral. An efficiency fitted for one path
     alone has the path in its name (``matmul_efficiency.int8``).
@@ -171,9 +166,6 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
         element_bytes=element_bytes(path),
         hbm_bandwidth_bytes_per_s=device.hbm_bandwidth_bytes_per_s,
         cache_bytes=device.cache_bytes,
-        style=device.style,
-        array_width=device.array_width,
-        array_depth=device.array_depth,
         result_bytes=ACCUMULATOR_BYTES if path is ComputePath.INT8 else 0,
         sustained_loss=SUSTAINED_LOSS if is_awaited_gpu(device, setting) else 0.0,
         **terms,
@@ -185,8 +177,8 @@ def fitted_values(device: Device, *, fitted: FittedConstants, setting: str) -> d
 
     A GPU under the host's clock lacks nothing: what was not fitted to it is that of a measured GPU of its maker
     (`KIN` first), but for the share of the peak, which is the best of its maker's cards; without such kin, what
-    `expected_values` states. Other machines without constants of their own take those of their nearest kin, else
-    of any of their style; empty if nothing was fitted to one.
+    `expected_values` states. Under other settings one without constants of its own takes those of its nearest kin;
+    empty if nothing was fitted to one.
     """
     own = dict(fitted.groups.get(operator_group(device.name, setting), {}))
     if not is_awaited_gpu(device, setting):
@@ -204,13 +196,13 @@ def is_awaited_gpu(device: Device, setting: str) -> bool:
 
 
 def _kin_values(device: Device, *, fitted: FittedConstants, setting: str, has_maker: bool = False) -> dict[str, float]:
-    """Constants of the nearest other machine of its style that has any, `KIN` first; of its maker alone if asked."""
-    for name in (KIN[device.style], *list_devices()):
+    """Constants of the nearest other GPU that has any, `KIN` first; of its maker alone if asked."""
+    for name in (KIN, *list_devices()):
         group = operator_group(name, setting)
         if name == device.name or not fitted.has(group):
             continue
         kin = load_device(name)
-        if kin.style is device.style and (not has_maker or maker_of(kin) == maker_of(device)):
+        if kin.style is MatrixStyle.TILES and (not has_maker or maker_of(kin) == maker_of(device)):
             return dict(fitted.group(group))
     return {}
 

@@ -1,9 +1,8 @@
 """Fused attention on real machines: both products and the softmax in one kernel, scores never in memory.
 
 On a GPU the softmax of one tile hides behind the products of another, and one share of the peak holds what is left.
-On a TPU, whose vector units compute the softmax beside large systolic arrays, an array of 256 x 256 is half empty when
-heads have 128 channels, and the vector units are a two-hundredth of the arrays: both show, so products and softmax are
-priced apart and added up.
+Where software states the softmax's FLOPs (on TPUs, whose vector units are a two-hundredth of the arrays), products and
+softmax are priced apart and added up.
 """
 
 import numpy as np
@@ -31,8 +30,8 @@ def attention_s(flops: Floats, num_bytes: Floats, machine: MachineModel) -> Floa
     return np.asarray(np.maximum(compute, memory))
 
 
-def streamed_products_s(compiled: CompiledOperators, machine: MachineModel) -> Floats:
-    """Products of every operator streamed through the arrays, nothing moved to memory, shape (num_operators,), s."""
+def products_s(compiled: CompiledOperators, machine: MachineModel) -> Floats:
+    """Products of every operator on a GPU, nothing moved to memory, shape (num_operators,), s."""
     shapes = compiled.shapes
     batch, m, n, k = (column.astype(np.float64) for column in (shapes.batch, shapes.m, shapes.n, shapes.k))
     terms = matmul_terms(batch, m, n, k, machine)

@@ -1,4 +1,4 @@
-"""Matmuls on real machines: tiles in waves over multiprocessors, or folds over systolic arrays; memory beside them.
+"""Matmuls on GPUs: tiles in waves over multiprocessors; memory beside them.
 
 A matmul is busy for B = norm(C + exposed x S, M): C computes, M moves operands and result once, S is what must come
 before or after the products themselves and so may not be hidden behind them. The norm's order says how well C and M
@@ -7,10 +7,8 @@ loses rate besides, B x loss x B / (B + 5 ms): the limit of power acts over mill
 
 Tiles: C = 2 SM t_m t_n waves (k + k0) penalty / (peak e), waves = ceil(tiles / SM), minimised over the output tiles
 that libraries have; k0 is the k at which filling and draining doubles the time.
-Systolic: C = 2 A w d (rounds stream + w + d) / (peak e): folds of one operand onto w x d arrays, ``rounds`` of them
-over A arrays, each streaming the other operand behind which the next fold loads (never less than d cycles).
-S = bytes / (bandwidth e_m): on tiles of the result, as far as it outgrows the cache, which else takes it in; on arrays
-of the result and the left operand, which stream through while the right one's folds rest.
+S = bytes / (bandwidth e_m) of the result, as far as it outgrows the cache, which else takes it in. Systolic arrays are
+priced by the estimator of designed chips (`estimate.systolic_machine`).
 """
 
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.estimate.machine import Floats, MachineModel, power_norm
-from phaze_opt.hardware.device import MatrixStyle
 
 TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5))
 """Rows, columns and relative time a FLOP of the output tiles that GPU matmul libraries have; also turned.
@@ -39,10 +36,10 @@ class MatmulTerms:
 
     Attributes:
         ideal_s: FLOPs at the peak.
-        waste_s: tiles that stick out, waves or arrays that are not full, and smaller tiles' lower rate, at the peak.
+        waste_s: tiles that stick out, waves that are not full, and smaller tiles' lower rate, at the peak.
         ramp_s: filling and draining, at the peak.
         below_peak_s: what reaching only a share of the peak adds to the three.
-        store_s: storing the result (and streaming through arrays), as far as compute waits for it.
+        store_s: storing the result, as far as compute waits for it.
         memory_s: operands and result moved at the bandwidth reached.
         sustained_s: what the lower rate of long matmuls adds.
         busy_s: all of it, without the launch.
@@ -66,13 +63,10 @@ def matmul_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineMod
 def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> MatmulTerms:
     """The same, without the launch and by term."""
     batch, m, n, k = np.broadcast_arrays(batch, m, n, k)
-    if machine.style is MatrixStyle.SYSTOLIC:
-        filled, ramp = _folds(batch, m, n, k, machine)
-    else:
-        filled, ramp = _tiles(batch, m, n, k, machine)
+    filled, ramp = _tiles(batch, m, n, k, machine)
     ideal = 2.0 * batch * m * n * k / machine.peak_flops_per_s
     compute = (filled + ramp) / machine.matmul_efficiency
-    store = machine.exposed_store * _exposed(batch * m * n, batch * m * k, machine)
+    store = machine.exposed_store * _store_s(batch * m * n, machine)
     memory = memory_s(batch, m, n, k, machine)
     busy = power_norm(compute + store, memory, machine.overlap_norm)
     sustained = machine.sustained_loss * busy**2 / (busy + SUSTAINED_S)
@@ -94,11 +88,9 @@ def _result_bytes(machine: MachineModel) -> int:
     return machine.result_bytes or machine.element_bytes
 
 
-def _exposed(results: Floats, streamed: Floats, machine: MachineModel) -> Floats:
-    """Time to store so many results, on systolic arrays also to stream the left operand's elements in, s."""
+def _store_s(results: Floats, machine: MachineModel) -> Floats:
+    """Time to store so many results, as far as they outgrow the cache, s."""
     num_bytes = results * _result_bytes(machine)
-    if machine.style is MatrixStyle.SYSTOLIC:
-        return np.asarray((num_bytes + streamed * machine.element_bytes) / _memory_rate(machine))
     spilled = 1.0 / (1.0 + (machine.cache_bytes / np.maximum(num_bytes, 1.0)) ** SPILL_STEEPNESS)
     return np.asarray(num_bytes / _memory_rate(machine) * spilled)
 
@@ -112,14 +104,3 @@ def _tiles(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel
             per_k = np.minimum(per_k, waves * (a * b * penalty))
     per_k = per_k * (2.0 * machine.num_units / machine.peak_flops_per_s)
     return per_k * k, per_k * machine.k_ramp
-
-
-def _folds(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> tuple[Floats, Floats]:
-    """Time at the peak of streaming through the arrays, the better operand at rest, and of filling and draining."""
-    width, depth, arrays = machine.array_width, machine.array_depth, machine.num_units
-    cycle_s = 1.0 / (machine.peak_flops_per_s / (2.0 * arrays * width * depth))
-    cycles = np.full(m.shape, np.inf)
-    for across, stream in ((n, m), (m, n)):
-        folds = batch * np.ceil(k / depth) * np.ceil(across / width)
-        cycles = np.minimum(cycles, np.ceil(folds / arrays) * np.maximum(stream, depth))
-    return cycles * cycle_s, np.full(m.shape, (width + depth) * cycle_s)

@@ -135,6 +135,11 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
     )
 
 
+def is_on_core(compiled: CompiledOperators) -> NDArray[np.bool_]:
+    """Which operators occupy a core, shape (num_operators,)."""
+    return np.array([operator.core_type not in _OFF_CORE for operator in compiled.operators], dtype=np.bool_)
+
+
 def _shapes(matmuls: tuple[Matmul, ...]) -> MatmulShapes:
     """Columns of distinct matmuls."""
     table = np.array([(x.batch, x.m, x.n, x.k) for x in matmuls], dtype=np.int64).reshape(-1, 4)

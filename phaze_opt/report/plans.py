@@ -48,8 +48,8 @@ BRIM_NOTE = (
 )
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
 _IDEAL_NOTE = (
-    "ideal software: rates of the data sheet but for tiles that are not full, nothing overlapped; --software names "
-    "real ones"
+    "ideal software: rates of the data sheet (of TPUs what matmuls alone reach of them) but for tiles that are not "
+    "full, nothing overlapped; --software names real ones"
 )
 
 

@@ -56,17 +56,20 @@ class Expectation:
     Attributes:
         parameter: the constant.
         weight: against the log error of a row.
-        kin: constant of the same group that it is expected near instead of its start, if that has a value.
+        kin: constant that it is expected near instead of its start, if that has a value.
+        kin_group: group of that constant; its own unless given.
     """
 
     parameter: FitParameter
     weight: float
     kin: str = ""
+    kin_group: str = ""
 
     def ratio(self, fitted: FittedConstants) -> float:
         """The constant over what it is expected to be."""
-        values = fitted.group(self.parameter.group)
-        return values[self.parameter.name] / values.get(self.kin, self.parameter.start)
+        value = fitted.value(self.parameter.group, self.parameter.name)
+        near = fitted.groups.get(self.kin_group or self.parameter.group, {})
+        return value / near.get(self.kin, self.parameter.start)
 
 
 def fit_parameters(

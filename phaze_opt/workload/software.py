@@ -61,7 +61,7 @@ class TrainingStack:
         exposed_traffic: share of moving a matmul's operands and result once that its compute does not hide; negative
             for what the device shows alone.
         tile_intensity: FLOPs that a matmul's tiles do for each byte of 16-bit operands they read, which compute does
-            not hide (TPUs); 0 for none of that.
+            not hide (TPUs); 0 for none of that. MaxText's is also what calibrated designed chips take.
         scores_share: share of the attention scores that fused attention computes; causal kernels skip half.
         attention_backward: rate of attention's backward products as a share of the forward ones'.
         softmax_flops: vector FLOPs of a score where softmax is not hidden behind the products (TPUs); 0 where

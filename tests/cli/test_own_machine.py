@@ -8,6 +8,7 @@ from command_runs import printed, run, run_json
 from sample_files import ARRAYS, ZEUS
 
 from phaze_opt.cli.measurements import NEEDED_COLUMNS
+from phaze_opt.hardware.fitted import read_own_file
 from phaze_opt.validation.schema import COLLECTIVES, OPERATORS, TRAINING
 
 SHARE, LAUNCH_S = 0.7, 6e-5
@@ -53,6 +54,26 @@ def test_a_machine_without_constants_is_priced_and_said(zeus, data, tmp_path, ca
     assert "note: no constants were fitted to zeus-1" in err
     out = tmp_path / "c.json"
     run(["calibrate", "--data", data, "--machine", zeus, "--out", out, "--no-held-out"], capsys)
+    _, _, err = run(["validate", "--data", data, "--machine", zeus, "--constants", out], capsys)
+    assert "no constants" not in err
+
+
+def test_the_call_of_a_host_is_fitted_to_a_machine_of_systolic_arrays(zeus, data, tmp_path, capsys):
+    arrays = 'style = "systolic"\nnum_multiprocessors = 4\narray_width = 128\narray_depth = 128\n'
+    lines = [line for line in ZEUS.splitlines() if not line.startswith(("style", "num_multiprocessors"))]
+    zeus.write_text("\n".join([lines[0], arrays.strip(), *lines[1:]]) + "\n")
+    code, _, err = run(["validate", "--data", data, "--machine", zeus], capsys)
+    assert code == 0
+    assert "note: no constants were fitted to zeus-1" in err
+    out = tmp_path / "c.json"
+    printed(["calibrate", "--data", data, "--machine", zeus, "--out", out, "--no-held-out"], capsys)
+    groups = json.loads(out.read_text())["groups"]
+    assert groups["operators/zeus-1/host"]["constants"]["launch_s"]["value"] == pytest.approx(LAUNCH_S, rel=0.05)
+    # 128 x 128 arrays lose 382 cycles at each fold of 8192, so they need a higher share than the whole peak's.
+    awaited = groups["operators/systolic/awaited"]["constants"]
+    assert awaited["array_efficiency"]["value"] == pytest.approx(SHARE * (8192 + 382) / 8192, rel=0.02)
+    # What traces showed stays: designed chips and training steps take it.
+    assert groups["operators/systolic/traced"] == read_own_file().model_dump()["groups"]["operators/systolic/traced"]
     _, _, err = run(["validate", "--data", data, "--machine", zeus, "--constants", out], capsys)
     assert "no constants" not in err
 

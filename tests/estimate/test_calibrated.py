@@ -1,5 +1,6 @@
 """Operators with fitted constants: the graph's on a real machine, and the calibrated estimator of designed chips."""
 
+import math
 from dataclasses import fields, replace
 
 import numpy as np
@@ -7,20 +8,25 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, design_terms, operator_seconds
+from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, design_terms
 from phaze_opt.estimate.machine import MachineModel, vector_s
 from phaze_opt.estimate.machine_attention import attention_s
 from phaze_opt.estimate.machine_matmul import matmul_s
+from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.protocol import Bound
+from phaze_opt.estimate.systolic_machine import systolic_terms
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
-from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.accelerator import AcceleratorTable, table_of
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance, random_accelerators, random_operators
 from tests.estimate.test_conformance import CUBE, ONE_ARRAY
 
-TERMS = DesignTerms(launch_cycles=1000.0, array_efficiency=0.8, lane_efficiency=0.5, memory_efficiency=0.75)
+TERMS = DesignTerms(
+    launch_cycles=1000.0, array_efficiency=0.8, lane_efficiency=0.5, memory_efficiency=0.75, tile_intensity=500.0
+)
 MACHINE = MachineModel(
     108,
     312e12,
@@ -63,8 +69,9 @@ def test_ideal_terms_are_the_analytic_estimator_bit_for_bit():
 
 def test_the_cube_by_hand():
     # 89,984 array cycles at 0.8 of their rate, and 1,000 of launch; memory needs 6 MiB / (800 GB/s x 0.75) = 10.5 us.
+    # Besides, 2 x 2^30 FLOPs read a byte each 500 FLOPs, at the whole 800 GB/s.
     estimate = CalibratedEstimator(terms=TERMS).estimate([CUBE], AcceleratorTable.from_accelerators([ONE_ARRAY]))
-    assert estimate.spread_s[0, 0] == pytest.approx((89_984 / 0.8 + 1000) * 1e-9, rel=1e-12)
+    assert estimate.spread_s[0, 0] == pytest.approx((89_984 / 0.8 + 1000) * 1e-9 + 2**31 / 500 / 800e9, rel=1e-12)
 
 
 def test_lanes_and_memory_take_their_shares():
@@ -78,6 +85,29 @@ def test_lanes_and_memory_take_their_shares():
     np.testing.assert_array_equal(ours.energy_j, ideal.energy_j)
 
 
+def test_a_core_reads_tiles_at_its_share_of_the_memory_and_nothing_but_matmuls_reads_any():
+    four = replace(ONE_ARRAY, num_tc=4)
+    operators = random_operators(3)
+    hidden, exposed = (
+        CalibratedEstimator(terms=replace(TERMS, tile_intensity=intensity)).estimate(operators, table_of(four))
+        for intensity in (math.inf, 500.0)
+    )
+    flops = np.array([2.0 * each.macs * (each.kind is OperatorKind.MATMUL) for each in operators])
+    reads_s = flops / 500.0 / 800e9
+    np.testing.assert_allclose(exposed.spread_s[0] - hidden.spread_s[0], reads_s, rtol=1e-9, atol=1e-18)
+    np.testing.assert_allclose(exposed.one_core_s[0] - hidden.one_core_s[0], 4 * reads_s, rtol=1e-9, atol=1e-18)
+    np.testing.assert_array_equal(exposed.energy_j, hidden.energy_j)
+
+
+def test_reading_tiles_binds_where_it_takes_longer_than_all_else():
+    explained = {
+        intensity: CalibratedEstimator(terms=DesignTerms(tile_intensity=intensity)).explain([CUBE], ONE_ARRAY)[0]
+        for intensity in (20.0, 500.0)
+    }
+    assert (explained[20.0].bound, explained[500.0].bound) == (Bound.HBM, Bound.COMPUTE)
+    assert dict(explained[20.0].parts_s)[Bound.HBM] == pytest.approx(2**31 / 20 / 800e9)
+
+
 def test_a_launch_binds_small_operators_and_none_off_the_cores():
     tiny = Operator("t", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (Matmul(1, 8, 8, 8),), bytes_read=1.0)
     free = random_operators(0)[-1]
@@ -89,17 +119,26 @@ def test_a_launch_binds_small_operators_and_none_off_the_cores():
     assert Bound.LAUNCH not in dict(explained[2].parts_s)
 
 
-@pytest.mark.parametrize("terms", [{"array_efficiency": 0.0}, {"memory_efficiency": 1.1}, {"launch_cycles": -1.0}])
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"array_efficiency": 0.0},
+        {"memory_efficiency": 1.1},
+        {"launch_cycles": -1.0},
+        {"tile_intensity": 0.0},
+        {"tile_intensity": float("nan")},
+    ],
+)
 def test_impossible_terms_are_refused(terms):
     with pytest.raises(InputError):
         DesignTerms(**terms)
 
 
-def test_terms_come_from_the_machines_named():
+def test_terms_are_those_of_traces_and_training_steps_on_tpus():
     fitted = load_fitted()
     terms = design_terms(fitted)
-    assert terms.array_efficiency == fitted.value("operators/tpu-v6e/host", "matmul_efficiency")
-    assert terms.memory_efficiency == fitted.value("operators/a100-80g/host", "vector_memory_efficiency")
+    traced = systolic_terms(load_device("tpu-v7-chiplet"), fitted=fitted, setting="device")
+    assert replace(traced, tile_intensity=fitted.value("stack/maxtext", "tile_intensity")) == terms
     assert 500 < terms.launch_cycles < 20_000
     with pytest.raises(InputError, match="nothing was fitted"):
         design_terms(FittedConstants({}))

@@ -7,8 +7,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
 from phaze_opt.estimate.machine import BEST_GROUP, HOST, maker_of, operator_group
 from phaze_opt.estimate.machine_vector import RowOperator
+from phaze_opt.estimate.systolic_machine import AWAITED_GROUP
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.fitted import FittedConstants
@@ -23,7 +25,9 @@ from phaze_opt.validation.operators.parameters import (
     expectations,
     matmul_parameters,
     row_parameters,
+    systolic_parameters,
 )
+from phaze_opt.validation.operators.systolic import SystolicBlock
 from phaze_opt.validation.row_times import roofline_parts
 
 Floats = NDArray[np.float64]
@@ -71,7 +75,10 @@ def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     if best := [case for case in cases if case.operator == "best"]:
         makers = {maker_of(case.device) for case in best}
         found += best_parameters(makers, paths={case.path for case in best})
-    own = [case for case in cases if case.operator not in ("best", ALL_REDUCE)]
+    if arrays := [case for case in cases if _group_of(case) == SYSTOLIC_GROUP]:
+        awaited = {case.device.name for case in arrays if case.setting == HOST}
+        found += systolic_parameters(awaited, {case.setting for case in arrays})
+    own = [case for case in cases if _group_of(case) not in ("", BEST_GROUP, SYSTOLIC_GROUP)]
     for device_name, setting in sorted({(case.device.name, case.setting) for case in own}):
         here = [case for case in own if (case.device.name, case.setting) == (device_name, setting)]
         operators = {case.operator for case in here}
@@ -94,12 +101,18 @@ def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """One fit for each group of constants: no row depends on two."""
+    """One fit for each group of constants, one for all of systolic arrays: no row depends on two."""
     parameters, cases = _parameters(rows), read_rows(_read_case, rows)[0]
+    arrays = [case.device.name for case in cases.values() if _group_of(case) == SYSTOLIC_GROUP]
+    with_arrays = {operator_group(name, HOST) for name in arrays} | {SYSTOLIC_GROUP, TRACED_GROUP, AWAITED_GROUP}
+
+    def fitted_with(parameter: FitParameter) -> str:
+        return SYSTOLIC_GROUP if parameter.group in with_arrays else parameter.group
+
     fitted = start
-    for group in dict.fromkeys(parameter.group for parameter in parameters):
+    for group in dict.fromkeys(map(fitted_with, parameters)):
         own_rows = [rows[index] for index, case in cases.items() if _group_of(case) == group]
-        own = [parameter for parameter in parameters if parameter.group == group]
+        own = [parameter for parameter in parameters if fitted_with(parameter) == group]
         expected = expectations(own, own_rows[0].machines or shipped_devices())
         fitted = fit_parameters(_compile(own_rows), own, fitted, expectations=expected)
     return fitted
@@ -154,6 +167,8 @@ def _group_of(case: OperatorCase) -> str:
     """Group of the constants that a case is fitted to; none for an all-reduce, whose constants are the network's."""
     if case.operator == ALL_REDUCE:
         return ""
+    if case.operator == "matmul" and case.device.style is MatrixStyle.SYSTOLIC:
+        return SYSTOLIC_GROUP
     return BEST_GROUP if case.operator == "best" else operator_group(case.device.name, case.setting)
 
 
@@ -181,7 +196,9 @@ def _build_block(rows: Sequence[Row], case: OperatorCase) -> OperatorBlock:
     if case.operator not in ("matmul", "best"):
         return RowBlock(case, np.array([(row.number("b", 1.0) * row.number("m"), row.number("n")) for row in rows]))
     sizes = [(row.number("b", 1.0), row.number("m"), row.number("n"), row.number("k", 1.0)) for row in rows]
-    return BestBlock(case, np.array(sizes)) if case.operator == "best" else MatmulBlock(case, np.array(sizes))
+    if case.operator == "best":
+        return BestBlock(case, np.array(sizes))
+    return (SystolicBlock if case.device.style is MatrixStyle.SYSTOLIC else MatmulBlock)(case, np.array(sizes))
 
 
 def _as_collective(row: Row) -> Row:

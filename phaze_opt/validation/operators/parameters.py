@@ -3,8 +3,18 @@
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
-from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, HOST, expected_values, is_awaited_gpu, operator_group
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
+from phaze_opt.estimate.machine import (
+    BEST_GROUP,
+    EIGHT_BIT,
+    HOST,
+    STREAM_SHARE,
+    expected_values,
+    is_awaited_gpu,
+    operator_group,
+)
+from phaze_opt.estimate.systolic_machine import AWAITED_GROUP, HOST_CALL_S, LAUNCH_S
+from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import Expectation
@@ -18,6 +28,8 @@ WEIGHTS = MappingProxyType(
         "matmul_efficiency": 0.1,
         "matmul_memory_efficiency": 0.1,
         "overlap_norm": 0.1,
+        "array_efficiency": 0.1,
+        "memory_efficiency": 0.5,
         "softmax_start_s": 0.1,
         "softmax_loop_s": 0.2,
         "layernorm_start_s": 0.1,
@@ -29,15 +41,18 @@ WEIGHTS = MappingProxyType(
 )
 """Of a constant that is off by a factor of e from what is expected, against a row that is: the error of a row (3 to
 5 %) over the logarithm of the factor that machines differ by (1.2 to 1.3 for 0.2, 1.5 for 0.1). Rows that show a
-constant outweigh it."""
+constant outweigh it. The bandwidth share of systolic arrays by the same rule: 5 % over the logarithm of 1.1, which the
+streams of other machines differ by (`STREAM_SHARE`; decision 0256)."""
 GPU_LAUNCH_WEIGHT = 0.2
 """Of the launch of a matmul on a GPU under the host's clock, which is the work of PyTorch and the host."""
+ARRAY_SHARE = 0.85
+"""Of the arrays' cycles in awaited calls, where no trace says more: the GPUs' share of the peak (decision 0199)."""
 KIN = MappingProxyType({"matmul_memory_efficiency": "vector_memory_efficiency"})
 """Constants expected near another of the same group."""
 
 
 def matmul_parameters(device: Device, setting: str, *, paths: Collection[ComputePath]) -> tuple[FitParameter, ...]:
-    """Constants of matmuls on a device; an int8 efficiency of its own where int8 has a rate of its own."""
+    """Constants of matmuls on a GPU; an int8 efficiency of its own where int8 has a rate of its own."""
     group, expected = operator_group(device.name, setting), expected_values(device)
     start, low, high = _launch_range(device, setting)
     usual = expected["matmul_efficiency"]
@@ -45,14 +60,12 @@ def matmul_parameters(device: Device, setting: str, *, paths: Collection[Compute
         FitParameter(group, "launch_s", "s", low, high, start, "matmul: launch, and overhead of the host", is_log=True),
         FitParameter(group, "matmul_efficiency", "", 0.3, 1.0, usual, "share of the peak in full waves"),
     ]
-    if device.style is MatrixStyle.TILES:
-        name, meaning = "matmul_memory_efficiency", "matmul: share of the memory bandwidth"
-        found.append(FitParameter(group, name, "", 0.2, 1.0, expected[name], meaning))
-        name, meaning = "overlap_norm", "order of the norm of compute and memory: how well they overlap"
-        found.append(FitParameter(group, name, "", 2.0, 20.0, expected[name], meaning, is_log=True))
-    most = 2.0 if device.style is MatrixStyle.TILES else 4.0
-    meaning = "times the result's store (arrays: and the streamed operand) that compute does not hide"
-    found.append(FitParameter(group, "exposed_store", "", 0.0, most, expected["exposed_store"], meaning))
+    name, meaning = "matmul_memory_efficiency", "matmul: share of the memory bandwidth"
+    found.append(FitParameter(group, name, "", 0.2, 1.0, expected[name], meaning))
+    name, meaning = "overlap_norm", "order of the norm of compute and memory: how well they overlap"
+    found.append(FitParameter(group, name, "", 2.0, 20.0, expected[name], meaning, is_log=True))
+    meaning = "times the result's store that compute does not hide"
+    found.append(FitParameter(group, "exposed_store", "", 0.0, 2.0, expected["exposed_store"], meaning))
     if ComputePath.INT8 in paths and device.peak(ComputePath.INT8) > device.peak(ComputePath.BF16):
         name, meaning = "matmul_efficiency.int8", "share of the int8 peak in full waves"
         found.append(FitParameter(group, name, "", 0.3, 1.0, usual, meaning))
@@ -60,11 +73,35 @@ def matmul_parameters(device: Device, setting: str, *, paths: Collection[Compute
 
 
 def _launch_range(device: Device, setting: str) -> tuple[float, float, float]:
-    """Start and bounds of a launch: of kernels alone, of PyTorch's calls, of JAX's dispatch; s."""
+    """Start and bounds of a launch on a GPU: of kernels alone, of PyTorch's calls; s."""
     if setting != HOST:
         return 2e-6, 2e-7, 5e-5
-    usual = expected_values(device)["launch_s"] if device.style is MatrixStyle.TILES else 1e-4
-    return usual, 1e-6, 1e-3
+    return expected_values(device)["launch_s"], 1e-6, 1e-3
+
+
+def systolic_parameters(device_names: Collection[str], settings: Collection[str]) -> tuple[FitParameter, ...]:
+    """Constants of matmuls on systolic arrays, which all machines share, and of each awaited machine's host.
+
+    Args:
+        device_names: machines whose calls a host awaited.
+        settings: how the rows were timed.
+    """
+    found = []
+    if set(settings) - {HOST}:
+        name, meaning = "array_efficiency", "share of the arrays' cycles in traces, fill, drain and edges counted apart"
+        found.append(FitParameter(TRACED_GROUP, name, "", 0.3, 1.0, 1.0, meaning))
+        name, meaning = "launch_s", "launch of an operator in traces"
+        found.append(FitParameter(TRACED_GROUP, name, "s", 2e-7, 5e-5, LAUNCH_S, meaning, is_log=True))
+    if device_names:
+        name, meaning = "array_efficiency", "share of the arrays' cycles in calls that the host awaits"
+        found.append(FitParameter(AWAITED_GROUP, name, "", 0.3, 1.0, ARRAY_SHARE, meaning))
+    name, meaning = "memory_efficiency", "share of the memory bandwidth"
+    found.append(FitParameter(SYSTOLIC_GROUP, name, "", 0.3, 1.0, STREAM_SHARE, meaning))
+    meaning = "dispatch of a call by the host that awaits it"
+    for device_name in sorted(device_names):
+        group = operator_group(device_name, HOST)
+        found.append(FitParameter(group, "launch_s", "s", 1e-6, 1e-3, HOST_CALL_S, meaning, is_log=True))
+    return tuple(found)
 
 
 def row_parameters(device: Device, setting: str, *, operators: Collection[str]) -> tuple[FitParameter, ...]:
@@ -120,14 +157,19 @@ def expectations(parameters: Sequence[FitParameter], machines: DeviceCatalogue) 
         machines: those that the groups of constants name.
     """
     return tuple(
-        Expectation(each, _weight(each, machines), KIN.get(each.name, ""))
-        for each in parameters
-        if each.name in WEIGHTS
+        Expectation(each, _weight(each, machines), *_kin_of(each)) for each in parameters if each.name in WEIGHTS
     )
 
 
+def _kin_of(parameter: FitParameter) -> tuple[str, str]:
+    """Constant that one is expected near, and its group; arrays reach awaited about what they do in traces."""
+    if parameter.group == AWAITED_GROUP:
+        return parameter.name, TRACED_GROUP
+    return KIN.get(parameter.name, ""), parameter.group
+
+
 def _weight(parameter: FitParameter, machines: DeviceCatalogue) -> float:
-    if parameter.name != "launch_s":
+    if parameter.name != "launch_s" or parameter.group.startswith(SYSTOLIC_GROUP):
         return WEIGHTS[parameter.name]
     _, device_name, setting = parameter.group.split("/")
     is_gpu = is_awaited_gpu(machines.load(device_name), setting)
