@@ -104,7 +104,7 @@ def time_degrees(
     """
     # Where any stage may recompute fully, what software keeps from being run again is part of the times.
     way = Recompute.FULL if Recompute.FULL in choices.recompute else choices.recompute[0]
-    one_way = replace(choices, recompute=(way,), counts_ends=True)
+    one_way = replace(choices, recompute=(way,), has_cuts=True)
     compiler = StepCompiler()
     known: dict[tuple[int, bool], LayerTimes] = {}
     found = []
@@ -140,7 +140,9 @@ def best_stages(
         return None
     plan = degrees.step.plan
     best = degrees.ranked(plan.with_stages(chosen.blocks, chosen.recomputes))
-    cuts = degrees.step.blocks if plan.interleave > 1 else split_blocks(degrees.step.model.num_layers, plan.pipeline)
+    num_blocks = degrees.step.model.num_layers
+    is_given = plan.interleave > 1 or plan.pipeline > num_blocks
+    cuts = degrees.step.blocks if is_given else split_blocks(num_blocks, plan.pipeline)
     for recompute in recomputes:
         even = degrees.ranked(plan.with_stages(cuts, (recompute,) * plan.pipeline))
         if even.memory.fits(memory_bytes) and comparable(even.time.seconds) <= comparable(best.time.seconds):

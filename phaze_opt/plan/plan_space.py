@@ -1,7 +1,7 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from phaze_opt.errors import InputError
@@ -15,6 +15,8 @@ FREE_TENSOR = (1, 2, 4, 8)
 FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
 _INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
+_ENDS = ("embedding", "head")
+"""Layers besides the blocks that a stage may have alone."""
 FREE_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
@@ -37,8 +39,9 @@ class PlanChoices:
     state_shards: tuple[int, ...] = (0,)
     recompute: tuple[Recompute, ...] = FREE_RECOMPUTE
     is_sequence_parallel: bool = True
-    counts_ends: bool = False
-    """Whether interleaved plans may count the embedding and the head as a block each (`chunked_cuts`)."""
+    has_cuts: bool = False
+    """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
+    as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""
 
 
 def enumerate_plans(
@@ -68,13 +71,18 @@ def enumerate_plans(
 
 
 def _with_cuts(model: ModelSpec, plan: ParallelPlan, choices: PlanChoices) -> Iterator[ParallelPlan]:
-    """The plan, and if asked for with the embedding and the head counted as blocks."""
+    """The plan, and if asked for with cuts that are not even; of those without interleaving one stands for all."""
     yield plan
-    if choices.counts_ends and plan.interleave > 1:
+    if not choices.has_cuts:
+        return
+    if plan.interleave > 1:
         for cuts in chunked_cuts(model.num_layers, plan.pipeline, plan.interleave):
             cut = plan.with_stages(cuts, plan.recomputes)
             if cut != plan:
                 yield cut
+    elif model.num_layers < plan.pipeline <= model.num_layers + len(_ENDS):
+        has_head = int(plan.pipeline == model.num_layers + 1)
+        yield replace(plan, blocks=(0, *[1] * (plan.pipeline - 2), has_head))
 
 
 def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
@@ -175,7 +183,8 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
 
 def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
     """Pipeline and data degrees on the devices that tensor and context groups leave."""
-    stages = choices.pipeline or tuple(p for p in range(1, min(devices, model.num_layers) + 1) if devices % p == 0)
+    most = min(devices, model.num_layers + len(_ENDS) * choices.has_cuts)
+    stages = choices.pipeline or tuple(p for p in range(1, most + 1) if devices % p == 0)
     for pipeline in stages:
         if choices.data:
             yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)

@@ -105,9 +105,9 @@ class ParallelPlan:
 
     def with_stages(self, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> "ParallelPlan":
         """The same degrees with these cuts and choices, stated the short way where all stages are alike."""
-        cuts = tuple(blocks)
-        is_even = cuts == split_blocks(sum(cuts), self.pipeline)
-        is_even &= self.interleave == 1 or sum(cuts) % (self.pipeline * self.interleave) == 0
+        cuts, num_blocks = tuple(blocks), sum(blocks)
+        is_even = cuts == split_blocks(num_blocks, self.pipeline) and num_blocks >= self.pipeline
+        is_even &= self.interleave == 1 or num_blocks % (self.pipeline * self.interleave) == 0
         alike = len(set(recomputes)) == 1
         return replace(
             self,

@@ -80,7 +80,7 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
 
 def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices):
     """Times and peaks of every plan there is."""
-    one_way = replace(choices, recompute=(Recompute.NONE,), counts_ends=True)
+    one_way = replace(choices, recompute=(Recompute.NONE,), has_cuts=True)
     degrees = {
         replace(each, blocks=()) for each in enumerate_plans(model, TRAINING, num_devices=num_devices, choices=one_way)
     }
