@@ -15,7 +15,7 @@ from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, stage_sizes
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_memory_bytes, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
 from phaze_opt.plan.plan_search import Machine, RankedPlan, step_memory
 from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
@@ -35,12 +35,15 @@ class PlanOptimum:
     Attributes:
         best: the plan, its step and its memory; None if no plan fits.
         num_degrees: sets of degrees: micro-batch, ZeRO stage and interleave among them, cuts and recomputation not.
-        num_searched: those of them whose cuts were searched, as their closed bound was below the best step then.
+        num_searched: those of them whose memory and cuts were looked at, as their closed bound was below the best step
+            then.
+        least_bytes: what the smallest of all plans needs where none fits, else 0.
     """
 
     best: RankedPlan | None
     num_degrees: int
     num_searched: int
+    least_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,10 @@ def best_plan(
         key = float(comparable(found.time.seconds)), int(index)
         if best is None or key < best[:2]:
             best = (*key, found)
-    return PlanOptimum(None if best is None else best[2], len(degrees), num_searched)
+    if best is not None:
+        return PlanOptimum(best[2], len(degrees), num_searched)
+    least = min(least_memory_bytes(each.step, stage_sizes(each.step), choices.recompute) for each in degrees)
+    return PlanOptimum(None, len(degrees), num_searched, least)
 
 
 def time_degrees(

@@ -126,6 +126,7 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
         fitting = seconds[peaks <= capacity]
         if not len(fitting):
             assert optimum.best is None
+            assert optimum.least_bytes == peaks.min()
             continue
         assert optimum.best.time.seconds == pytest.approx(fitting.min(), rel=1e-9)
         assert optimum.best.memory.fits(capacity)
