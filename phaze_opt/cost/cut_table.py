@@ -170,8 +170,10 @@ def _of_columns(
     found = np.zeros((len(columns), len(NO_COST)))
     some = columns > 0
     if some.any():
-        counts = (ends[0], columns[some].astype(float), ends[1])
-        found[some] = np.stack(np.broadcast_arrays(*cost(step, counts, network)), axis=-1)
+        sent = cost(step, (ends[0], columns[some].astype(float), ends[1]), network)
+        if sent is NO_COST:
+            return found
+        found[some] = np.stack(np.broadcast_arrays(*sent), axis=-1)
     if not some.all():
         found[~some] = cost(step, (ends[0], 0, ends[1]), network)
     return found

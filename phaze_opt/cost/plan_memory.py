@@ -112,7 +112,12 @@ def plan_memory(
     choices = zip(blocks, flights, plan.recomputes, strict=True)
     return PlanMemory(
         tuple(
-            _stage(rules, (int(number == 0), count, int(number == plan.pipeline - 1)), recompute, in_flight)
+            _stage(
+                rules,
+                (int(number == 0), count, int(number == plan.pipeline - 1)),
+                _kept_of(layers[1], recompute),
+                in_flight,
+            )
             for number, (count, in_flight, recompute) in enumerate(choices)
         )
     )
@@ -145,14 +150,14 @@ def cut_bytes(
     rules = _Rules(layers, plan, num_micro_batches, optimizer, stack, reserve_share)
     flights = np.array(_flights(plan, num_micro_batches))
     found = np.empty((plan.pipeline, len(blocks), len(Recompute)))
+    kept = tuple(np.array([_kept_of(layers[1], each) for each in Recompute]).T)
     numbers = np.arange(plan.pipeline)
     for has_embedding, has_head in product((0, 1), repeat=2):
         rows = ((numbers == 0) == has_embedding) & ((numbers == plan.pipeline - 1) == has_head)
         if not rows.any():
             continue
-        for column, recompute in enumerate(Recompute):
-            stage = _stage(rules, (has_embedding, blocks[None, :], has_head), recompute, flights[rows, None])
-            found[rows, :, column] = stage.total_bytes
+        counts = (has_embedding, blocks[None, :, None], has_head)
+        found[rows] = _stage(rules, counts, kept, flights[rows, None, None]).total_bytes
     return found
 
 
@@ -176,12 +181,12 @@ def _flights(plan: ParallelPlan, num_micro_batches: int) -> list[float]:
     ]
 
 
-def _stage(rules: _Rules, counts: Counts, recompute: Recompute, flights: Any) -> StageMemory:
-    """Memory of one stage, or of many that differ in blocks and in what is in flight."""
+def _stage(rules: _Rules, counts: Counts, kept_of_block: tuple[Any, Any], flights: Any) -> StageMemory:
+    """Memory of one stage, or of many that differ in blocks, in what is in flight and in what is kept (`_kept_of`)."""
     layers, plan, optimizer, stack = rules.layers, rules.plan, rules.optimizer, rules.stack
     state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
     whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
-    kept = _kept_bytes(layers[1], recompute, flights=flights, num_blocks=counts[1], is_on_host=stack.keeps_on_host)
+    kept = _kept_bytes(kept_of_block, flights=flights, num_blocks=counts[1], is_on_host=stack.keeps_on_host)
     ends = _ends_bytes(layers, counts, plan, num_micro_batches=rules.num_micro_batches)
     ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
     reserve = rules.reserve_share * (sum(state) + whole + kept + ends)
@@ -231,16 +236,21 @@ def _whole_bytes(layers: Sequence[LayerGraph], counts: Counts, plan: ParallelPla
     return 1.0 * _if_any(counts[1], max(ends, block), ends) * (num_sets if plan.zero == 3 else 1)
 
 
-def _kept_bytes(block: LayerGraph, recompute: Recompute, *, flights: Any, num_blocks: Any, is_on_host: bool) -> Any:
-    """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
-
-    On the host, all but those of the two blocks that are on their way there or back.
-    """
-    kept, extra = {
+def _kept_of(block: LayerGraph, recompute: Recompute) -> tuple[float, float]:
+    """What a micro-batch in flight keeps of a block, and what making one block anew needs besides, bytes."""
+    return {
         Recompute.NONE: (block.stash_bytes, 0.0),
         Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
         Recompute.FULL: (block.input_bytes, block.working_set_bytes),
     }[recompute]
+
+
+def _kept_bytes(kept_of_block: tuple[Any, Any], *, flights: Any, num_blocks: Any, is_on_host: bool) -> Any:
+    """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
+
+    On the host, all but those of the two blocks that are on their way there or back.
+    """
+    kept, extra = kept_of_block
     num_kept = flights * num_blocks
     if is_on_host:
         num_kept = np.minimum(2.0, num_kept) if isinstance(num_kept, np.ndarray) else min(2.0, num_kept)

@@ -6,6 +6,7 @@ Of fitted constants only the networks' measured curves enter; what the software 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,10 @@ def _cost(kind: CollectiveKind, payload_bytes: Number, dimensions: Sequence[Netw
     return (1.0, 1.0 * (moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s, 0.0, 0.0)
 
 
+_known_cost = lru_cache(maxsize=4096)(_cost)
+"""Of collectives inside layers, which many plans share."""
+
+
 def _ring_levels_s(moving_s: Number, dimensions: Sequence[NetworkDimension]) -> tuple[Number, Number]:
     """Time on the innermost level and on the slowest other one of a ring that takes ``moving_s`` on its slowest."""
     ring = ring_pass(dimensions)
@@ -207,7 +212,7 @@ def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: boo
     def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
         beside = [each.is_overlapped or (is_hiding and _is_input_reduction(each)) for each in collectives]
         chosen = [each for each, is_beside in zip(collectives, beside, strict=True) if is_beside is is_overlapped]
-        return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
+        return _add([_known_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
 
     costs = []
     for layer in step.layers:
