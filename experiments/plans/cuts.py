@@ -25,7 +25,7 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.best_plan import TimedDegrees, best_plan, best_stages, time_degrees
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
 from phaze_opt.plan.plan_search import Machine, rank_plans
 from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
@@ -36,6 +36,8 @@ from phaze_opt.workload.training import TrainingSpec
 
 RESULT = Path(__file__).with_suffix(".json")
 REPEATS = 15
+TIGHT = 1.05
+"""Memory of the tight case, in multiples of the least that any cut and recomputation need."""
 RECOMPUTES = tuple(Recompute)
 JOBS = {
     "bert-large": (64, TrainingSpec(1, 512, 1024)),
@@ -79,6 +81,9 @@ def one_program(degrees: TimedDegrees, memory_bytes: float) -> dict[str, float]:
     allowed = allowed_stages(step, sizes, memory_bytes, RECOMPUTES)
     best = best_choice(table, allowed)
     limit_s = best.seconds * (1 + 1e-9)
+    least = least_memory_bytes(step, sizes, RECOMPUTES)
+    tight = allowed_stages(step, sizes, TIGHT * least, RECOMPUTES)
+    short = best_choice(table, tight)
     closed = degree_bounds([step], [degrees.times], [degrees.network], RECOMPUTES)[0]
     return {
         "table_ms": milliseconds(lambda: build_cut_table(step, degrees.times, degrees.network, blocks=sizes)),
@@ -89,7 +94,10 @@ def one_program(degrees: TimedDegrees, memory_bytes: float) -> dict[str, float]:
         "most_labels": best.most_labels,
         "lower_over_price": round(least_bound_s(table, allowed) / best.seconds, 6),
         "closed_bound_over_price": round(float(closed) / best.seconds, 6),
-        "is_recomputation_mixed": len(set(best.recomputes)) > 1,
+        "tight_program_ms": milliseconds(lambda: best_choice(table, tight)),
+        "tight_most_labels": short.most_labels,
+        "tight_over_loose": round(short.seconds / best.seconds, 4),
+        "tight_is_mixed": len(set(short.recomputes)) > 1,
     }
 
 

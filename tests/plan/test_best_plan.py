@@ -9,13 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.steps import SMALL_MODEL, serial_times
 
+from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
 from phaze_opt.cost.cut_table import build_cut_table, cut_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads, price_step
+from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_batch import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import ComputePath
+from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.best_plan import best_plan, best_stages, time_degrees
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
@@ -59,7 +65,7 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
     labels, chosen, peaks = [], [], []
     compiler = StepCompiler()
     for cuts in all_cuts(model, plan):
-        plans = [replace(plan, blocks=cuts, recompute=each) for each in recomputes]
+        plans = [replace(plan, blocks=cuts, recompute=each, stage_recompute=()) for each in recomputes]
         steps = [compiler.compile(model, TRAINING, each, stack=machine.stack) for each in plans]
         times = [machine.clock.times(step) for step in steps]
         batch = build_batch(steps, [machine.network] * len(steps))
@@ -165,6 +171,30 @@ def test_tables_price_what_steps_do(zero):
     closed = degree_bounds([degrees.step], [degrees.times], [degrees.network], tuple(Recompute))[0]
     assert closed <= lower <= seconds.min()
     assert lower > 0.8 * seconds.min()
+
+
+@pytest.mark.parametrize("name", list_stacks())
+@pytest.mark.parametrize(("zero", "shards"), [(1, 0), (2, 2), (3, 0)])
+def test_shipped_software_on_a_measured_network(name, zero, shards):
+    """Curves of adapters, flat rings, hybrid sharding, 32-bit logits: the cheapest of all stages, each priced alone."""
+    fitted = load_fitted()
+    machine = Machine(
+        MachineClock(load_device("a100-80g"), ComputePath.BF16, fitted),
+        1e15,
+        load_network("dgx-a100", num_devices=24, fitted=fitted),
+        load_stack(name, fitted),
+    )
+    model = replace(MODEL, num_layers=4)
+    choices = PlanChoices((2,), (3,), data=(4,), micro_batch=(1,), zero=(zero,), state_shards=(shards,))
+    (degrees,) = time_degrees(model, TRAINING, num_devices=24, choices=choices, machine=machine)
+    labels, seconds, peaks = price_all(model, machine, degrees.step.plan, tuple(Recompute))
+    for capacity in (1e15, float(np.median(peaks)), float(peaks.min())):
+        best = best_stages(degrees, capacity, tuple(Recompute))
+        fits = peaks <= capacity
+        assert best.time.seconds == pytest.approx(seconds[fits].min(), rel=1e-9)
+        number = labels.index((best.plan.blocks or (2, 1, 1), best.plan.recomputes))
+        assert fits[number]
+        assert best.time.seconds == pytest.approx(seconds[number], rel=1e-12)
 
 
 def test_more_memory_and_more_choices_are_never_worse():
