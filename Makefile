@@ -15,7 +15,7 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test durations endurance test-slow test-deep ui-test test-all test-reference lint bench clean
+.PHONY: help demo ui check test durations endurance test-slow test-deep ui-test test-all test-reference lint bench record clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
@@ -30,6 +30,7 @@ help:
 	@echo "make durations       runs all tests, and writes the list of those that make check leaves out"
 	@echo "make test-reference  parameter and FLOP counts against transformers and torch (downloads gigabytes)"
 	@echo "make bench           the benchmarks of experiments/"
+	@echo "make record          writes the records of experiments/ anew and says what moved: hours; ONLY=bert-large,certified/dense chooses"
 
 $(BIN)/python:
 	$(CREATE)
@@ -108,5 +109,8 @@ test-reference: $(VENV)/.installed-reference
 bench: $(VENV)/.installed-dev
 	@for script in experiments/*/bench*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done
 
+record: $(VENV)/.installed-dev
+	$(BIN)/python experiments/record.py $(ONLY)
+
 clean:
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(DEMO) record-output build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -56,10 +56,11 @@ def prove(model: str, space: SearchSpace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prove both optima of every model, writing after each."""
+    """Prove both optima of every model, writing after each; models that are not asked for keep what is recorded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=["bert-large", "gpt2-xl", "llama-2-7b", "gpt3-175b"])
-    results: dict[str, Any] = {}
+    out = HERE / "dense.json"
+    results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["results"] if out.exists() else {}
     for model in parser.parse_args().models:
         found = {name: prove(model, space) for name, space in SPACES.items()}
         found["gain"] = found["dense"]["samples_per_s"] / found["phaze"]["samples_per_s"] - 1.0
@@ -73,7 +74,6 @@ def main() -> None:
             "global_batch": GLOBAL_BATCH,
             "load_average": os.getloadavg()[0],
         }
-        out = HERE / "dense.json"
         out.write_text(json.dumps({"_meta": meta, "results": results}, indent=1) + "\n", encoding="utf-8")
         print(model, json.dumps(found), file=sys.stderr, flush=True)
 

@@ -1,20 +1,22 @@
 """Certifies every model of the zoo under both networks of the demonstration; writes zoo.json beside this file.
 
     python experiments/certified/zoo.py certify --work-dir DIR [--models M ...] [--jobs 2]
-    python experiments/certified/zoo.py check --work-dir DIR
-    phaze-opt study run studies/zoo.toml --jobs 2 --work-dir DIR
+    python experiments/certified/zoo.py check --work-dir DIR [--models M ...]
+    python experiments/certified/zoo.py study --work-dir DIR [--models M ...] [--jobs 2]
     python experiments/certified/zoo.py compare --work-dir DIR
 
 ``certify`` proves the optimum of Phaze's space joined with three HBM sizes and four micro-batches (352,320 points),
-``check`` has every certificate verified by the independent code, ``compare`` adds how far the strategies of the study
-end below it.
+``check`` has every certificate verified by the independent code, ``study`` runs studies/zoo.toml on the models given,
+and ``compare`` adds how far its strategies end below the optimum.
 """
 
 import argparse
 import json
 import os
 import platform
+import re
 import resource
+import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -39,6 +41,7 @@ NETWORKS = {"two-level": "two-level", "flat": "phaze"}
 """Names of the study's settings, and the network of each."""
 TOLERANCE = 1e-3
 OUT = Path(__file__).with_name("zoo.json")
+STUDY = Path(__file__).parents[2] / "studies" / "zoo.toml"
 
 
 def make_problem(model: str, network: str) -> CertifyProblem:
@@ -84,13 +87,26 @@ def certify_zoo(models: list[str], work_dir: Path, *, jobs: int) -> None:
             put(f"{setting}.{model}", "certificate", found)
 
 
-def check_zoo(work_dir: Path) -> None:
-    """Check every certificate recorded."""
+def check_zoo(models: list[str], work_dir: Path) -> None:
+    """Check the recorded certificates of models."""
     for key, entry in read()["results"].items():
+        if key.partition(".")[2] not in models:
+            continue
         directory = work_dir / "phaze-opt-certificates" / entry["certificate"]["directory"]
         started = time.perf_counter()
         report = check_certificate(directory)
         put(key, "check", {"claim": asdict(report.claim), "wall_s": time.perf_counter() - started})
+
+
+def study_zoo(models: list[str], work_dir: Path, *, jobs: int) -> None:
+    """Run the study, or go on with it, on some of its models."""
+    workloads = f"workloads = {json.dumps(models)}"
+    text, count = re.subn(r"workloads = \[.*?\]", workloads, STUDY.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert count == 1
+    own = work_dir / "zoo.toml"
+    own.write_text(text, encoding="utf-8")
+    options = ["--jobs", str(jobs), "--resume", "--no-tracking", "--work-dir", str(work_dir)]
+    subprocess.run([sys.executable, "-m", "phaze_opt.cli", "study", "run", str(own), *options], check=True)
 
 
 def compare_zoo(work_dir: Path) -> None:
@@ -110,7 +126,7 @@ def put(key: str, part: str, value: object) -> None:
     """Record one figure of one model and network."""
     record = read()
     record["_meta"] = {
-        "command": "python experiments/certified/zoo.py certify | check | compare --work-dir DIR",
+        "command": "python experiments/certified/zoo.py certify | check | study | compare --work-dir DIR",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba", "scipy", "highspy")},
@@ -126,7 +142,7 @@ def put(key: str, part: str, value: object) -> None:
 def main() -> None:
     """Run the part asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("certify", "check", "compare"))
+    parser.add_argument("part", choices=("certify", "check", "study", "compare"))
     parser.add_argument("--work-dir", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(list_models()))
     parser.add_argument("--jobs", type=int, default=2)
@@ -134,7 +150,9 @@ def main() -> None:
     if arguments.part == "certify":
         certify_zoo(arguments.models, arguments.work_dir, jobs=arguments.jobs)
     elif arguments.part == "check":
-        check_zoo(arguments.work_dir)
+        check_zoo(arguments.models, arguments.work_dir)
+    elif arguments.part == "study":
+        study_zoo(arguments.models, arguments.work_dir, jobs=arguments.jobs)
     else:
         compare_zoo(arguments.work_dir)
 

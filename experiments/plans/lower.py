@@ -22,8 +22,9 @@ from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_batch import StepBatch, build_batch
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.training import TrainingSpec
 
 RESULT = Path(__file__).with_suffix(".json")

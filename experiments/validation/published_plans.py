@@ -22,11 +22,11 @@ from phaze_opt.cost.plan_memory import RESERVE_SHARE
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, rank_plans
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 
 OUT = Path(__file__).with_name("published_plans.json")
 SETS = ("train_megatron_sc21", "train_korthikanti22", "train_megatron_h100", "train_nemo_h100_fp8")

@@ -1,5 +1,6 @@
 """Upper bounds of points of a space by index, with the pool entries that they follow from."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,11 +11,12 @@ from phaze_opt.certify.certificate import BOUND_SLACK, Slot
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.best_placement import placement_problem
-from phaze_opt.objective.bound_phases import PhasePools, PoolKey, phase_slots, pool_key
-from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder, grow_pools
+from phaze_opt.objective.best_plan import least_step
+from phaze_opt.objective.bound_phases import MakespanBounds, PhasePools, PoolKey, phase_slots, pool_key
+from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.placement.problem import PlacementResult, PlacementStatus
+from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.space.search_space import SearchSpace
@@ -42,6 +44,19 @@ class BoundRows:
     entries: Rows
 
 
+@dataclass(frozen=True, slots=True)
+class BoundOptimum:
+    """The best placement, or full plan, of one model on bounds of its makespans.
+
+    Attributes:
+        option: of the compiled model, whose layers it runs.
+        batch_s: its batch, no longer than that of any; infinite if nothing fits, s.
+    """
+
+    option: int
+    batch_s: float
+
+
 class SpaceBounder:
     """Bounds the points of one problem; graphs, dual vectors and relaxations are made once and kept.
 
@@ -57,7 +72,7 @@ class SpaceBounder:
         if pools is None:
             pools = PhasePools(objective.scenario.exclusivity)
             for index in models:
-                grow_pools(pools, objective, index=index)
+                objective.grow_pools(pools, index=index)
         self.pools = pools
         self.bounder = ThroughputBounder(objective, pools=pools)
         compiled = [objective.compiled(index, space.axes.micro_batch[0]) for index in models]
@@ -98,24 +113,31 @@ class SpaceBounder:
         for row, micro_batch in enumerate(micro_batches.tolist()):
             chip = chips.take(np.array([row]))
             bounds = [self.bounder.makespan_bounds(index, chip, micro_batch) for index in models]
-            placed = [self.place(i, micro_batch, b.makespan_s[0], chip) for i, b in zip(models, bounds, strict=True)]
-            rows.rate_upper[row] = self.rate_upper(placed, micro_batch)
+            optima = [self.optimum(i, micro_batch, b, chip) for i, b in zip(models, bounds, strict=True)]
+            rows.rate_upper[row] = self.rate_upper(optima, micro_batch)
             rows.reason[row] = OUT_OF_MEMORY if rows.rate_upper[row] == 0.0 else 0
             rows.entries[row] = np.concatenate([b.choices[0] for b in bounds])
         return rows
 
-    def place(self, index: int, micro_batch: int, makespan_s: Floats, chip: AcceleratorTable) -> PlacementResult:
-        """The optimal placement of one model for makespans of shape (num_options, num_layers, 3), s."""
+    def optimum(self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable) -> BoundOptimum:
+        """The optimal placement or plan of one model on one chip."""
         compiled, scenario = self.objective.compiled(index, micro_batch), self.objective.scenario
-        return solve_placement(placement_problem(compiled, makespan_s, float(chip.hbm_bytes[0]), scenario=scenario))
+        memory_bytes = float(chip.hbm_bytes[0])
+        if scenario.plans is not None:
+            return BoundOptimum(*least_step(self.objective.planned(index), bounds, memory_bytes=memory_bytes))
+        result = solve_placement(placement_problem(compiled, bounds.makespan_s[0], memory_bytes, scenario=scenario))
+        if result.status is PlacementStatus.INFEASIBLE:
+            return BoundOptimum(0, math.inf)
+        degrees = [option.graph.tensor_parallel for option in compiled.options]
+        return BoundOptimum(degrees.index(result.tensor_parallel), result.batch_time_s)
 
-    def rate_upper(self, placed: Sequence[PlacementResult], micro_batch: int) -> float:
-        """Upper bound of the throughput that placements on lower bounds give, samples/s; 0 if one does not fit."""
-        if any(result.status is PlacementStatus.INFEASIBLE for result in placed):
+    def rate_upper(self, optima: Sequence[BoundOptimum], micro_batch: int) -> float:
+        """Upper bound of the throughput that optima on lower bounds give, samples/s; 0 if a model does not fit."""
+        if any(math.isinf(each.batch_s) for each in optima):
             return 0.0
         batch = self.objective.scenario.global_batch
-        # Sums of the placement may round up: a bound must not.
-        rates = np.array([[batch / (result.batch_time_s * (1.0 - BOUND_SLACK)) for result in placed]])
+        # Sums of a batch time may round up: a bound must not.
+        rates = np.array([[batch / (each.batch_s * (1.0 - BOUND_SLACK)) for each in optima]])
         return float(self.bounder.combined(rates, micro_batch)[0])
 
 

@@ -1,7 +1,8 @@
 """Closing one point: its own dual vectors where they can matter, its exact solution, proof trees for what is left.
 
-Vectors and trees are made for the tensor degree that limits the point, and for the next one should that limit it then:
-the others are ruled out by what the pools have, as in `objective.best_placement`.
+Vectors and trees are made for the option (the layers of one tensor degree, or of full plans of one set of degrees) that
+limits the point, and for the next one should that limit it then: the others are ruled out by what the pools have, as in
+`objective.best_placement` and `objective.best_plan`.
 """
 
 from dataclasses import dataclass, field
@@ -11,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator
 
-from phaze_opt.certify.bounding import SpaceBounder
+from phaze_opt.certify.bounding import BoundOptimum, SpaceBounder
 from phaze_opt.certify.certificate import Solution
 from phaze_opt.certify.exact_solution import SolvedPoint, solve_point, with_effort
 from phaze_opt.certify.pool_entries import NewEntry, tree_entry, vector_entry
 from phaze_opt.objective.best_placement import HANG_GUARD_S
-from phaze_opt.objective.bound_phases import PoolKey, pool_key
+from phaze_opt.objective.bound_phases import MakespanBounds, PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
-from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
 from phaze_opt.schedule.dual_program import DualProgram
@@ -124,30 +124,29 @@ class _OpenModel:
 
     Attributes:
         index: in the scenario.
-        degrees: its tensor degrees.
-        makespan_s: bounds, shape (num_degrees, num_layers, 3), s.
-        phases: of each degree those that have blocks to bound.
-        placed: the placement on these bounds.
-        refined, grown: degrees whose own vectors, and trees, are known, by position.
+        bounds: of its makespans.
+        phases: of each option those that have blocks to bound.
+        best: the optimum on these bounds.
+        refined, grown: options whose own vectors, and trees, are known, by position.
     """
 
     index: int
-    degrees: list[int]
-    makespan_s: Floats
+    bounds: MakespanBounds
     phases: list[list[_OpenPhase]]
-    placed: PlacementResult | None = None
+    best: BoundOptimum | None = None
     refined: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
 
     @property
     def limiting(self) -> int:
-        """Position of the tensor degree that limits it."""
-        assert self.placed is not None
-        return self.degrees.index(self.placed.tensor_parallel)
+        """Position of the option that limits it."""
+        assert self.best is not None
+        return self.best.option
 
     def raise_to(self, phase: _OpenPhase) -> None:
         """Take in what the blocks of a phase bound it by."""
-        self.makespan_s[phase.place] = max(self.makespan_s[phase.place], phase.lower_s)
+        makespan_s = self.bounds.makespan_s[0]
+        makespan_s[phase.place] = max(makespan_s[phase.place], phase.lower_s)
 
 
 class PointRefiner:
@@ -233,17 +232,16 @@ class _Refining:
                     place = (option, row, column)
                     if choices:
                         phases[option].append(_OpenPhase(place, phase.structure, topology, pool, latencies, choices))
-        degrees = [option.graph.tensor_parallel for option in compiled.options]
-        return _OpenModel(index, degrees, bounds.makespan_s[0].copy(), phases)
+        return _OpenModel(index, bounds, phases)
 
     def _raise_until(self, enough: float) -> float:
-        """Add own vectors of limiting degrees until the rate is bounded by ``enough`` or all of them are; the rate."""
+        """Add own vectors of limiting options until the rate is bounded by ``enough`` or all of them are; the rate."""
         while True:
             for model in self._models:
-                model.placed = self._bounder.place(model.index, self._micro_batch, model.makespan_s, self._chip)
+                model.best = self._bounder.optimum(model.index, self._micro_batch, model.bounds, self._chip)
             self._num_placements += len(self._models)
-            placed = [model.placed for model in self._models if model.placed is not None]
-            rate = self._bounder.rate_upper(placed, self._micro_batch)
+            optima = [model.best for model in self._models if model.best is not None]
+            rate = self._bounder.rate_upper(optima, self._micro_batch)
             if rate <= enough:
                 return rate
             loose = [model for model in self._models if model.limiting not in model.refined]
@@ -258,7 +256,7 @@ class _Refining:
         """Raise the bound of one phase by the best vector of each of its blocks."""
         exclusivity = self._bounder.objective.scenario.exclusivity
         quick = bound_compiled(phase.structure, *phase.latencies, cores=self._cores, exclusivity=exclusivity)
-        if model.makespan_s[phase.place] >= quick.upper_s * (1.0 - TIGHT):
+        if model.bounds.makespan_s[0][phase.place] >= quick.upper_s * (1.0 - TIGHT):
             return
         for number, choice in zip(phase.pool.wide_blocks, phase.choices, strict=True):
             problem = phase.problem(number, self._cores)
@@ -271,7 +269,7 @@ class _Refining:
         model.raise_to(phase)
 
     def _grow(self, model: _OpenModel, *, excess: float) -> None:
-        """Grow trees for blocks of the limiting degree that are bounded below what their schedule takes.
+        """Grow trees for blocks of the limiting option that are bounded below what their schedule takes.
 
         Args:
             model: the model.

@@ -48,6 +48,7 @@ class ProofOptions:
         "the design of least largest regret over all of them.",
         Kind.SWITCH,
     )
+    has_range: bool = _proving(True, options.RANGE_HELP, Kind.SWITCH, flag="--range")
     robust_samples: int = _proving(
         8, "Samples within the ranges of the assumptions, besides their corners.", Kind.COUNT, low=0, high=MAX_SAMPLES
     )
@@ -89,7 +90,7 @@ def certify(
             message = f"is missing: give {what}; only --check goes without it"
             raise InputError(message, source=f"--{name.replace('_', '-')}")
     constants = load_constants()
-    problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=constants)
+    problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
     goal = parse_word(Goal, proof.objective, source="--objective")
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.robust.result import RobustOptions
@@ -108,6 +109,7 @@ def certify(
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
+        has_range=proof.has_range,
         is_json=json,
     )
     run.run()

@@ -11,8 +11,10 @@ from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
 from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
+from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
+from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.robust import minimax_sentences, robust_summary
 from phaze_opt.track.protocol import CertificateTrackingSession
 
@@ -80,10 +82,14 @@ def interrupted_to_json(progress: CertifyProgress | None, session: CertificateTr
     }
 
 
-def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None) -> None:
+def print_result(
+    result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None, headline: HeadlineRange | None
+) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
     screen = out()
     screen.print(words.claim_sentence(result))
+    if headline is not None:
+        screen.print(range_sentence(headline))
     if result.best:
         print_tables(words.best_table(result))
         screen.print(words.ties_sentence(ties))

@@ -21,9 +21,11 @@ from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.objective.caveats import notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_values
+from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
 from phaze_opt.report.certificate_page import build_document
+from phaze_opt.report.headline import range_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
@@ -43,6 +45,7 @@ class ProofRun:
         session: what records the proof.
         robust: worlds to prove besides; None for none.
         report: page to write; None for none.
+        has_range: whether the best design is priced again under each doubt.
         is_json: print one line of JSON.
     """
 
@@ -51,6 +54,7 @@ class ProofRun:
     session: CertificateTrackingSession
     robust: RobustOptions | None = None
     report: Path | None = None
+    has_range: bool = True
     is_json: bool = False
     _last: CertifyProgress | None = field(default=None, init=False)
     _is_begun: bool = field(default=False, init=False)
@@ -123,8 +127,9 @@ class ProofRun:
         runner_up = find_runner_up(result, self.problem)
         problem, best = self.problem, result.best[0].evaluation if result.best else None
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
+        headline = self._range(result) if self.has_range and result.best else None
         if not self.is_json:
-            certify_output.print_result(result, ties=ties, runner_up=runner_up)
+            certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             output.print_notes(notes)
             if robust is not None:
                 certify_output.print_robust(robust, self._robust_file())
@@ -132,14 +137,16 @@ class ProofRun:
         try:
             if self.report is not None:
                 with output.spared("the page of --report"):
-                    document = build_document(result, ties=ties, runner_up=runner_up, robust=robust, notes=notes)
+                    document = build_document(
+                        result, ties=ties, runner_up=runner_up, robust=robust, headline=headline, notes=notes
+                    )
                     page = write_page(self.report, document)
             self._record(result, robust, page)
         finally:
             if self.is_json:
                 data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
                 worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
-                data |= {"notes": notes_to_json(notes), "robust": worlds}
+                data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
                 output.print_json({**data, "report": None if page is None else str(page)})
             else:
                 output.print_run(self.session)
@@ -147,6 +154,13 @@ class ProofRun:
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
             output.end_infeasible("no point of the space satisfies every constraint")
+
+    def _range(self, result: CertifyResult) -> HeadlineRange:
+        """The range of the best design's throughput."""
+        best, problem = result.best[0], self.problem
+        objective = Objective(problem.scenario, constants=problem.constants)
+        with output.working("pricing the design under each doubt"):
+            return range_of_point(objective, best.point, value=best.evaluation.throughput_samples_per_s)
 
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)

@@ -24,6 +24,7 @@ MAX_JOBS = 1024
 MAX_SEED = 2**32 - 1
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
 """Of what an option takes as a number: sums and products of such numbers stay finite."""
+RANGE_HELP = "Price the answer again under each doubt that it hangs on (no more than ten times)."
 JOBS_HELP = "Processes; changes the time, never a number."
 DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes)."
 

@@ -17,9 +17,8 @@ from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, Kind, Scenario
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.fitted import FittedConstants
-    from phaze_opt.plan.plan_space import PlanChoices
     from phaze_opt.workload.model import ModelSpec
-    from phaze_opt.workload.plan import Recompute
+    from phaze_opt.workload.plan import PlanChoices, Recompute
     from phaze_opt.workload.software import TrainingStack
 
 GRADIENT_BYTES = MappingProxyType({"16": 2, "32": 4})
@@ -92,7 +91,7 @@ def plan_choices(plan: PlanOptions, scenario: ScenarioOptions, *, micro_batch: s
     Raises:
         InputError: an option breaks a rule; the message names it.
     """
-    from phaze_opt.plan.plan_space import FREE_MICRO_BATCH, PlanChoices
+    from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices
 
     stages = _stages(plan.zero)
     if plan.state_shards and not any(stages):

@@ -55,18 +55,25 @@ def named_models(names: str, *, source: str) -> tuple[ModelSpec, ...]:
 
 
 def load_scenario(
-    options: ScenarioOptions, models: tuple[ModelSpec, ...], *, common: str, constants: Constants
+    options: ScenarioOptions,
+    models: tuple[ModelSpec, ...],
+    *,
+    common: str,
+    constants: Constants,
+    space: SpaceOptions | None = None,
 ) -> Scenario:
-    """The scenario that a command's options describe.
+    """The scenario that a command's options describe; of full plans, with the micro-batches of its space.
 
     Raises:
         InputError: an option breaks a rule; the message names it.
     """
     from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.scenario import CommonMean, build_scenario
+    from phaze_opt.objective.scenario import CommonMean, build_scenario, planned_micro_batches
 
     network = load_network(options.network, num_devices=options.devices, constants=constants)
-    return build_scenario(options, models, network=network, common=parse_word(CommonMean, common, source="--common"))
+    mean = parse_word(CommonMean, common, source="--common")
+    batches = () if space is None else planned_micro_batches(space)
+    return build_scenario(options, models, network=network, common=mean, micro_batches=batches)
 
 
 def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, nothing: Mapping[str, Any]) -> SearchSpace:
@@ -78,9 +85,9 @@ def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, noth
         is_json: whether a line of JSON is expected on standard output.
         nothing: what it holds then, but for the reason.
     """
-    from phaze_opt.objective.scenario import build_space
+    from phaze_opt.objective.scenario import PlanSpace, build_space
 
-    space = build_space(options)
+    space = build_space(options, PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL)
     if scenario.max_area_mm2 is None:
         return space
     try:

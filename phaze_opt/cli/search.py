@@ -15,6 +15,7 @@ from phaze_opt.cli.options import (
     JOBS_HELP,
     MAX_JOBS,
     MAX_SEED,
+    RANGE_HELP,
     JsonOption,
     ModelOptions,
     RecordOptions,
@@ -39,6 +40,7 @@ NOTHING_FOUND: dict[str, Any] = {
     **dict.fromkeys(SEARCH_COUNTS, 0),
     "wall_s": 0.0,
     "regret": None,
+    "range": None,
     "tracking_uri": "",
     "run_id": "",
 }
@@ -64,6 +66,7 @@ class SearchOptions:
     heterogeneous: bool = _searching(
         False, "Also place one design per pipeline stage, and report its gain.", Kind.SWITCH
     )
+    has_range: bool = _searching(True, RANGE_HELP, Kind.SWITCH, flag="--range")
 
 
 @with_options
@@ -82,7 +85,7 @@ def search(
 
     constants = load_constants()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    problem = load_scenario(scenario, loaded, common=models.common, constants=constants)
+    problem = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)
@@ -99,6 +102,7 @@ def search(
         constants=constants,
         work_dir=records.work_dir,
         is_heterogeneous=options.heterogeneous,
+        has_range=options.has_range,
     )
     print_answer(answer, is_json=json)
     try:

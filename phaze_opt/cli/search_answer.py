@@ -10,6 +10,7 @@ from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, problem_digest
+from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.reference_machines import evaluate_references
 from phaze_opt.objective.scenario import Scenario
@@ -35,6 +36,7 @@ class SearchAnswer:
         optimum: the best value of the space, if anything in the working directory knows it.
         pipeline: the best one of one design per stage, if asked for.
         notes: what the best design's numbers hang on.
+        headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
     """
 
     result: SearchResult
@@ -45,6 +47,7 @@ class SearchAnswer:
     optimum: Truth | None
     pipeline: HeterogeneousEvaluation | None
     notes: Sequence[Note]
+    headline: HeadlineRange | None
 
     @property
     def regret(self) -> float | None:
@@ -63,6 +66,7 @@ def find_answer(
     constants: Constants,
     work_dir: Path,
     is_heterogeneous: bool,
+    has_range: bool,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
     answer = SearchAnswer(
@@ -74,6 +78,7 @@ def find_answer(
         optimum=None,
         pipeline=_find_pipeline(result, scenario) if is_heterogeneous and result.best is not None else None,
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
+        headline=_find_range(result, scenario, constants) if has_range and result.best is not None else None,
     )
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir))
 
@@ -110,6 +115,16 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
         say(f"{fault}: that optimum is wrong and counts for nothing", style="yellow")
         return None
     return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
+
+
+def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) -> HeadlineRange:
+    """The range of the best design's throughput."""
+    assert result.best is not None
+    point = result.trials[result.best_number].point
+    with working("pricing the design under each doubt"):
+        return range_of_point(
+            Objective(scenario, constants=constants), point, value=result.best.throughput_samples_per_s
+        )
 
 
 def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:

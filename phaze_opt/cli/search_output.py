@@ -18,6 +18,7 @@ from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.gantt import gantt_figure
+from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.page import REPORT_NAME
 from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.search import heterogeneous_contents, search_contents, write_search_report
@@ -44,6 +45,7 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         ],
         "heterogeneous": None if answer.pipeline is None else pipeline_to_json(answer.pipeline),
         "notes": notes_to_json(answer.notes),
+        "range": range_to_json(answer.headline),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -81,6 +83,8 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
             result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum
         )
         output.print_tables(*contents)
+        if answer.headline is not None:
+            screen.print(range_sentence(answer.headline))
         screen.print(limits_sentence(result.best))
         if answer.pipeline is not None:
             output.print_tables(*heterogeneous_contents(answer.pipeline))
@@ -140,6 +144,7 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
         space_size=answer.space.size,
         optimum=answer.optimum,
         pipeline=answer.pipeline,
+        lead=[] if answer.headline is None else [range_sentence(answer.headline)],
         notes=answer.notes,
     )
 

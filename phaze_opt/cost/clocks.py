@@ -1,12 +1,11 @@
 """What times the layers of a step on one device: a real machine's operators, or a designed chip's schedules."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import FORWARD, CompiledLayer, CompiledStep
+from phaze_opt.cost.compiled_step import FORWARD, CompiledStep, forward_again
 from phaze_opt.cost.device_seconds import ATTENTION, VECTOR, SerialSteps
 from phaze_opt.cost.price_step import Floats, LayerTimes
 from phaze_opt.estimate.protocol import Estimator
@@ -79,7 +78,7 @@ class ScheduleClock:
         pass_s = np.array([[self._makespan_s(graph) for graph in layer.graph.phases] for layer in step.layers])
         again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
-            again_s = np.array([self._again_s(layer, step) for layer in step.layers])
+            again_s = np.array([self._makespan_s(forward_again(layer, step)) for layer in step.layers])
         pass_s = np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])])
         estimates = self._estimator.estimate(step.operators, self._table)
         spread_s = estimates.spread_s[0]
@@ -87,20 +86,12 @@ class ScheduleClock:
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 
-    def _again_s(self, layer: CompiledLayer, step: CompiledStep) -> float:
-        """Forward without what is kept, s."""
-        kept = {step.operators[column].name for column in layer.forward.kept_columns}
-        return self._makespan_s(layer.graph.forward, spared=kept)
-
-    def _makespan_s(self, graph: OperatorGraph, *, spared: Collection[str] = ()) -> float:
-        """One problem's makespan; collectives are contracted, as `price_step` adds them, and so is what is spared."""
-        is_run = np.array([operator.name not in spared for operator in graph.operators])
-        core_types = tuple(
-            operator.core_type if is_own and operator.core_type is not CoreType.NETWORK else CoreType.NONE
-            for operator, is_own in zip(graph.operators, is_run, strict=True)
-        )
+    def _makespan_s(self, graph: OperatorGraph) -> float:
+        """One problem's makespan; collectives are contracted, as `price_step` adds them."""
+        kinds = (operator.core_type for operator in graph.operators)
+        core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
         estimates = self._estimator.estimate(graph.operators, self._table)
-        traffic = float(estimates.traffic_bytes[0][is_run].sum())
+        traffic = float(estimates.traffic_bytes[0].sum())
         result = solve_compiled(
             compile_structure(core_types, graph.edges),
             _row(estimates.one_core_s),

@@ -12,7 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph
+from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph, OperatorKind
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
@@ -181,6 +181,16 @@ class StepCompiler:
         model, training = _as_run(model, training, plan, stack)
         blocks = blocks_of(model, plan)
         return replace(self._known[key], model=model, training=training, plan=plan, blocks=blocks)
+
+
+def forward_again(layer: CompiledLayer, step: CompiledStep) -> OperatorGraph:
+    """Forward as full recomputation runs it again: operators whose results the software keeps occupy no core."""
+    kept = {step.operators[column].name for column in layer.forward.kept_columns}
+    operators = tuple(
+        Operator(each.name, each.phase, OperatorKind.VIEW, CoreType.NONE) if each.name in kept else each
+        for each in layer.graph.forward.operators
+    )
+    return OperatorGraph(operators, layer.graph.forward.edges)
 
 
 def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:

@@ -91,7 +91,7 @@ def bound_option(
     option: CompiledOption, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
 ) -> OptionTimes:
     """Quick bounds on every makespan of one tensor degree."""
-    shape = (len(option.phases), 3)
+    shape = (len(option.phases), option.num_phases)
     times = OptionTimes(lower_s=np.zeros(shape), upper_s=np.zeros(shape))
     for row, layer in enumerate(option.phases):
         for column, phase in enumerate(layer):
@@ -275,11 +275,22 @@ def verify_placed(
     Raises:
         VerificationError: a check disagrees; a bug in a solver.
     """
-    for row, layer in enumerate(placed.option.phases):
-        for column, phase in enumerate(layer):
-            costs = phase_costs(phase, estimates, accelerator)
-            schedule = schedule_problem(phase, costs, accelerator, scenario=scenario)
-            verify_schedule(schedule, placed.times.schedules[row][column])
+    verify_option(placed.option, placed.times, estimates, accelerator, scenario=scenario)
     alone = replace(compiled, options=(placed.option,))
     problem = placement_problem(alone, [placed.times.upper_s], accelerator.hbm_bytes, scenario=scenario)
     verify_placement(problem, placed.placement)
+
+
+def verify_option(
+    option: CompiledOption, times: OptionTimes, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
+) -> None:
+    """Replay every schedule of solved layers.
+
+    Raises:
+        VerificationError: one is not what it says; a bug in a solver.
+    """
+    for row, layer in enumerate(option.phases):
+        for column, phase in enumerate(layer):
+            costs = phase_costs(phase, estimates, accelerator)
+            schedule = schedule_problem(phase, costs, accelerator, scenario=scenario)
+            verify_schedule(schedule, times.schedules[row][column])

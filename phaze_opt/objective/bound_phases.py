@@ -8,14 +8,45 @@ from numpy.typing import NDArray
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective import bound_kernels
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.problem import Cores, Exclusivity, cores_of_each
+from phaze_opt.units import MEBI, gib_to_bytes
 
 Floats = NDArray[np.float64]
 Choices = NDArray[np.int32]
 PoolKey = tuple[tuple[CoreType, ...], tuple[tuple[int, int], ...]]
+
+
+POOL_MICRO_BATCHES = (1, 8)
+"""Micro-batches whose problems the dual vectors are made for; those of any micro-batch use them."""
+POOL_DESIGNS = (
+    (1, 1, 256, 256, 128),
+    (1, 64, 256, 128, 32),
+    (2, 2, 256, 256, 32),
+    (4, 16, 128, 256, 16),
+    (8, 2, 128, 128, 128),
+    (16, 64, 64, 128, 8),
+    (32, 4, 64, 64, 64),
+    (64, 128, 32, 64, 4),
+    (128, 16, 32, 32, 32),
+    (256, 512, 16, 32, 2),
+    (1024, 64, 8, 16, 16),
+    (4096, 4096, 4, 4, 2),
+)
+"""What they are made for: num_tc, num_vc, tc_width, tc_depth and GLB in MiB. Spread over Phaze's space, and fixed, so
+that the bound of a point never depends on what else is bounded."""
+POOL_HBM_BYTES = gib_to_bytes(64)
+
+
+def pool_chips(constants: Constants) -> AcceleratorTable:
+    """The designs that dual vectors are made for."""
+    points = [DesignPoint(tc, vc, w, depth, w, glb * MEBI, POOL_HBM_BYTES, 1) for tc, vc, w, depth, glb in POOL_DESIGNS]
+    return chips_of(PointColumns.of(points), constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +71,15 @@ class MakespanBounds:
     """Lower bounds on the makespans of one model on many designs, and what gives them.
 
     Attributes:
-        makespan_s: the HBM floor included, shape (num_designs, num_options, num_layers, 3), s.
+        makespan_s: the HBM floor included, shape (num_designs, num_options, num_layers, num_phases), s.
         choices: entry used for each of `phase_slots`, shape (num_designs, num_slots).
+        attention_s: what selective recomputation runs again, as it is, shape (num_designs, num_options, num_layers), s;
+            of full plans.
     """
 
     makespan_s: Floats
     choices: Choices
+    attention_s: Floats
 
 
 def pool_key(phase: CompiledPhase) -> PoolKey:
@@ -107,14 +141,15 @@ class PhasePools:
         self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable
     ) -> MakespanBounds:
         """Lower bounds of every makespan, and the entries that give them."""
-        bounds = np.empty((len(table), len(compiled.options), len(compiled.options[0].phases), 3))
+        first = compiled.options[0]
+        bounds = np.empty((len(table), len(compiled.options), len(first.phases), first.num_phases))
         choices = [np.zeros((len(table), 0), dtype=np.int32)]
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
                 for column, phase in enumerate(layer):
                     bounds[:, option, row, column], chosen = self._bound(phase, estimates, table)
                     choices.append(chosen)
-        return MakespanBounds(bounds, np.concatenate(choices, axis=1))
+        return MakespanBounds(bounds, np.concatenate(choices, axis=1), attention_seconds(compiled, estimates))
 
     def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, Choices]:
         """Bounds of one problem, and the entries behind them."""
@@ -140,3 +175,13 @@ class PhasePools:
     def __len__(self) -> int:
         """Vectors of all pools."""
         return sum(len(pool) for pool in self._pools.values())
+
+
+def attention_seconds(compiled: CompiledModel, estimates: Estimates) -> Floats:
+    """What selective recomputation runs again, one operator after the other, (num_designs, num_options, layers), s."""
+    rows = [
+        [bound_kernels.column_sums(estimates.spread_s, columns) for columns in option.attention_columns]
+        for option in compiled.options
+    ]
+    shape = (len(rows), len(rows[0]), len(estimates.spread_s))
+    return np.moveaxis(np.array(rows, dtype=np.float64).reshape(shape), -1, 0)

@@ -15,38 +15,19 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.objective.best_plan import least_steps_s
 from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.several_models import combine_rates
-from phaze_opt.units import MEBI, gib_to_bytes, um2_to_mm2
+from phaze_opt.units import um2_to_mm2
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CHUNK_ROWS = 4096
 """Designs estimated at a time; a matter of memory only."""
-POOL_MICRO_BATCHES = (1, 8)
-"""Micro-batches whose problems the dual vectors are made for; those of any micro-batch use them."""
-POOL_DESIGNS = (
-    (1, 1, 256, 256, 128),
-    (1, 64, 256, 128, 32),
-    (2, 2, 256, 256, 32),
-    (4, 16, 128, 256, 16),
-    (8, 2, 128, 128, 128),
-    (16, 64, 64, 128, 8),
-    (32, 4, 64, 64, 64),
-    (64, 128, 32, 64, 4),
-    (128, 16, 32, 32, 32),
-    (256, 512, 16, 32, 2),
-    (1024, 64, 8, 16, 16),
-    (4096, 4096, 4, 4, 2),
-)
-"""What they are made for: num_tc, num_vc, tc_width, tc_depth and GLB in MiB. Spread over Phaze's space, and fixed, so
-that the bound of a point never depends on what else is bounded."""
-POOL_HBM_BYTES = gib_to_bytes(64)
-
 OVER_AREA, OVER_TDP, OUT_OF_MEMORY = range(1, 4)
 _REASONS = ("", "over the area budget", "over the TDP budget", "no placement fits the memory")
 
@@ -174,9 +155,14 @@ class ThroughputBounder:
 
     def _model_rates(self, index: int, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, Choices]:
         """Bounds of one model's throughput, samples/s, 0 where it certainly does not fit; and the entries behind."""
-        bounds = self.makespan_bounds(index, table, micro_batch)
-        relaxed = self._relaxed_of(index, micro_batch, self.objective.compiled(index, micro_batch))
-        batch_s = relaxed.batch_time_s(bounds.makespan_s, table.hbm_bytes.astype(np.float64))
+        bounds, memory_bytes = self.makespan_bounds(index, table, micro_batch), table.hbm_bytes.astype(np.float64)
+        if self.objective.scenario.plans is None:
+            relaxed = self._relaxed_of(index, micro_batch, self.objective.compiled(index, micro_batch))
+            batch_s = relaxed.batch_time_s(bounds.makespan_s, memory_bytes)
+        else:
+            batch_s = least_steps_s(
+                self.objective.planned(index), bounds.makespan_s, bounds.attention_s, memory_bytes=memory_bytes
+            )
         rates: Floats = self.objective.scenario.global_batch / batch_s
         return rates, bounds.choices
 
@@ -186,7 +172,7 @@ class ThroughputBounder:
             return self._shared
         if index not in self._pools:
             self._pools[index] = PhasePools(self.objective.scenario.exclusivity)
-            grow_pools(self._pools[index], self.objective, index=index)
+            self.objective.grow_pools(self._pools[index], index=index)
         return self._pools[index]
 
     def _relaxed_of(self, index: int, micro_batch: int, compiled: CompiledModel) -> RelaxedPlacement:
@@ -204,12 +190,3 @@ class ThroughputBounder:
 def bound_points(objective: Objective, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
     """An upper bound on the throughput of every point; keep a `ThroughputBounder` to bound again and again."""
     return ThroughputBounder(objective).bound_points(points)
-
-
-def grow_pools(pools: PhasePools, objective: Objective, *, index: int) -> None:
-    """Add the vectors of the fixed designs of `POOL_DESIGNS` for one model of the objective's scenario."""
-    points = [DesignPoint(tc, vc, w, depth, w, glb * MEBI, POOL_HBM_BYTES, 1) for tc, vc, w, depth, glb in POOL_DESIGNS]
-    table = chips_of(PointColumns.of(points), objective.constants)
-    for micro_batch in POOL_MICRO_BATCHES:
-        estimates = objective.estimate_table(table, micro_batch, index=index)
-        pools.grow(objective.compiled(index, micro_batch), estimates, table)

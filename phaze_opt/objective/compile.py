@@ -1,17 +1,19 @@
 """Everything about a model that does not depend on the architecture, computed once and kept."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep, forward_again
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
+from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.graph.layer import LayerGraph, ModelGraph
+from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
-from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.network import NetworkDimension
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 from phaze_opt.workload.model import ModelSpec
@@ -50,29 +52,40 @@ class CompiledPhase:
 
 @dataclass(frozen=True, slots=True)
 class CompiledOption:
-    """A model sharded for one tensor degree.
+    """A model sharded for one tensor degree; of full plans, for all degrees that decide its layers' graphs.
 
     Attributes:
         graph: the sharded model.
-        phases: ``phases[layer][phase]`` in the order of ``graph.layers`` and `PHASES`.
+        phases: ``phases[layer][phase]`` in the order of ``graph.layers`` and `PHASES`. Behind them may come forward as
+            full recomputation runs it again, where the software keeps some of its results.
         core_columns: columns of its operators that occupy a core, shape (num_core_operators,).
         core_operators: those operators, as the estimator likes them.
+        attention_columns: of each distinct layer, columns that selective recomputation runs again; of full plans.
     """
 
     graph: ModelGraph
-    phases: tuple[tuple[CompiledPhase, CompiledPhase, CompiledPhase], ...]
+    phases: tuple[tuple[CompiledPhase, ...], ...]
     core_columns: NDArray[np.int64]
     core_operators: Sequence[Operator]
+    attention_columns: tuple[NDArray[np.int64], ...] = ()
+
+    @property
+    def num_phases(self) -> int:
+        """Scheduling problems of a layer."""
+        return len(self.phases[0])
 
     @property
     def collective_s(self) -> NDArray[np.float64]:
-        """Tensor-parallel collectives, shape (num_distinct_layers, 3), s."""
+        """Tensor-parallel collectives, shape (num_distinct_layers, num_phases), s."""
         return np.array([[phase.collective_s for phase in layer] for layer in self.phases])
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """A model at one micro-batch, for every tensor degree it admits; ``operators`` are shared by all of them."""
+    """A model at one micro-batch, for every tensor degree it admits; ``operators`` are shared by all of them.
+
+    Of full plans the options differ in micro-batch too, and ``training`` is that of the smallest one.
+    """
 
     model: ModelSpec
     training: TrainingSpec
@@ -92,29 +105,68 @@ def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int, pre
     """
     training = scenario.training_of(model, micro_batch)
     operators: list[Operator] = []
-    options = tuple(
-        _compile_option(
-            build_model_graph(model, training, tensor_parallel=degree),
-            network=scenario.cluster.network,
-            operators=operators,
-            prepare=prepare,
+    options = []
+    for degree in scenario.tensor_degrees_of(model):
+        graph = build_model_graph(model, training, tensor_parallel=degree)
+        dimensions = group_dimensions(scenario.cluster.network, size=degree, stride=1)
+        phases = tuple(
+            tuple(
+                _compile_phase(layer.name, phase, problem, operators, dimensions=dimensions if degree > 1 else ())
+                for phase, problem in zip(PHASES, layer.phases, strict=True)
+            )
+            for layer in graph.layers
         )
-        for degree in scenario.tensor_degrees_of(model)
-    )
+        options.append(_option(graph, phases, operators, prepare))
     return CompiledModel(
         model=model,
         training=training,
         operators=prepare(operators),
-        options=options,
+        options=tuple(options),
         flops_per_sample=model_flops(model, training.sequence_length),
     )
 
 
-def _compile_option(
-    graph: ModelGraph, *, network: Network, operators: list[Operator], prepare: Prepare
+def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) -> CompiledModel:
+    """The scheduling problems of steps, an option each; the price of a step adds collectives, so none is part of them.
+
+    Args:
+        steps: of one model; each with graphs of its own (`CompiledStep.operators`).
+        prepare: what the estimator does to operators once (`CompilingEstimator.compile`).
+    """
+    operators: list[Operator] = []
+    options = []
+    for step in steps:
+        layers = tuple(layer.graph for layer in step.layers)
+        chain = (EMBEDDING, *[BLOCK] * step.model.num_layers, HEAD)
+        graph = ModelGraph(step.model.name, step.plan.tensor, layers, chain)
+        phases = []
+        for layer in step.layers:
+            problems = list(zip(PHASES, layer.graph.phases, strict=True))
+            if step.stack.kept_operators:
+                problems.append((Phase.FORWARD, forward_again(layer, step)))
+            phases.append(tuple(_compile_phase(layer.graph.name, *each, operators) for each in problems))
+        option = _option(graph, tuple(phases), operators, prepare)
+        attention = tuple(_attention_columns(layer[0], operators) for layer in phases)
+        options.append(replace(option, attention_columns=attention))
+    return CompiledModel(
+        model=steps[0].model,
+        training=steps[0].training,
+        operators=prepare(operators),
+        options=tuple(options),
+        flops_per_sample=model_flops(steps[0].model, steps[0].training.sequence_length),
+    )
+
+
+def _attention_columns(forward: CompiledPhase, operators: Sequence[Operator]) -> NDArray[np.int64]:
+    """Columns of the operators between attention's projections."""
+    own = forward.columns[forward.is_core]
+    return own[[is_attention_core(operators[column].name) for column in own]]
+
+
+def _option(
+    graph: ModelGraph, phases: tuple[tuple[CompiledPhase, ...], ...], operators: Sequence[Operator], prepare: Prepare
 ) -> CompiledOption:
-    """Compile every distinct layer of one graph, appending its operators to the shared list."""
-    phases = tuple(_compile_layer(layer, graph.tensor_parallel, network, operators) for layer in graph.layers)
+    """An option of its compiled problems."""
     columns = np.concatenate([phase.columns[phase.is_core] for layer in phases for phase in layer])
     return CompiledOption(
         graph=graph,
@@ -124,29 +176,22 @@ def _compile_option(
     )
 
 
-def _compile_layer(
-    layer: LayerGraph, degree: int, network: Network, operators: list[Operator]
-) -> tuple[CompiledPhase, CompiledPhase, CompiledPhase]:
-    """Compile the three problems of one layer."""
-    forward, backward, update = (
-        _compile_phase(layer.name, phase, graph, degree=degree, network=network, operators=operators)
-        for phase, graph in zip(PHASES, layer.phases, strict=True)
-    )
-    return forward, backward, update
-
-
 def _compile_phase(
-    layer: str, phase: Phase, graph: OperatorGraph, *, degree: int, network: Network, operators: list[Operator]
+    layer: str,
+    phase: Phase,
+    graph: OperatorGraph,
+    operators: list[Operator],
+    *,
+    dimensions: Sequence[NetworkDimension] = (),
 ) -> CompiledPhase:
-    """Compile one problem: its topology, its operators' columns and its collectives."""
+    """Compile one problem: its topology, its operators' columns, and its collectives over a group of devices."""
     first = len(operators)
     operators.extend(graph.operators)
     kinds = (operator.core_type for operator in graph.operators)
     core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
-    dimensions = group_dimensions(network, size=degree, stride=1)
     collectives = [operator.collective for operator in graph.operators if operator.collective is not None]
-    seconds = sum(collective_s(c.kind, c.payload_bytes, dimensions) for c in collectives) if degree > 1 else 0.0
-    sent = sum(sent_bytes(c.kind, c.payload_bytes, dimensions) for c in collectives) if degree > 1 else 0.0
+    seconds = sum(collective_s(c.kind, c.payload_bytes, dimensions) for c in collectives) if dimensions else 0.0
+    sent = sum(sent_bytes(c.kind, c.payload_bytes, dimensions) for c in collectives) if dimensions else 0.0
     return CompiledPhase(
         layer=layer,
         phase=phase,

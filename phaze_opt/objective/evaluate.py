@@ -14,6 +14,8 @@ from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import PlacedModel, place_model, verify_placed
+from phaze_opt.objective.best_plan import BestPlan, PlannedModel, best_plan, plan_model
+from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
 from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
 from phaze_opt.objective.evaluation import (
     Effort,
@@ -24,7 +26,7 @@ from phaze_opt.objective.evaluation import (
     ScheduleQuality,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import PLANNED, Scenario
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plugins import PluginGroup, load_plugin
@@ -64,6 +66,8 @@ class Objective:
         self.constants = constants if constants is not None else load_constants()
         self._estimator = load_estimator(scenario.estimator).with_constants(self.constants)
         self._compiled: dict[tuple[int, int], CompiledModel] = {}
+        self._planned: dict[int, PlannedModel] = {}
+        self._pools: dict[int, PhasePools] = {}
         self._provenance = Provenance(
             package_version=__version__,
             estimator=self._estimator.name,
@@ -96,7 +100,7 @@ class Objective:
         if replace(scenario, max_area_mm2=self.scenario.max_area_mm2, max_tdp_w=self.scenario.max_tdp_w) == (
             self.scenario
         ):
-            other._compiled = self._compiled
+            other._compiled, other._planned = self._compiled, self._planned
         return other
 
     def estimate(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> Estimates:
@@ -107,8 +111,28 @@ class Objective:
         """Estimates of all operators of one model on many accelerators, one row each."""
         return self._estimator.estimate(self.compiled(index, micro_batch).operators, table)
 
+    def grow_pools(self, pools: PhasePools, *, index: int) -> None:
+        """Add the vectors of the fixed designs of `bound_phases.POOL_DESIGNS` for one model."""
+        chips = pool_chips(self.constants)
+        for micro_batch in POOL_MICRO_BATCHES if self.scenario.plans is None else POOL_MICRO_BATCHES[:1]:
+            estimates = self.estimate_table(chips, micro_batch, index=index)
+            pools.grow(self.compiled(index, micro_batch), estimates, chips)
+
+    def planned(self, index: int) -> PlannedModel:
+        """The scenario's model ``index`` with all its parallel plans; of a scenario of full plans.
+
+        Raises:
+            InputError: the choices leave no plan.
+        """
+        if index not in self._planned:
+            prepare = self._estimator.compile if isinstance(self._estimator, CompilingEstimator) else tuple
+            self._planned[index] = plan_model(self.scenario, self.scenario.models[index], prepare=prepare)
+        return self._planned[index]
+
     def compiled(self, index: int, micro_batch: int) -> CompiledModel:
-        """The compiled form of the scenario's model ``index`` at one micro-batch."""
+        """The compiled form of the scenario's model ``index`` at one micro-batch; of full plans, at all of them."""
+        if self.scenario.plans is not None:
+            return self.planned(index).compiled
         key = (index, micro_batch)
         if key not in self._compiled:
             model = self.scenario.models[index]
@@ -123,14 +147,28 @@ class Objective:
             InputError: the accelerator's elements are not those the model is trained in.
         """
         compiled = self.compiled(index, micro_batch)
-        if accelerator.dtype_bytes != compiled.training.dtype_bytes:
-            message = (
-                f"{accelerator.dtype_bytes} bytes an element do not go with training in "
-                f"{compiled.training.dtype_bytes}; give {compiled.training.dtype_bytes}"
-            )
-            raise InputError(message, key="dtype_bytes")
+        _check_elements(accelerator, compiled)
         estimates = self.estimate(accelerator, micro_batch, index=index)
         return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates
+
+    def plan(self, accelerator: Accelerator, *, index: int = 0) -> BestPlan | None:
+        """The fastest full plan of one model and its schedules; None if no plan fits.
+
+        Raises:
+            InputError: the choices leave no plan, or the accelerator's elements are not those the model is trained in.
+        """
+        planned = self.planned(index)
+        _check_elements(accelerator, planned.compiled)
+        estimates = self.estimate(accelerator, PLANNED, index=index)
+        bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
+        return best_plan(planned, estimates, accelerator, lower_s=bounds.makespan_s[0], scenario=self.scenario)
+
+    def _pools_of(self, index: int) -> PhasePools:
+        """Dual vectors of one model."""
+        if index not in self._pools:
+            self._pools[index] = PhasePools(self.scenario.exclusivity)
+            self.grow_pools(self._pools[index], index=index)
+        return self._pools[index]
 
     def evaluate_placed(
         self, accelerator: Accelerator, micro_batch: int, placed: PlacedModel, estimates: Estimates, *, index: int = 0
@@ -226,6 +264,16 @@ class Objective:
             effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
         )
+
+
+def _check_elements(accelerator: Accelerator, compiled: CompiledModel) -> None:
+    """Refuse a chip whose elements are not those the model is trained in."""
+    if accelerator.dtype_bytes != compiled.training.dtype_bytes:
+        message = (
+            f"{accelerator.dtype_bytes} bytes an element do not go with training in "
+            f"{compiled.training.dtype_bytes}; give {compiled.training.dtype_bytes}"
+        )
+        raise InputError(message, key="dtype_bytes")
 
 
 def _broken_budget(blank: Evaluation, scenario: Scenario) -> Evaluation | None:

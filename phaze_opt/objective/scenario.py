@@ -5,21 +5,27 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
-from phaze_opt.record.plain_data import field_values
+from phaze_opt.record.plain_data import field_values, later
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
@@ -32,6 +38,18 @@ DEFAULT_ESTIMATOR = DEFAULTS.estimator
 """The estimator of designed chips with ideal operators; it has no constants beside the package's."""
 OWN_ESTIMATORS = (DEFAULT_ESTIMATOR, "calibrated")
 """The estimators that come with the package."""
+
+
+DESIGN_SOFTWARE = "maxtext"
+"""Training software of designed chips: the only one that was measured on systolic arrays."""
+FREE_ZERO = (0, 1, 2, 3)
+
+
+class PlanSpace(StrEnum):
+    """Which parallel plans designs may have: every plan that training software runs, or Phaze's placements."""
+
+    FULL = "full"
+    PHAZE = "phaze"
 
 
 class CommonMean(StrEnum):
@@ -67,6 +85,9 @@ class Scenario:
             compiled code still aim at closing it, and what remains is stated.
         schedule_nodes: branch-and-bound nodes that each such ILP may take. A number of nodes, not of seconds, so that
             the same scenario gives the same evaluation on every machine; 0 is no limit.
+        plans: what the parallel plans of designs may be: every degree, ZeRO stage and recomputation of `cost`; None for
+            Phaze's placements (`placement`): tensor, pipeline and data parallelism under ideal software.
+        stack: training software of plans; its attention takes the place of ``attention``.
     """
 
     models: tuple[ModelSpec, ...]
@@ -85,6 +106,8 @@ class Scenario:
     estimator: str = DEFAULT_ESTIMATOR
     schedule_gap: float = DEFAULTS.schedule_gap
     schedule_nodes: int = LIMITED_NODES
+    plans: Annotated[PlanChoices | None, later(None)] = None
+    stack: Annotated[TrainingStack, later(IDEAL_STACK)] = IDEAL_STACK
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -174,7 +197,12 @@ def _fitted_digests(estimator: str) -> tuple[str, ...]:
 
 
 def build_scenario(
-    options: ScenarioOptions, models: tuple[ModelSpec, ...], *, network: Network, common: CommonMean
+    options: ScenarioOptions,
+    models: tuple[ModelSpec, ...],
+    *,
+    network: Network,
+    common: CommonMean,
+    micro_batches: tuple[int, ...] = (),
 ) -> Scenario:
     """The scenario that options describe.
 
@@ -183,10 +211,12 @@ def build_scenario(
         models: what is trained.
         network: the one that the options name, built for their devices.
         common: the mean over models.
+        micro_batches: of full plans; all usual ones unless given. Those of Phaze's placements are the space's.
 
     Raises:
         InputError: an option breaks a rule; the message names it.
     """
+    plans = parse_word(PlanSpace, options.plans, source="--plans")
     return Scenario(
         models=models,
         cluster=Cluster(num_devices=options.devices, network=network),
@@ -204,6 +234,28 @@ def build_scenario(
         estimator=check_estimator(options.estimator, source="--estimator"),
         schedule_gap=options.schedule_gap,
         schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
+        plans=_plan_choices(options, micro_batches) if plans is PlanSpace.FULL else None,
+        stack=load_stack(DESIGN_SOFTWARE, load_fitted()) if plans is PlanSpace.FULL else IDEAL_STACK,
+    )
+
+
+_RECOMPUTE = {
+    RecomputePolicy.AUTO: tuple(Recompute),
+    RecomputePolicy.NEVER: (Recompute.NONE,),
+    RecomputePolicy.ALWAYS: (Recompute.FULL,),
+}
+
+
+def _plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> PlanChoices:
+    """Every plan that the options leave."""
+    return PlanChoices(
+        tensor=options.tensor_parallel,
+        expert=(),
+        interleave=(),
+        micro_batch=micro_batches or FREE_MICRO_BATCH,
+        zero=FREE_ZERO,
+        recompute=_RECOMPUTE[parse_word(RecomputePolicy, options.recompute, source="--recompute")],
+        is_sequence_parallel=options.is_sequence_parallel,
     )
 
 
@@ -224,14 +276,30 @@ def check_estimator(name: str, source: str | None = None) -> str:
     return name
 
 
-def build_space(options: SpaceOptions) -> SearchSpace:
-    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file.
+def build_space(options: SpaceOptions, plans: str = PlanSpace.PHAZE) -> SearchSpace:
+    """Phaze's space joined with HBM sizes and, of Phaze's placements, with micro-batches; or the space of a TOML file.
+
+    Of full plans the micro-batch is a degree of each plan (`planned_micro_batches`), and no axis of the space.
 
     Raises:
         InputError: a value breaks a rule, or the file is faulty.
     """
-    batches = options.micro_batch
+    batches = (PLANNED,) if plans == PlanSpace.FULL else options.micro_batch
     capacities = tuple(gib_to_bytes(size) for size in options.hbm_gb)
     if options.space:
         return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches)
     return phaze_space(hbm_bytes=capacities, micro_batches=batches)
+
+
+PLANNED = 1
+"""The micro-batch of points whose plans have micro-batches of their own."""
+
+
+def planned_micro_batches(options: SpaceOptions) -> tuple[int, ...]:
+    """Micro-batches of full plans that a user names, for a space or in its file; none if nothing is said.
+
+    Raises:
+        InputError: the file is faulty.
+    """
+    stated = read_space_file(Path(options.space)).axes["micro_batch"] if options.space else ()
+    return options.micro_batch or stated

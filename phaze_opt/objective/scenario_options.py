@@ -158,6 +158,12 @@ class ScenarioOptions:
         flag="--sequence-parallel",
         key="sequence_parallel",
     )
+    plans: str = _of_choices(
+        "phaze",
+        "full (every parallel plan that training software runs) or phaze (tensor, pipeline and data parallelism).",
+        Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:PlanSpace",
+    )
     estimator: str = _of_choices(
         "analytic",
         "What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "

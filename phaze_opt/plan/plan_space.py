@@ -1,47 +1,19 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute, chunked_cuts
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, chunked_cuts
 from phaze_opt.workload.training import TrainingSpec
 
-FREE_TENSOR = (1, 2, 4, 8)
-"""Tensor degrees tried where none is given: a node's devices."""
-FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
 _INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
 _ENDS = ("embedding", "head")
 """Layers besides the blocks that a stage may have alone."""
-FREE_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChoices:
-    """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
-
-    Free pipeline degrees are all that divide the devices, free data degrees take the devices that are left. Fixed
-    data degrees may leave devices idle, as a fixed placement does.
-    """
-
-    tensor: tuple[int, ...] = FREE_TENSOR
-    pipeline: tuple[int, ...] = ()
-    data: tuple[int, ...] = ()
-    context: tuple[int, ...] = (1,)
-    expert: tuple[int, ...] = (1,)
-    interleave: tuple[int, ...] = (1,)
-    micro_batch: tuple[int, ...] = FREE_MICRO_BATCH
-    zero: tuple[int, ...] = (0,)
-    state_shards: tuple[int, ...] = (0,)
-    recompute: tuple[Recompute, ...] = FREE_RECOMPUTE
-    is_sequence_parallel: bool = True
-    has_cuts: bool = False
-    """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
-    as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""
 
 
 def enumerate_plans(
@@ -53,6 +25,7 @@ def enumerate_plans(
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
     same, because nothing is sharded or nobody shares it, only the first given is tried.
     """
+    choices = _resolved(choices, model)
     free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
     for tensor, context in product(choices.tensor, choices.context):
         is_split = choices.is_sequence_parallel and tensor > 1
@@ -83,6 +56,19 @@ def _with_cuts(model: ModelSpec, plan: ParallelPlan, choices: PlanChoices) -> It
     elif model.num_layers < plan.pipeline <= model.num_layers + len(_ENDS):
         has_head = int(plan.pipeline == model.num_layers + 1)
         yield replace(plan, blocks=(0, *[1] * (plan.pipeline - 2), has_head))
+
+
+def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
+    """The choices with free interleaving and expert degrees as the model admits them."""
+    counted = range(model.num_layers, model.num_layers + 1 + len(_ENDS) * choices.has_cuts)
+    chunks = sorted({each for number in counted for each in _divisors(number)})
+    return replace(
+        choices, interleave=choices.interleave or tuple(chunks), expert=choices.expert or _divisors(model.num_experts)
+    )
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
 def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
@@ -147,6 +133,7 @@ def _cuts_obstacle(model: ModelSpec, plan: ParallelPlan) -> str | None:
 
 def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:
     """What hinders the smallest plan of choices that admit none, as a sentence."""
+    choices = _resolved(choices, model)
     tensor, context = min(choices.tensor), min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data

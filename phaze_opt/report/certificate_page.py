@@ -11,6 +11,7 @@ from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.report.certificate import (
     RunnerUp,
     Ties,
@@ -26,6 +27,7 @@ from phaze_opt.report.certificate import (
 from phaze_opt.report.design import evaluation_contents
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import breakdown_figure
+from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.page import results_section
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
@@ -41,6 +43,7 @@ def build_document(
     ties: Ties,
     runner_up: RunnerUp | None,
     robust: RobustResult | None = None,
+    headline: HeadlineRange | None = None,
     notes: Sequence[Note] = (),
 ) -> ReportDocument:
     """The page as values."""
@@ -57,6 +60,8 @@ def build_document(
         tables = [best_table(result), flatness_table(result), *of_design]
         lead = [f"{lead[0]} {ties_sentence(ties)}", " ".join(runner_up.sentences if runner_up is not None else ())]
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up))
+    if headline is not None:
+        lead.append(range_sentence(headline))
     if len(result.history) > 1:
         figures = {"gap": gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s), **figures}
         tables.append(history_table(result))

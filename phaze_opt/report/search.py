@@ -219,6 +219,7 @@ def write_search_report(
     space_size: int | None = None,
     optimum: Truth | None = None,
     pipeline: HeterogeneousEvaluation | None = None,
+    lead: Sequence[str] = (),
     notes: Sequence[Note] = (),
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
@@ -233,6 +234,7 @@ def write_search_report(
         space_size: points of the space, if known.
         optimum: the best value of the space, if a study or a certificate has it.
         pipeline: the best one of one design per stage, if asked for.
+        lead: sentences at the top.
         notes: what the answer rests on.
 
     Returns:
@@ -251,7 +253,7 @@ def write_search_report(
     page = ReportDocument(
         title,
         (results_section(contents, figures),),
-        lead=(limits, *(note.sentence for note in notes)),
+        lead=(*lead, limits, *(note.sentence for note in notes)),
         footer=(("phaze-opt", __version__), ("search", result.search_id)),
     )
     pages = {REPORT_NAME: render_html(page)}

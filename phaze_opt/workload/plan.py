@@ -157,3 +157,33 @@ def chunked_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, 
             cuts[-1] -= head
             found.append(tuple(cuts))
     return tuple(found)
+
+
+FREE_TENSOR = (1, 2, 4, 8)
+"""Tensor degrees tried where none is given: a node's devices."""
+FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoices:
+    """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
+
+    Free pipeline degrees are all that divide the devices, free data degrees take the devices that are left. Fixed
+    data degrees may leave devices idle, as a fixed placement does. Free expert and interleaving degrees are those that
+    divide the model's experts and blocks.
+    """
+
+    tensor: tuple[int, ...] = FREE_TENSOR
+    pipeline: tuple[int, ...] = ()
+    data: tuple[int, ...] = ()
+    context: tuple[int, ...] = (1,)
+    expert: tuple[int, ...] = (1,)
+    interleave: tuple[int, ...] = (1,)
+    micro_batch: tuple[int, ...] = FREE_MICRO_BATCH
+    zero: tuple[int, ...] = (0,)
+    state_shards: tuple[int, ...] = (0,)
+    recompute: tuple[Recompute, ...] = tuple(Recompute)
+    is_sequence_parallel: bool = True
+    has_cuts: Annotated[bool, later(False)] = False
+    """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
+    as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""

@@ -37,8 +37,6 @@ ADDED = {
         ),
     ),
     "objective/scenario.py": (
-        ("from pathlib import Path\n", "from pathlib import Path\nfrom typing import Annotated\n"),
-        ("import field_values\n", "import field_values, later\n"),
         (
             "    schedule_nodes: int = LIMITED_NODES\n",
             "    schedule_nodes: int = LIMITED_NODES\n    max_tensor: Annotated[int | None, later(None)] = None\n",

@@ -14,9 +14,9 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.training import TrainingSpec
 
 MODEL = load_model("gpt2-xl")

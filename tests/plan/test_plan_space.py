@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans, explain_no_plan, plan_obstacle
+from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan, plan_obstacle
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.training import TrainingSpec
 
 BERT = load_model("bert-large")

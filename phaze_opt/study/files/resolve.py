@@ -178,7 +178,8 @@ def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> Se
         _require(bool(values or setting.space), at_key(), "is empty; give at least one value")
         _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
     with origin("setting", setting.name, "space"):
-        space = build_space(SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space))
+        options = SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space)
+        space = build_space(options, setting.plans)
         if _FRACTION in setting.constants and not setting.space:
             space = replace(space, min_area_fraction=constants.value(_FRACTION))
     if setting.max_area_mm2 is None:
@@ -204,7 +205,8 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
     with at_setting("estimator"):
         load_estimator(check_estimator(setting.estimator))
     with at_setting(""):
-        return build_scenario(setting, models, network=network, common=workload.common)
+        batches = setting.micro_batches
+        return build_scenario(setting, models, network=network, common=workload.common, micro_batches=batches)
 
 
 def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:

@@ -22,12 +22,12 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.best_plan import best_plan, best_stages, time_degrees
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
+from phaze_opt.plan.optimum import best_stages, optimal_plan, time_degrees
 from phaze_opt.plan.plan_search import Machine, step_memory
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans, plan_obstacle
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
@@ -128,7 +128,7 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
     memory = float(np.quantile(peaks, quantile, method="lower"))
     for capacity in (memory, peaks.min() * 0.999):
         machine = machine_of(capacity, **software)
-        optimum = best_plan(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
+        optimum = optimal_plan(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
         fitting = seconds[peaks <= capacity]
         if not len(fitting):
             assert optimum.best is None
@@ -204,8 +204,8 @@ def test_more_memory_and_more_choices_are_never_worse():
     seconds, narrow = [], []
     for memory in np.quantile(peaks, [0.0, 0.05, 0.2, 0.5, 1.0]):
         machine = machine_of(float(memory))
-        best = best_plan(model, TRAINING, num_devices=8, choices=choices, machine=machine).best
-        one = best_plan(
+        best = optimal_plan(model, TRAINING, num_devices=8, choices=choices, machine=machine).best
+        one = optimal_plan(
             model, TRAINING, num_devices=8, choices=replace(choices, recompute=(Recompute.FULL,)), machine=machine
         )
         seconds.append(best.time.seconds)
@@ -221,7 +221,7 @@ def test_more_devices_are_never_worse_where_some_may_idle():
     choices = PlanChoices(tensor=(1, 2), pipeline=(1, 2, 4), data=(1, 2, 4), micro_batch=(1, 2), interleave=(1, 2))
     machine = machine_of(1e15)
     optima = [
-        best_plan(model, TRAINING, num_devices=number, choices=choices, machine=machine).best
+        optimal_plan(model, TRAINING, num_devices=number, choices=choices, machine=machine).best
         for number in (1, 2, 4, 8, 16)
     ]
     seconds = [each.time.seconds for each in optima]
@@ -271,4 +271,4 @@ def test_each_stage_recomputes_no_more_than_it_must():
 
 def test_no_degrees_are_refused():
     with pytest.raises(InputError, match="leave no parallel plan of small"):
-        best_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(3,)), machine=machine_of(1e15))
+        optimal_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(3,)), machine=machine_of(1e15))

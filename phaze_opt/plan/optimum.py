@@ -18,10 +18,10 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_memory_bytes, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
 from phaze_opt.plan.plan_search import Machine, RankedPlan, step_memory
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute, split_blocks
 from phaze_opt.workload.training import TrainingSpec
 
 SLACK = 1.0 + 1e-9
@@ -60,7 +60,7 @@ class TimedDegrees:
         return RankedPlan(plan, price_step(step, self.times, self.network), step_memory(step))
 
 
-def best_plan(
+def optimal_plan(
     model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
 ) -> PlanOptimum:
     """The fastest plan that fits, over all degrees that the choices leave, all cuts and all recomputations per stage.

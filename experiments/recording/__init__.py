@@ -1,0 +1,1 @@
+"""Writing the records of experiments/ anew: what they are, how they are made, what moved."""

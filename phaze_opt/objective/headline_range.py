@@ -1,0 +1,142 @@
+"""The range of a headline: this design's own figure under each doubt that it hangs on, priced again and never searched.
+
+Three parts, each alone: the error of the model on machines kept out of every fit, the options of the estimator that
+stand for choices nobody measured, and other training software. What other designs would do in such worlds is the
+business of `certify --robust`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from phaze_opt.cost.stacks import load_stack
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.designed_chip import build_accelerator
+from phaze_opt.hardware.fitted import load_fitted, read_own_file
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+
+SYSTOLIC_SETS = ("op_tpu_gemm", "train_maxtext_tpu")
+"""Data sets of machines that are built as designs are."""
+KEPT_OUT_WHOLE = ("leave_one_device_out_mape", "leave_one_chip_out_mape")
+"""Errors on machines of which no row was fitted."""
+OTHER_SOFTWARE = (IDEAL_STACK.name, "megatron-core")
+"""Software that the figure is priced under besides its own: nothing lost, and overlapping what it sends (ranges of the
+assumption in decision 0257)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangePart:
+    """One doubt alone: the lowest and the highest figure, samples/s, and the settings that give them, in words."""
+
+    name: str
+    low: float
+    high: float
+    low_setting: str
+    high_setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlineRange:
+    """A figure, samples/s, and what each doubt alone makes of it."""
+
+    value: float
+    parts: tuple[RangePart, ...]
+
+    @property
+    def low(self) -> float:
+        """The lowest figure of any part."""
+        return min([self.value, *(part.low for part in self.parts)])
+
+    @property
+    def high(self) -> float:
+        """The highest figure of any part."""
+        return max([self.value, *(part.high for part in self.parts)])
+
+
+def machine_error() -> float:
+    """Largest mean error on systolic machines kept out whole, as a share: so far off may be a design never built."""
+    sets = read_own_file().sets
+    errors = [sets[name][key] for name in SYSTOLIC_SETS for key in KEPT_OUT_WHOLE if key in sets[name]]
+    return max(errors) / 100.0
+
+
+def range_of_design(
+    objective: Objective,
+    build_accelerator: Callable[[Constants], Accelerator],
+    *,
+    value: float,
+    micro_batch: int,
+    error: float | None = None,
+) -> HeadlineRange:
+    """The range of a design's throughput.
+
+    Args:
+        objective: that gave the figure.
+        build_accelerator: the design under given constants: its bandwidths may follow from them.
+        value: the figure, samples/s.
+        micro_batch: samples; of full plans each plan has its own.
+        error: of the model, as a share; `machine_error` unless given.
+    """
+    error = machine_error() if error is None else error
+
+    def price(constants: Constants, scenario: Scenario) -> float:
+        chip = build_accelerator(constants)
+        return (
+            objective.under(constants, scenario=scenario)
+            .evaluate_accelerator(chip, micro_batch)
+            .throughput_samples_per_s
+        )
+
+    nominal, scenario = objective.constants, _unbounded(objective.scenario)
+    options = {f"{name} = {choice}": price(varied, scenario) for name, choice, varied in _alternatives(nominal)}
+    software = {stack.name: price(nominal, replace(scenario, stack=stack)) for stack in _other_stacks(scenario)}
+    parts = [_model_part(value, error)]
+    parts += [_part(name, value, priced) for name, priced in (("options", options), ("software", software)) if priced]
+    return HeadlineRange(value, tuple(parts))
+
+
+def range_of_point(objective: Objective, point: DesignPoint, *, value: float) -> HeadlineRange:
+    """`range_of_design` of a designed chip, which is built anew under each set of constants."""
+
+    def build(constants: Constants) -> Accelerator:
+        return build_accelerator(point, constants=constants)
+
+    return range_of_design(objective, build, value=value, micro_batch=point.micro_batch)
+
+
+def _unbounded(scenario: Scenario) -> Scenario:
+    """Budgets say which designs may be chosen; this one is."""
+    return replace(scenario, max_area_mm2=None, max_tdp_w=None)
+
+
+def _alternatives(constants: Constants) -> Iterator[tuple[str, str, Constants]]:
+    """Every option of the estimator at every choice but its own."""
+    for name, option in constants.options.items():
+        for choice in option.alternatives:
+            if choice != option.choice:
+                yield name, choice, constants.with_options({name: choice})
+
+
+def _other_stacks(scenario: Scenario) -> Iterator[TrainingStack]:
+    """Other software for full plans; Phaze's placements know the ideal one alone."""
+    if scenario.plans is None:
+        return
+    for name in OTHER_SOFTWARE:
+        if name != scenario.stack.name:
+            yield load_stack(name, load_fitted())
+
+
+def _model_part(value: float, error: float) -> RangePart:
+    """Steps may take so much longer or shorter."""
+    words = f"{100.0 * error:.1f} % on machines kept out"
+    return RangePart("model error", value / (1.0 + error), value / (1.0 - error), words, words)
+
+
+def _part(name: str, value: float, priced: dict[str, float]) -> RangePart:
+    """The ends of what was priced, the figure itself among them; of equal ones the first."""
+    known = {"as it is": value, **priced}
+    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    return RangePart(name, known[low], known[high], low, high)
