@@ -27,8 +27,10 @@ UNIT = re.compile(r"(_s|_ms|_us|_mb|_mib|_kib)(_|$)|^seconds|per_s$")
 RESULTS_WITH_UNITS = {
     "batch_time_s",
     "best_known_samples_per_s",
+    "best_s",
     "best_samples_per_s",
     "best_samples_per_s_per_w",
+    "even_s",
     "gb_per_s",
     "lower_bound_s",
     "makespan_s",

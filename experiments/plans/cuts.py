@@ -19,24 +19,27 @@ import numpy as np
 
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.cut_table import build_cut_table
+from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.cost.stage_costs import list_stage_choices
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.best_plan import TimedDegrees, best_plan, best_stages, time_degrees
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
-from phaze_opt.plan.degree_bounds import degree_bounds
-from phaze_opt.plan.plan_search import Machine, rank_plans
-from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, stage_sizes
+from phaze_opt.plan.optimum import free_degrees, optimal_plan
+from phaze_opt.plan.plan_degrees import PlanDegrees
+from phaze_opt.plan.plan_search import Machine, clock_sets, rank_plans
+from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import Recompute, split_blocks
+from phaze_opt.workload.plan import PlanChoices, Recompute, split_blocks
 from phaze_opt.workload.training import TrainingSpec
 
 RESULT = Path(__file__).with_suffix(".json")
 REPEATS = 15
+TIGHT = 1.05
+"""Memory of the tight case, in multiples of the least that any cut and recomputation need."""
 RECOMPUTES = tuple(Recompute)
 JOBS = {
     "bert-large": (64, TrainingSpec(1, 512, 1024)),
@@ -73,17 +76,22 @@ def milliseconds(work: Callable[[], Any]) -> float:
     return round(statistics.median(taken), 3)
 
 
-def one_program(degrees: TimedDegrees, memory_bytes: float) -> dict[str, float]:
-    """Times, labels and bounds of one set of degrees."""
-    step, sizes = degrees.step, stage_sizes(degrees.step)
-    choices = list_stage_choices(step, degrees.network)
-    table = build_cut_table(choices, degrees.times, blocks=sizes)
+def one_program(degrees: PlanDegrees, times: LayerTimes, memory_bytes: float) -> dict[str, float]:
+    """Times, labels and bounds of the one set of degrees."""
+    step = degrees.step(0)
+    sizes = stage_sizes(step)
+    choices = list_stage_choices(step, degrees.network_of(0))
+    own = LayerTimes(times.classes_s[0], times.attention_s[0])
+    table = build_cut_table(choices, own, blocks=sizes)
     allowed = allowed_stages(step, sizes, memory_bytes, RECOMPUTES)
     best = best_choice(table, allowed)
     limit_s = best.seconds * (1 + 1e-9)
-    closed = degree_bounds([step], [degrees.times], [degrees.network], RECOMPUTES)[0]
+    least = least_memory_bytes(step, sizes, RECOMPUTES)
+    tight = allowed_stages(step, sizes, TIGHT * least, RECOMPUTES)
+    short = best_choice(table, tight)
+    closed = degrees.bounds_s(degrees.prices.layer_s(times.classes_s[None], times.attention_s[None]))[0, 0]
     return {
-        "table_ms": milliseconds(lambda: build_cut_table(choices, degrees.times, blocks=sizes)),
+        "table_ms": milliseconds(lambda: build_cut_table(choices, own, blocks=sizes)),
         "memory_ms": milliseconds(lambda: allowed_stages(step, sizes, memory_bytes, RECOMPUTES)),
         "program_ms": milliseconds(lambda: best_choice(table, allowed)),
         "program_with_incumbent_ms": milliseconds(lambda: best_choice(table, allowed, limit_s=limit_s)),
@@ -91,7 +99,10 @@ def one_program(degrees: TimedDegrees, memory_bytes: float) -> dict[str, float]:
         "most_labels": best.most_labels,
         "lower_over_price": round(least_bound_s(table, allowed) / best.seconds, 6),
         "closed_bound_over_price": round(float(closed) / best.seconds, 6),
-        "is_recomputation_mixed": len(set(best.recomputes)) > 1,
+        "tight_program_ms": milliseconds(lambda: best_choice(table, tight)),
+        "tight_most_labels": short.most_labels,
+        "tight_over_loose": round(short.seconds / best.seconds, 4),
+        "tight_is_mixed": len(set(short.recomputes)) > 1,
     }
 
 
@@ -103,20 +114,21 @@ def programs() -> dict[str, dict[str, dict[str, float]]]:
         machine = machine_of(num_devices)
         for tensor, pipeline in places:
             choices = PlanChoices((tensor,), (pipeline,), micro_batch=(1,), zero=(1,))
-            (degrees,) = time_degrees(
+            degrees = free_degrees(
                 load_model(name), training, num_devices=num_devices, choices=choices, machine=machine
             )
-            row = found.setdefault(name, {})
-            row[f"tensor {tensor}, pipeline {pipeline}"] = one_program(degrees, machine.memory_bytes)
+            times, row = clock_sets(degrees.prices, machine.clock), found.setdefault(name, {})
+            row[f"tensor {tensor}, pipeline {pipeline}"] = one_program(degrees, times, machine.memory_bytes)
     return found
 
 
-def gain(degrees: TimedDegrees, memory_bytes: float) -> float | None:
+def gain(degrees: PlanDegrees, number: int, times: LayerTimes, memory_bytes: float) -> float | None:
     """Step of the best even stages, all recomputing alike, over that of the best stages; None if only those fit."""
-    plan = degrees.step.plan
-    best = best_stages(degrees, memory_bytes, RECOMPUTES)
-    even = split_blocks(degrees.step.model.num_layers, plan.pipeline)
-    alike = [degrees.ranked(plan.with_stages(even, (each,) * plan.pipeline)) for each in RECOMPUTES]
+    step = degrees.step(number)
+    best = degrees.best_stages(number, times, memory_bytes)
+    even = split_blocks(step.model.num_layers, step.plan.pipeline)
+    plans = [step.plan.with_stages(even, (each,) * step.plan.pipeline) for each in RECOMPUTES]
+    alike = [degrees.ranked(number, plan, times) for plan in plans]
     fitting = [each.time.seconds for each in alike if each.memory.fits(memory_bytes)]
     if best is None:
         return np.nan
@@ -128,11 +140,14 @@ def gains(name: str) -> dict[str, dict[str, float]]:
     num_devices, training = JOBS[name]
     machine = machine_of(num_devices)
     choices = PlanChoices(micro_batch=(1, 2, 4), zero=(0, 1))
-    all_degrees = time_degrees(load_model(name), training, num_devices=num_devices, choices=choices, machine=machine)
+    degrees = free_degrees(load_model(name), training, num_devices=num_devices, choices=choices, machine=machine)
+    times = clock_sets(degrees.prices, machine.clock)
     by_stages: dict[int, list[float | None]] = {}
-    for degrees in all_degrees:
-        if degrees.step.plan.pipeline > 1:
-            by_stages.setdefault(degrees.step.plan.pipeline, []).append(gain(degrees, machine.memory_bytes))
+    for number, layers in enumerate(degrees.layers_of):
+        pipeline = degrees.step(number).plan.pipeline
+        if 1 < pipeline <= degrees.step(number).model.num_layers:
+            own = LayerTimes(times.classes_s[layers], times.attention_s[layers])
+            by_stages.setdefault(pipeline, []).append(gain(degrees, number, own, machine.memory_bytes))
     found = {}
     for stages, values in sorted(by_stages.items()):
         both = [each for each in values if each is not None and not np.isnan(each)]
@@ -155,7 +170,7 @@ def optimum(name: str) -> dict[str, Any]:
     plans = tuple(enumerate_plans(model, training, num_devices=num_devices, choices=choices))
     ranking = rank_plans(model, training, plans, machine=machine)
     ranked = time.perf_counter()
-    best = best_plan(model, training, num_devices=num_devices, choices=choices, machine=machine)
+    best = optimal_plan(model, training, num_devices=num_devices, choices=choices, machine=machine)
     return {
         "even_s": ranking.ranked[0].time.seconds,
         "even": describe_plan(ranking.ranked[0].plan),
@@ -165,7 +180,7 @@ def optimum(name: str) -> dict[str, Any]:
         "sets_of_degrees": best.num_degrees,
         "sets_searched": best.num_searched,
         "ranking_wall_s": round(ranked - started, 2),
-        "best_plan_wall_s": round(time.perf_counter() - ranked, 2),
+        "optimal_plan_wall_s": round(time.perf_counter() - ranked, 2),
     }
 
 

@@ -215,6 +215,7 @@ RECORDS = (
         inputs=("tests/kits", "tests/plan/test_llama3_405b.py"),
         is_about_speed=True,
     ),
+    _script("plans/cuts", "--write", 2, script="cuts"),
     _script("plans/lower", "--write", 2, script="lower"),
     Record(
         "pruner/results",

@@ -208,10 +208,11 @@ class Objective:
 
     def _evaluate_plans(self, index: int, blank: Evaluation) -> Evaluation:
         """One model under its fastest full plan, or why there is none."""
-        prices, chip = self.planned(index).prices, blank.accelerator
+        planned, chip = self.planned(index), blank.accelerator
+        prices = planned.prices
         scheduled = self.plan(chip, index=index)
         if scheduled is None:
-            return refuse_misfits(blank, len(prices.plans), float(prices.peak_bytes.min()), float(chip.hbm_bytes))
+            return refuse_misfits(blank, len(prices.plans), planned.degrees.least_bytes, float(chip.hbm_bytes))
         model, scenario = self.scenario.models[index], self.scenario
         job = PlannedJob(
             model=model,

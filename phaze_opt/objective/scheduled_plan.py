@@ -71,7 +71,7 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     """
     assert scenario.plans is not None
     training, devices = scenario.training_of(model, min(scenario.plans.micro_batch)), scenario.cluster.num_devices
-    choices = replace(scenario.plans, counts_ends=True)
+    choices = replace(scenario.plans, has_cuts=True)
     plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
         raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))

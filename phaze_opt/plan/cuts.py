@@ -59,16 +59,35 @@ def allowed_stages(
     Returns:
         Shape (stages, columns, recomputations); None if no stages that fit hold all blocks.
     """
-    sizes = np.asarray(blocks)
-    allowed = choice_bytes(step)[:, sizes] <= memory_bytes
-    allowed[..., [each not in recomputes for each in RECOMPUTES]] = False
-    if step.plan.interleave > 1:
-        allowed &= (sizes == np.array(step.blocks)[:, None])[..., None]
-    else:
-        allowed[1:-1, sizes == 0] = False
+    sizes = np.asarray(blocks, np.intp)
+    allowed = _possible(step, sizes, recomputes) & (choice_bytes(step)[:, sizes] <= memory_bytes)
     may = np.asarray(allowed.any(axis=-1), np.bool_)
     most = np.where(may, sizes, 0).max(axis=1).sum()
     return allowed if may.any(axis=1).all() and most >= step.model.num_layers else None
+
+
+def least_memory_bytes(step: CompiledStep, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> float:
+    """What the fullest stage holds under the cuts and recomputations that take the least memory."""
+    from phaze_opt.plan.cut_program import BACKWARD, FORWARD, StageCandidates, front_bounds  # noqa: PLC0415
+
+    sizes, stages = np.asarray(blocks, np.intp), np.arange(step.plan.pipeline)
+    memory = choice_bytes(step)[:, sizes]
+    held = np.zeros((*memory.shape, max(FORWARD, BACKWARD) + 1))
+    held[..., FORWARD] = memory
+    candidates = StageCandidates(held, stages, sizes, _possible(step, sizes, recomputes))
+    _, fullest = front_bounds(candidates, step.model.num_layers)
+    return float(fullest[-1, -1])
+
+
+def _possible(step: CompiledStep, sizes: NDArray[np.intp], recomputes: Sequence[Recompute]) -> Flags:
+    """Candidates that are of a plan, whether or not they fit, shape (stages, columns, recomputations)."""
+    possible = np.zeros((step.plan.pipeline, len(sizes), len(RECOMPUTES)), np.bool_)
+    possible[..., [each in recomputes for each in RECOMPUTES]] = True
+    if step.plan.interleave > 1:
+        possible &= (sizes == np.array(step.blocks)[:, None])[..., None]
+    else:
+        possible[1:-1, sizes == 0] = False
+    return possible
 
 
 def best_choice(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:

@@ -17,7 +17,7 @@ from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, stage_sizes
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.ranked_plans import RankedPlan
@@ -49,6 +49,7 @@ class PlanDegrees:
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
     _allowed: dict[tuple[int, float], Flags | None] = field(default_factory=dict, repr=False)
     _may_fit: dict[float, Flags] = field(default_factory=dict, repr=False)
+    _least_bytes: float | None = None
 
     def __len__(self) -> int:
         """Number of sets."""
@@ -123,6 +124,14 @@ class PlanDegrees:
             if even.memory.fits(memory_bytes) and comparable(even.time.seconds) <= comparable(best.time.seconds):
                 return even
         return best
+
+    @property
+    def least_bytes(self) -> float:
+        """What the smallest of all plans needs, bytes."""
+        if self._least_bytes is None:
+            steps = (self.step(number) for number in range(len(self)))
+            self._least_bytes = min(least_memory_bytes(step, stage_sizes(step), self.recomputes) for step in steps)
+        return self._least_bytes
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
         """A plan of a set at its own price."""

@@ -19,6 +19,8 @@ Flags = NDArray[np.bool_]
 
 _INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
+_ENDS = ("embedding", "head")
+"""Layers besides the blocks that a stage may have alone."""
 
 
 def enumerate_plans(
@@ -40,8 +42,8 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
     for tensor, context in product(choices.tensor, choices.context):
         degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
         combined = _combined(tensor, context, degrees, choices)
-        if choices.counts_ends:
-            combined = _with_ends(combined, model.num_layers)
+        if choices.has_cuts:
+            combined = _with_cuts(combined, model.num_layers)
         parts.append(_admitted(model, training, combined, choices))
     return PlanColumns.joined([PlanColumns.of([]), *parts])
 
@@ -73,18 +75,27 @@ def _combined(tensor: int, context: int, degrees: Sequence[tuple[int, int]], cho
     return PlanColumns(**columns, pipeline=pipeline, data=data)
 
 
-def _with_ends(plans: PlanColumns, num_layers: int) -> PlanColumns:
-    """The plans, each interleaved one followed by those that count the embedding and the head as blocks."""
+def _with_cuts(plans: PlanColumns, num_layers: int) -> PlanColumns:
+    """The plans, each followed by those cut unevenly; of those without interleaving one stands for all."""
     shapes, place = np.unique(np.stack([plans.pipeline, plans.interleave], axis=1), axis=0, return_inverse=True)
     parts, order = [plans], [np.arange(len(plans))]
     for number, (pipeline, interleave) in enumerate(shapes.tolist()):
         rows = np.flatnonzero(place.reshape(-1) == number)
-        for cuts in chunked_cuts(num_layers, pipeline, interleave) if interleave > 1 else ():
+        for cuts in _uneven_cuts(num_layers, pipeline, interleave):
             if cuts != (num_layers // pipeline,) * pipeline or num_layers % (pipeline * interleave):
                 stages = np.ones(len(rows), np.int64)
                 parts.append(replace(plans.take(rows), stages=stages, stage_choices=(NO_STAGES, (cuts, ()))))
                 order.append(rows)
     return PlanColumns.joined(parts).take(np.argsort(np.concatenate(order), kind="stable"))
+
+
+def _uneven_cuts(num_layers: int, pipeline: int, interleave: int) -> tuple[tuple[int, ...], ...]:
+    """Cuts that are tried besides even ones, which may be among them."""
+    if interleave > 1:
+        return chunked_cuts(num_layers, pipeline, interleave)
+    if num_layers < pipeline <= num_layers + len(_ENDS):
+        return ((0, *[1] * (pipeline - 2), int(pipeline == num_layers + 1)),)
+    return ()
 
 
 def _admitted(model: ModelSpec, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
@@ -254,7 +265,8 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
 
 def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
     """Pipeline and data degrees on the devices that tensor and context groups leave."""
-    stages = choices.pipeline or tuple(p for p in range(1, min(devices, model.num_layers) + 1) if devices % p == 0)
+    most = min(devices, model.num_layers + len(_ENDS) * choices.has_cuts)
+    stages = choices.pipeline or tuple(p for p in range(1, most + 1) if devices % p == 0)
     for pipeline in stages:
         if choices.data:
             yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)

@@ -137,9 +137,9 @@ class ParallelPlan:
 
     def with_stages(self, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> "ParallelPlan":
         """The same degrees with these cuts and choices, stated the short way where all stages are alike."""
-        cuts = tuple(blocks)
-        is_even = cuts == split_blocks(sum(cuts), self.pipeline)
-        is_even &= self.interleave == 1 or sum(cuts) % (self.pipeline * self.interleave) == 0
+        cuts, num_blocks = tuple(blocks), sum(blocks)
+        is_even = cuts == split_blocks(num_blocks, self.pipeline) and num_blocks >= self.pipeline
+        is_even &= self.interleave == 1 or num_blocks % (self.pipeline * self.interleave) == 0
         alike = len(set(recomputes)) == 1
         return replace(
             self,
@@ -216,5 +216,6 @@ class PlanChoices:
     state_shards: tuple[int, ...] = (0,)
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     is_sequence_parallel: bool = True
-    counts_ends: bool = False
-    """Whether interleaved plans may count the embedding and the head as a block each (`chunked_cuts`)."""
+    has_cuts: Annotated[bool, later(False)] = False
+    """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
+    as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""

@@ -10,7 +10,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective, load_estimator
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.plan.best_plan import best_plan
+from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, rank_plans
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.workload.plan import PlanChoices
@@ -53,7 +53,7 @@ def test_the_best_plan_is_that_of_all_plans_with_all_schedules(model, software, 
     for point in CHIPS:
         chip = objective.accelerator(point)
         found, machine = objective.plan(chip), machine_of(objective, chip)
-        best = best_plan(scenario.models[0], training, num_devices=16, choices=scenario.plans, machine=machine).best
+        best = optimal_plan(scenario.models[0], training, num_devices=16, choices=scenario.plans, machine=machine).best
         even = rank_plans(scenario.models[0], training, objective.planned(0).prices.plans, machine=machine)
         assert found is not None
         assert best is not None

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_reading, lower_s, price_reading, step_times
 from phaze_opt.plan.cut_bound import least_slowest_s, pipeline_bound_s
-from phaze_opt.plan.cut_program import PipelineRules, StageCandidates, solve_cuts
+from phaze_opt.plan.cut_program import (
+    FIRST_LABELS,
+    PipelineRules,
+    StageCandidates,
+    front_bounds,
+    search_labels,
+    solve_cuts,
+)
 
 RECOMPUTATIONS = 2
 NAMES = [each.name for each in fields(StageLoads)]
@@ -159,3 +166,23 @@ def test_least_slowest_stage_by_trying_all_cuts(ends, block, between, num_blocks
     found = least_slowest_s(ends[0], block, ends[1], between, num_blocks, stages)
     assert found <= least
     assert found == pytest.approx(least, rel=1e-9)
+
+
+def test_many_labels_and_no_limit_give_the_same():
+    """More labels than the arrays begin with; limits above the bound, one after the other, lose nothing."""
+    rng = np.random.default_rng(5)
+    stages, num_blocks, m = 8, 30, 6
+    kinds = np.array([0, *[1] * (stages - 2), 2], np.intp)
+    shape = (3, num_blocks + 1, RECOMPUTATIONS)
+    loads = drawn_loads(rng, shape, zero=1)
+    rules = StepRules(*(np.array([each]) for each in (float(m), 1.0, 0.8, 0.0, 0.0, 0.0)))
+    reading = price_reading(rows(loads), rules)
+    parts = [getattr(reading, name).reshape(shape) for name in ("forward_s", "backward_s", "sync_s", "least_sync_s")]
+    allowed = rng.random((stages, num_blocks + 1, RECOMPUTATIONS)) < 0.9
+    allowed[1:-1, 0] = False
+    cuts = StageCandidates(np.stack(parts, axis=-1), kinds, np.arange(num_blocks + 1), allowed)
+    plain = PipelineRules(num_blocks, float(m), 1.0, 0.0)
+    everything, chosen, _, count = search_labels(cuts, plain, *front_bounds(cuts, num_blocks), np.inf)
+    value, same, _, fewer = solve_cuts(cuts, plain, np.inf)
+    assert count > FIRST_LABELS > fewer
+    assert (value, same.tolist()) == (everything, chosen.tolist())

@@ -130,3 +130,28 @@ def test_batches_that_leave_replicas_unequal_are_skipped() -> None:
 def test_no_degree_below_one() -> None:
     with pytest.raises(InputError, match="pipeline = 0 must be at least 1"):
         ParallelPlan(pipeline=0)
+
+
+def test_cuts_that_cannot_be_even() -> None:
+    """Without them as before; with them each set of degrees once, or once for each way to cut equal chunks."""
+    model, training = replace(BERT, num_layers=14), TRAINING
+    fixed = {"tensor": (1,), "micro_batch": (1,), "recompute": (Recompute.NONE,), "interleave": (1, 2, 4)}
+
+    def plans(**given: object) -> list[ParallelPlan]:
+        choices = PlanChoices(**{**fixed, **given})
+        return list(enumerate_plans(model, training, num_devices=16, choices=choices))
+
+    even, cut = plans(), plans(has_cuts=True)
+    assert not [plan for plan in even if plan.blocks]
+    assert [plan for plan in cut if not plan.blocks] == even
+    found = {(plan.pipeline, plan.interleave): plan.blocks for plan in cut if plan.blocks}
+    assert found == {
+        (4, 4): (3, 4, 4, 3),
+        (8, 2): (1, *[2] * 6, 1),
+        (2, 2): (7, 7),
+        (2, 4): (7, 7),
+        (4, 2): (3, 4, 4, 3),
+        (16, 1): (0, *[1] * 14, 0),
+    }
+    assert len(found) == len(cut) - len(even)
+    assert len(set(cut)) == len(cut)

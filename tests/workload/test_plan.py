@@ -50,6 +50,7 @@ def test_equal_stages_are_stated_the_short_way() -> None:
     assert plan.with_stages((2, 3, 2), (none,) * 3) == ParallelPlan(pipeline=3, blocks=(2, 3, 2))
     mixed = plan.with_stages((0, 3, 0), (full, none, none))
     assert mixed == ParallelPlan(pipeline=3, blocks=(0, 3, 0), stage_recompute=(full, none, none))
+    assert plan.with_stages((1, 1, 0), (none,) * 3).blocks == (1, 1, 0), "more stages than blocks are never even"
     assert mixed.with_stages((1, 1, 1), (full,) * 3) == ParallelPlan(pipeline=3, recompute=full)
     assert (mixed.recomputes, plan.recomputes) == ((full, none, none), (none,) * 3)
     chunks = ParallelPlan(pipeline=2, interleave=3)

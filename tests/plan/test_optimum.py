@@ -9,16 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.steps import SMALL_MODEL, serial_times
 
+from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
 from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads, price_step
+from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.stage_costs import choice_bytes, list_stage_choices
 from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import ComputePath
+from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
-from phaze_opt.plan.best_plan import best_plan, free_degrees
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
+from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
 from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
@@ -81,7 +87,7 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
 
 def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices):
     """Times and peaks of every plan there is."""
-    one_way = replace(choices, recompute=(Recompute.NONE,), counts_ends=True)
+    one_way = replace(choices, recompute=(Recompute.NONE,), has_cuts=True)
     degrees = {
         replace(each, blocks=()) for each in enumerate_plans(model, TRAINING, num_devices=num_devices, choices=one_way)
     }
@@ -131,10 +137,11 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
     memory = float(np.quantile(peaks, quantile, method="lower"))
     for capacity in (memory, peaks.min() * 0.999):
         machine = machine_of(capacity, **software)
-        optimum = best_plan(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
+        optimum = optimal_plan(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
         fitting = seconds[peaks <= capacity]
         if not len(fitting):
             assert optimum.best is None
+            assert optimum.least_bytes == pytest.approx(peaks.min())
             continue
         assert optimum.best.time.seconds == pytest.approx(fitting.min(), rel=1e-9)
         assert optimum.best.memory.fits(capacity)
@@ -176,6 +183,30 @@ def test_tables_price_what_steps_do(zero):
     assert lower > 0.8 * seconds.min()
 
 
+@pytest.mark.parametrize("name", list_stacks())
+@pytest.mark.parametrize(("zero", "shards"), [(1, 0), (2, 2), (3, 0)])
+def test_shipped_software_on_a_measured_network(name, zero, shards):
+    """Curves of adapters, flat rings, hybrid sharding, 32-bit logits: the cheapest of all stages, each priced alone."""
+    fitted = load_fitted()
+    machine = Machine(
+        MachineClock(load_device("a100-80g"), ComputePath.BF16, fitted),
+        1e15,
+        load_network("dgx-a100", num_devices=24, fitted=fitted),
+        load_stack(name, fitted),
+    )
+    model = replace(MODEL, num_layers=4)
+    choices = PlanChoices((2,), (3,), data=(4,), micro_batch=(1,), zero=(zero,), state_shards=(shards,))
+    degrees, times = one_set(model, num_devices=24, choices=choices, machine=machine)
+    labels, seconds, peaks = price_all(model, machine, degrees.step(0).plan, tuple(Recompute))
+    for capacity in (1e15, float(np.median(peaks)), float(peaks.min())):
+        best = degrees.best_stages(0, times, capacity)
+        fits = peaks <= capacity
+        assert best.time.seconds == pytest.approx(seconds[fits].min(), rel=1e-9)
+        number = labels.index((best.plan.blocks or (2, 1, 1), best.plan.recomputes))
+        assert fits[number]
+        assert best.time.seconds == pytest.approx(seconds[number], rel=1e-12)
+
+
 def test_more_memory_and_more_choices_are_never_worse():
     model = replace(MODEL, num_layers=5)
     choices = PlanChoices(tensor=(1, 2), pipeline=(2, 4), micro_batch=(1, 2), zero=(0, 1))
@@ -183,8 +214,8 @@ def test_more_memory_and_more_choices_are_never_worse():
     seconds, narrow = [], []
     for memory in np.quantile(peaks, [0.0, 0.05, 0.2, 0.5, 1.0]):
         machine = machine_of(float(memory))
-        best = best_plan(model, TRAINING, num_devices=8, choices=choices, machine=machine).best
-        one = best_plan(
+        best = optimal_plan(model, TRAINING, num_devices=8, choices=choices, machine=machine).best
+        one = optimal_plan(
             model, TRAINING, num_devices=8, choices=replace(choices, recompute=(Recompute.FULL,)), machine=machine
         )
         seconds.append(best.time.seconds)
@@ -200,7 +231,7 @@ def test_more_devices_are_never_worse_where_some_may_idle():
     choices = PlanChoices(tensor=(1, 2), pipeline=(1, 2, 4), data=(1, 2, 4), micro_batch=(1, 2), interleave=(1, 2))
     machine = machine_of(1e15)
     optima = [
-        best_plan(model, TRAINING, num_devices=number, choices=choices, machine=machine).best
+        optimal_plan(model, TRAINING, num_devices=number, choices=choices, machine=machine).best
         for number in (1, 2, 4, 8, 16)
     ]
     seconds = [each.time.seconds for each in optima]
@@ -250,4 +281,4 @@ def test_each_stage_recomputes_no_more_than_it_must():
 
 def test_no_degrees_are_refused():
     with pytest.raises(InputError, match="leave no parallel plan of small"):
-        best_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(3,)), machine=machine_of(1e15))
+        optimal_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(3,)), machine=machine_of(1e15))

@@ -32,14 +32,16 @@ class PlanOptimum:
         best: the plan, its step and its memory; None if no plan fits.
         num_degrees: sets of degrees: micro-batch, ZeRO stage and interleave among them, cuts and recomputation not.
         num_searched: those of them whose cuts were searched, as their closed bound was below the best step then.
+        least_bytes: what the smallest of all plans needs where none fits, else 0.
     """
 
     best: RankedPlan | None
     num_degrees: int
     num_searched: int
+    least_bytes: float = 0.0
 
 
-def best_plan(
+def optimal_plan(
     model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
 ) -> PlanOptimum:
     """The fastest plan that fits, over all degrees that the choices leave, all cuts and all recomputations per stage.
@@ -76,7 +78,8 @@ def best_plan(
         key = float(comparable(found.time.seconds)), number
         if best is None or key < best[:2]:
             best = (*key, found)
-    return PlanOptimum(None if best is None else best[2], len(degrees), num_searched)
+    least = degrees.least_bytes if best is None else 0.0
+    return PlanOptimum(None if best is None else best[2], len(degrees), num_searched, least)
 
 
 def free_degrees(
@@ -87,7 +90,7 @@ def free_degrees(
     Raises:
         InputError: there is none.
     """
-    plans = list_plans(model, training, num_devices=num_devices, choices=replace(choices, counts_ends=True))
+    plans = list_plans(model, training, num_devices=num_devices, choices=replace(choices, has_cuts=True))
     if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
