@@ -10,7 +10,13 @@ _RECOMPUTE = tuple(Recompute)
 
 
 def admitted_plans(
-    model: ModelSpec, choices: PlanChoices, *, num_devices: int, global_batch: int, sequence_length: int
+    model: ModelSpec,
+    choices: PlanChoices,
+    *,
+    num_devices: int,
+    global_batch: int,
+    sequence_length: int,
+    has_cuts: bool = False,
 ) -> tuple[ParallelPlan, ...]:
     """Every plan, each once, by rising degrees.
 
@@ -20,17 +26,20 @@ def admitted_plans(
         num_devices: of the cluster.
         global_batch: samples a step.
         sequence_length: tokens a sample.
+        has_cuts: whether stages may be cut unevenly: then embedding and head may be stages of their own, and count as
+            blocks of equal chunks.
     """
+    ends = 2 if has_cuts else 0
     found = set()
     for tensor, context, expert in product(
         choices.tensor, choices.context, choices.expert or _divisors(model.num_experts)
     ):
         if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert):
             continue
-        for pipeline, data in _spreads(model, choices, num_devices // (tensor * context)):
+        for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_layers + ends):
             if (data * context) % expert:
                 continue
-            for micro_batch, interleave in _batches(model, choices, pipeline, data, global_batch):
+            for micro_batch, interleave in _batches(model, choices, (pipeline, data, global_batch), ends):
                 for (zero, shards), recompute in product(_states(choices, data, data * context), choices.recompute):
                     found.add(
                         ParallelPlan(
@@ -68,15 +77,33 @@ def even_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
     return tuple(len(range(stage, num_layers, stages)) for stage in range(stages))
 
 
+def chunk_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
+    """Blocks of each stage for every way to cut equal chunks, so many a stage; even ones come first.
+
+    The embedding, the head, or both may count as a block, so that the first or the last stage has one fewer.
+    """
+    if stages == 1:
+        return ((num_layers,),)
+    found = []
+    for embedding, head in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        whole = num_layers + embedding + head
+        if whole % (stages * chunks) == 0:
+            cut = [whole // stages] * stages
+            cut[0] -= embedding
+            cut[-1] -= head
+            found.append(tuple(cut))
+    return tuple(found)
+
+
 def _divisors(number: int) -> tuple[int, ...]:
     return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
-def _spreads(model: ModelSpec, choices: PlanChoices, devices: int) -> Iterator[tuple[int, int]]:
+def _spreads(choices: PlanChoices, devices: int, most_stages: int) -> Iterator[tuple[int, int]]:
     """Stages and replicas on the devices that tensor and context groups leave."""
-    pipelines = choices.pipeline or [each for each in _divisors(devices) if each <= model.num_layers]
+    pipelines = choices.pipeline or [each for each in _divisors(devices) if each <= most_stages]
     for pipeline in pipelines:
-        if pipeline > model.num_layers:
+        if pipeline > most_stages:
             continue
         if choices.data:
             yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
@@ -85,17 +112,19 @@ def _spreads(model: ModelSpec, choices: PlanChoices, devices: int) -> Iterator[t
 
 
 def _batches(
-    model: ModelSpec, choices: PlanChoices, pipeline: int, data: int, global_batch: int
+    model: ModelSpec, choices: PlanChoices, spread: tuple[int, int, int], ends: int
 ) -> Iterator[tuple[int, int]]:
     """Micro-batch and chunks a stage: whole micro-batches on every replica, equal chunks, whole rounds of stages."""
-    chunks = choices.interleave or _divisors(model.num_layers)
+    pipeline, data, global_batch = spread
     for micro_batch in choices.micro_batch:
         num_micro, rest = divmod(global_batch, data * micro_batch)
         if rest:
             continue
-        for interleave in chunks:
-            is_round = model.num_layers % (pipeline * interleave) == 0 and num_micro % pipeline == 0 and pipeline > 1
-            if interleave == 1 or is_round:
+        for interleave in choices.interleave or _divisors(model.num_layers):
+            chunks = pipeline * interleave
+            divides = any((model.num_layers + counted) % chunks == 0 for counted in range(ends + 1))
+            is_round = pipeline > 1 and num_micro % pipeline == 0
+            if interleave == 1 or (divides and is_round):
                 yield micro_batch, interleave
 
 

@@ -29,7 +29,7 @@ BACKWARD_SHARE = 2.0 / 3.0
 
 @dataclass(frozen=True, slots=True)
 class StageKind:
-    """What equal stages hold and send.
+    """What equal stages hold and send; or several kinds of the same ends, whose numbers are arrays of one shape.
 
     Attributes:
         has_embedding, blocks, has_head: layers.
@@ -40,13 +40,13 @@ class StageKind:
     """
 
     has_embedding: bool
-    blocks: int
+    blocks: float | Floats
     has_head: bool
-    transfer_s: float
-    parameter_s: float
-    gather_s: float
-    reduction_s: float
-    gradient_s: float
+    transfer_s: float | Floats
+    parameter_s: float | Floats
+    gather_s: float | Floats
+    reduction_s: float | Floats
+    gradient_s: float | Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def stage_seconds(
     kind: StageKind, recompute: Recompute, pace: LayerPace, shape: StepShape, stack: TrainingStack
 ) -> StageSeconds:
     """A kind of stage under one recomputation."""
-    counts = (float(kind.has_embedding), float(kind.blocks), float(kind.has_head))
+    counts = (float(kind.has_embedding), kind.blocks, float(kind.has_head))
     busy = _added(counts, pace.run_s(recompute))
     forward = _added(counts, pace.forward)
     ahead_share = stack.prefetches_forward * (1.0 - stack.parameter_overlap)
@@ -108,7 +108,7 @@ def stage_seconds(
 
 def update_seconds(kind: StageKind, pace: LayerPace, shape: StepShape) -> Floats:
     """Optimizer of one kind of stage, shape (chips,), s."""
-    counts = (float(kind.has_embedding), float(kind.blocks), kind.has_head * (1.0 - shape.tied_share))
+    counts = (float(kind.has_embedding), kind.blocks, kind.has_head * (1.0 - shape.tied_share))
     return _added(counts, pace.update) / shape.update_shards
 
 
@@ -117,7 +117,7 @@ def shown_s(compute_s: Floats, traffic_s: Floats | float, overlap: float) -> Flo
     return np.asarray(traffic_s - overlap * np.minimum(compute_s, traffic_s))
 
 
-def _added(counts: tuple[float, float, float], layers_s: Floats) -> Floats:
+def _added(counts: tuple[float, float | Floats, float], layers_s: Floats) -> Floats:
     """Embedding, blocks and head of a stage, in this order."""
     total = counts[EMBEDDING] * layers_s[EMBEDDING] + counts[BLOCK] * layers_s[BLOCK]
     return np.asarray(total + counts[HEAD] * layers_s[HEAD])

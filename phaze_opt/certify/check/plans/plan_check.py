@@ -1,17 +1,17 @@
 """All plans of one model of a scenario: what fits, and the least bound and the price from times of layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.plans.admitted import admitted_plans
+from phaze_opt.certify.check.plans.admitted import admitted_plans, even_blocks
 from phaze_opt.certify.check.plans.layer_sets import LayerSet, build_layer_sets
 from phaze_opt.certify.check.plans.paces import LayerPace, layer_pace
 from phaze_opt.certify.check.plans.pipeline import StageKind, lower_s, price_s
-from phaze_opt.certify.check.plans.quick import features, linear_rows, quick_bounds
-from phaze_opt.certify.check.plans.runs import lower_of_runs
+from phaze_opt.certify.check.plans.quick import features, fixed_rows, largest
+from phaze_opt.certify.check.plans.runs import lower_of_runs, runs_of
 from phaze_opt.certify.check.plans.tabled import PlanTabler, TabledPlan
 from phaze_opt.graph.operator import Operator
 from phaze_opt.objective.scenario import Scenario
@@ -38,15 +38,14 @@ class StagedPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """Plans that fit one memory, in families that share features.
+    """Plans that fit one memory, of one traffic of layers each: their numbers, and the rows of their bounds."""
 
-    Attributes:
-        families: traffic and recomputation, and the plans of it (numbers in `PlanCheck.plans`).
-        rows: coefficients of their linear bounds.
-    """
+    families: tuple[tuple[int, tuple[int, ...], tuple[Floats, ...]], ...]
 
-    families: tuple[tuple[int, Recompute, tuple[int, ...]], ...]
-    rows: tuple[tuple[Floats, ...], ...]
+    @property
+    def numbers(self) -> Ints:
+        """Of all families, one after the other."""
+        return np.array([number for _, numbers, _ in self.families for number in numbers], dtype=np.intp)
 
 
 class PlanCheck:
@@ -59,13 +58,14 @@ class PlanCheck:
         peak_bytes: memory of each plan's fullest stage with even cuts, shape (plans,).
     """
 
-    def __init__(self, scenario: Scenario, model: ModelSpec, choices: PlanChoices) -> None:
+    def __init__(self, scenario: Scenario, model: ModelSpec, choices: PlanChoices, *, has_cuts: bool = False) -> None:
         """Enumerate, build graphs, and work out memory; traffic follows when it is asked for.
 
         Args:
             scenario: cluster, batch and software.
             model: one of its models.
             choices: what plans may be, `Scenario.plans`.
+            has_cuts: whether degrees are admitted that only uneven cuts make possible.
         """
         training = scenario.training_of(model, choices.micro_batch[0])
         self.plans = admitted_plans(
@@ -74,6 +74,7 @@ class PlanCheck:
             num_devices=scenario.cluster.num_devices,
             global_batch=scenario.global_batch,
             sequence_length=training.sequence_length,
+            has_cuts=has_cuts,
         )
         self.sets: tuple[LayerSet, ...]
         self.operators: tuple[Operator, ...]
@@ -113,68 +114,49 @@ class PlanCheck:
             hbm_bytes: memory of a device.
         """
         fitting = self._fit(hbm_bytes)
-        num_chips, num_plans = len(makespan_s), sum(len(numbers) for _, _, numbers in fitting.families)
+        num_chips, num_plans = len(makespan_s), len(fitting.numbers)
         least = np.full(num_chips, np.inf)
-        step = max(1, min(MAX_CHUNK, CHUNK_BYTES // (8 * max(1, num_plans))))
+        step = chunk_size(num_plans)
         for start in range(0, num_chips if num_plans else 0, step):
             here = slice(start, start + step)
-            least[here] = self._least_of_chunk(fitting, makespan_s[here], attention_s[here])
+            least[here] = self._least_of_chunk(fitting, self.paces(makespan_s[here], attention_s[here]))
         return least
 
     def _fit(self, hbm_bytes: float) -> _Fitting:
         """Plans that fit, and their linear bounds."""
         if hbm_bytes not in self._fitting:
-            families: dict[tuple[int, Recompute], list[int]] = {}
+            families: dict[int, list[int]] = {}
             for number in np.flatnonzero(self.peak_bytes <= hbm_bytes).tolist():
-                key = self.tabled(number).traffic_number, self.plans[number].recompute
-                families.setdefault(key, []).append(number)
+                families.setdefault(self.tabled(number).traffic_number, []).append(number)
             self._fitting[hbm_bytes] = _Fitting(
-                families=tuple((*key, tuple(numbers)) for key, numbers in families.items()),
-                rows=tuple(
-                    tuple(linear_rows(self.tabled(number), self.stack) for number in numbers)
-                    for numbers in families.values()
-                ),
+                tuple(
+                    (traffic, tuple(numbers), tuple(self._rows(self.tabled(number)) for number in numbers))
+                    for traffic, numbers in families.items()
+                )
             )
         return self._fitting[hbm_bytes]
+
+    def _rows(self, tabled: TabledPlan) -> Floats:
+        return fixed_rows(_alike(tabled), tabled.stages, tabled.shape, self.stack)
 
     def paces(self, makespan_s: Floats, attention_s: Floats) -> "Paces":
         """Layers of all sets at their pace; arguments as of `lower_bounds`."""
         return Paces(self, makespan_s, attention_s)
 
-    def _least_of_chunk(self, fitting: _Fitting, makespan_s: Floats, attention_s: Floats) -> Floats:
-        paces = self.paces(makespan_s, attention_s)
-        numbers = np.array([number for _, _, own in fitting.families for number in own])
-        quick = np.concatenate(
-            [
-                quick_bounds(rows, features(paces.of(traffic), recompute))
-                for (traffic, recompute, _), rows in zip(fitting.families, fitting.rows, strict=True)
-            ]
-        )
-        least = np.full(len(makespan_s), np.inf)
+    def _least_of_chunk(self, fitting: _Fitting, paces: "Paces") -> Floats:
+        numbers = fitting.numbers
+        quick = np.concatenate([largest(rows, features(paces.of(traffic))) for traffic, _, rows in fitting.families])
 
-        def look(row: int, chips: Ints) -> None:
+        def exact(row: int, chips: Ints) -> Floats:
             tabled = self.tabled(int(numbers[row]))
-            pace = paces.of(tabled.traffic_number)
-            pace = pace if len(chips) == len(least) else pace.of_chips(chips)
-            least[chips] = np.minimum(least[chips], lower_of_runs(tabled, pace, self.stack))
-            quick[row, chips] = np.inf
+            pace = paces.of(tabled.traffic_number).of_chips(chips)
+            return lower_of_runs(_alike(tabled), runs_of(tabled.stages), pace, tabled.shape, self.stack)
 
-        for _ in range(FIRST_LOOKS):
-            is_best = quick == quick.min(axis=0)
-            for row in np.flatnonzero(is_best.any(axis=1)).tolist():
-                look(row, np.flatnonzero(is_best[row] & (quick[row] < least)))
-        for row in np.argsort(quick.min(axis=1), kind="stable").tolist():
-            chips = np.flatnonzero(quick[row] < least)
-            if len(chips):
-                look(row, chips)
-        return least
+        return least_of(quick, exact)
 
     def staged(self, plan: ParallelPlan) -> StagedPlan:
         """A plan with even cuts, alike in all stages."""
-        blocks = self.tabler.table(plan)
-        return StagedPlan(
-            plan, tuple(blocks.kinds[kind].blocks for kind in blocks.stages), (plan.recompute,) * plan.pipeline
-        )
+        return StagedPlan(plan, even_blocks(self.num_layers, plan.pipeline), (plan.recompute,) * plan.pipeline)
 
     def memory_bytes(self, staged: StagedPlan) -> list[float]:
         """Memory of every stage."""
@@ -205,6 +187,8 @@ class Paces:
         self._check = check
         self._makespan_s = np.ascontiguousarray(np.moveaxis(makespan_s, 0, -1))
         self._attention_s = np.ascontiguousarray(np.moveaxis(attention_s, 0, -1))
+        self.num_chips = len(makespan_s)
+        """How many chips there are."""
         self._known: dict[int, LayerPace] = {}
 
     def of(self, traffic_number: int) -> LayerPace:
@@ -216,6 +200,41 @@ class Paces:
                 check.sets[number], traffic, check.stack, self._makespan_s[number], self._attention_s[number]
             )
         return self._known[traffic_number]
+
+
+def chunk_size(num_plans: int) -> int:
+    """Chips that are looked at together."""
+    return max(1, min(MAX_CHUNK, CHUNK_BYTES // (8 * max(1, num_plans))))
+
+
+def least_of(quick: Floats, exact: Callable[[int, Ints], Floats], start: Floats | None = None) -> Floats:
+    """The least over rows of exact values, of which only those are worked out that quick ones let be least.
+
+    Args:
+        quick: never above the exact values, shape (rows, chips); worked off in place.
+        exact: values of one row on some chips.
+        start: of each chip, what else is to be had.
+    """
+    least = np.full(quick.shape[1], np.inf) if start is None else start.copy()
+
+    def look(row: int, chips: Ints) -> None:
+        least[chips] = np.minimum(least[chips], exact(row, chips))
+        quick[row, chips] = np.inf
+
+    for _ in range(FIRST_LOOKS):
+        is_best = (quick == quick.min(axis=0)) & (quick < least)
+        for row in np.flatnonzero(is_best.any(axis=1)).tolist():
+            look(row, np.flatnonzero(is_best[row] & (quick[row] < least)))
+    for row in np.argsort(quick.min(axis=1), kind="stable").tolist():
+        chips = np.flatnonzero(quick[row] < least)
+        if len(chips):
+            look(row, chips)
+    return least
+
+
+def _alike(tabled: TabledPlan) -> list[tuple[StageKind, tuple[Recompute, ...]]]:
+    """The plan's stages, which all recompute as the plan says."""
+    return [(kind, (tabled.plan.recompute,)) for kind in tabled.kinds]
 
 
 def _stages(tabled: TabledPlan, staged: StagedPlan) -> Sequence[tuple[StageKind, Recompute]]:

@@ -19,7 +19,7 @@ _LOGITS = "logits"
 
 
 @dataclass(frozen=True, slots=True)
-class StageRoom:
+class PlanRoom:
     """Memory of one plan's stages.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from phaze_opt.certify.check.plans.admitted import even_blocks
 from phaze_opt.certify.check.plans.layer_sets import BLOCK, HEAD, LayerSet, key_of
 from phaze_opt.certify.check.plans.paces import PassTraffic, pass_traffic
 from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape
-from phaze_opt.certify.check.plans.room import StageRoom
+from phaze_opt.certify.check.plans.room import PlanRoom
 from phaze_opt.certify.check.plans.stage_traffic import StageTraffic
 from phaze_opt.certify.check.plans.wires import Sent, Wires
 from phaze_opt.hardware.network import Network
@@ -28,7 +27,6 @@ class TabledPlan:
 
     Attributes:
         plan: degrees, chunks and ZeRO.
-        set_number: of its layers among the sets.
         traffic_number: of its layers' traffic among all that differ.
         shape: what the step is made of beside stages.
         kinds: different stages.
@@ -36,16 +34,10 @@ class TabledPlan:
     """
 
     plan: ParallelPlan
-    set_number: int
     traffic_number: int
     shape: StepShape
     kinds: tuple[StageKind, ...]
     stages: tuple[int, ...]
-
-    @property
-    def runs(self) -> list[tuple[int, int]]:
-        """Kinds and how many stages of each follow one another, first to last."""
-        return [(kind, len(list(run))) for kind, run in groupby(self.stages)]
 
 
 class PlanTabler:
@@ -81,7 +73,6 @@ class PlanTabler:
 
     def table(self, plan: ParallelPlan, blocks: Sequence[int] | None = None) -> TabledPlan:
         """One plan; ``blocks`` of each stage are as even as they can be unless given."""
-        traffic = self.traffic(plan)
         cuts = tuple(blocks) if blocks is not None else even_blocks(self._num_layers, plan.pipeline)
         transfers = self.transfers_s(plan)
         numbers: dict[tuple[int, bool, bool, float], int] = {}
@@ -92,11 +83,16 @@ class PlanTabler:
             key = (count, *ends, transfer_s)
             if key not in numbers:
                 numbers[key] = len(kinds)
-                kinds.append(StageKind(ends[0], count, ends[1], transfer_s, *self._stage_s(traffic, stage, count)))
+                kinds.append(self.kind(plan, stage, count))
             stages.append(numbers[key])
         shape = self.shape(plan)
-        layers = self._set_of[key_of(plan)]
-        return TabledPlan(plan, layers, self._traffic_number(layers, plan), shape, tuple(kinds), tuple(stages))
+        return TabledPlan(plan, self.traffic_number(plan), shape, tuple(kinds), tuple(stages))
+
+    def kind(self, plan: ParallelPlan, stage: int, blocks: int) -> StageKind:
+        """One stage of a plan with so many blocks."""
+        is_first, is_last = stage == 0, stage == plan.pipeline - 1
+        sent = self._stage_s(self.traffic(plan), stage, blocks)
+        return StageKind(is_first, blocks, is_last, self.transfers_s(plan)[stage], *sent)
 
     def traffic(self, plan: ParallelPlan) -> StageTraffic:
         """Traffic of the stages of a plan."""
@@ -116,8 +112,12 @@ class PlanTabler:
     def _stage_s(self, traffic: StageTraffic, stage: int, count: int) -> tuple[float, float, float, float]:
         """Parameters, forward gathers, reductions and gradients of a stage, s."""
         plan = traffic.plan
-        place = "first" if stage == 0 else "last" if stage == plan.pipeline - 1 else "middle"
-        key = (place, count, replace(plan, interleave=1, micro_batch=1, recompute=Recompute.NONE))
+        key = (
+            stage == 0,
+            stage == plan.pipeline - 1,
+            count,
+            replace(plan, interleave=1, micro_batch=1, recompute=Recompute.NONE),
+        )
         if key not in self._sent:
             self._sent[key] = (
                 traffic.parameters(stage, count),
@@ -146,8 +146,9 @@ class PlanTabler:
             waiting=self._stack.waiting_share * float(np.log2(self._wires.num_islands(plan))),
         )
 
-    def _traffic_number(self, set_number: int, plan: ParallelPlan) -> int:
+    def traffic_number(self, plan: ParallelPlan) -> int:
         """Number of the layers' traffic; worked out once for plans whose groups lie alike, and kept once."""
+        set_number = self._set_of[key_of(plan)]
         key = (set_number, plan.pipeline, plan.data, plan.shards)
         if key not in self._known:
             traffic = pass_traffic(self._sets[set_number], plan, self._stack, self._wires)
@@ -158,9 +159,9 @@ class PlanTabler:
             self._known[key] = self._traffic_of[same]
         return self._known[key]
 
-    def room(self, plan: ParallelPlan) -> StageRoom:
+    def room(self, plan: ParallelPlan) -> PlanRoom:
         """Memory of a plan's stages."""
-        return StageRoom(self._sets[self._set_of[key_of(plan)]], plan, self._training, self._stack)
+        return PlanRoom(self._sets[self._set_of[key_of(plan)]], plan, self._training, self._stack)
 
     def peak_bytes(self, plan: ParallelPlan) -> float:
         """Memory of the fullest stage of even cuts.
