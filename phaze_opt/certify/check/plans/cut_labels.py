@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 BEHIND, ENDS, SYNC, SURE, HIDER = range(5)
 """Columns of labels: B, V, P, Q, M."""
 FORWARD, BACKWARD = 0, 1
+MARGINS = (1.02, 1.1, 1.4, 3.0, np.inf)
+"""Times of the closed form below which a step is looked for, one after the other."""
 
 
 @compiled
@@ -30,6 +32,8 @@ def least_step(  # noqa: PLR0913, PLR0917
     seconds: Floats, place: Ints, transfers: Floats, most: Ints, num_micro: int, hidden: float, limit: float
 ) -> float:
     """The least step below ``limit``, without what is fixed; infinite if there is none, s.
+
+    Steps a little above the closed form are looked for first: the fewer are of interest, the fewer labels there are.
 
     Args:
         seconds: forward and backward of a micro-batch without boundaries, P and Q of a stage, shape (places, blocks
@@ -44,10 +48,32 @@ def least_step(  # noqa: PLR0913, PLR0917
     stages, last = len(place), seconds.shape[1] - 1
     loads = least_loads(seconds, place, transfers, most)
     sums, tops = least_before(loads)
-    least_m = tops[stages, last]
-    least_s = sums[stages, last]
-    if not pipeline_floor(least_s, least_m, stages, num_micro) < limit:
+    floor = pipeline_floor(sums[stages, last], tops[stages, last], stages, num_micro)
+    if not floor < limit:
         return np.inf
+    for margin in MARGINS:
+        below = min(limit, margin * floor)
+        found = least_below(seconds, place, transfers, most, num_micro, hidden, below, loads, sums, tops)
+        if found < below or below == limit:
+            return found
+    return np.inf
+
+
+@compiled
+def least_below(  # noqa: PLR0913, PLR0917
+    seconds: Floats,
+    place: Ints,
+    transfers: Floats,
+    most: Ints,
+    num_micro: int,
+    hidden: float,
+    limit: float,
+    loads: Floats,
+    sums: Floats,
+    tops: Floats,
+) -> float:
+    """The program: arguments as of `least_step`, and of `least_loads` and `least_before`."""
+    stages, last = len(place), seconds.shape[1] - 1
     labels = np.zeros((1, 5))
     starts = np.zeros(last + 2, dtype=np.int64)
     starts[1:] = 1
