@@ -150,14 +150,14 @@ def test_the_least_of_all_plans_is_that_of_brute_force(software, seed):
     peaks = np.array([max(even.memory_bytes(staged)) for staged in every])
     for hbm_bytes in (np.quantile(peaks, 0.02), np.quantile(peaks, 0.5)):
         fits = [staged for staged, peak in zip(every, peaks, strict=True) if peak <= hbm_bytes]
-        of_chip = {"makespan_s": given[0][0], "attention_s": given[1][0], "hbm_bytes": hbm_bytes}
+        of_chip = {"makespan_s": given[0][0], "attention_s": given[1][0], "capacity_bytes": hbm_bytes}
         bound, price = check.least_bound(**of_chip), check.least_price(**of_chip)
         assert bound == pytest.approx(min(even.lower_s(staged, *given)[0] for staged in fits), rel=EXACT)
         assert price == pytest.approx(min(even.price_s(staged, *given)[0] for staged in fits), rel=EXACT)
-        closed = check.lower_bounds(*given, hbm_bytes=hbm_bytes)[0]
+        closed = check.lower_bounds(*given, capacity_bytes=hbm_bytes)[0]
         assert 0.5 * bound < closed <= bound * (1 + EXACT)
         assert np.isinf(check.least_bound(**of_chip, limit_s=bound * (1 - 1e-9)))
-    assert np.isinf(check.lower_bounds(*given, hbm_bytes=peaks.min() * 0.9)[0])
+    assert np.isinf(check.lower_bounds(*given, capacity_bytes=peaks.min() * 0.9)[0])
 
 
 def chunked(num_layers, plan):
@@ -177,9 +177,9 @@ def test_closed_bounds_of_many_chips_are_below_the_least_of_each(name, software)
     check = CutCheck(scenario, scenario.models[0], choices)
     times = draw_times(check.even, rng, chips=3, wide=False)
     hbm_bytes = float(np.quantile(check.even.peak_bytes, 0.2))
-    closed = check.lower_bounds(times.makespan_s, times.attention_s, hbm_bytes=hbm_bytes)
-    even = check.even.lower_bounds(times.makespan_s, times.attention_s, hbm_bytes=hbm_bytes)
+    closed = check.lower_bounds(times.makespan_s, times.attention_s, capacity_bytes=hbm_bytes)
+    even = check.even.lower_bounds(times.makespan_s, times.attention_s, capacity_bytes=hbm_bytes)
     for chip, bound in enumerate(closed):
-        least = check.least_bound(times.makespan_s[chip], times.attention_s[chip], hbm_bytes=hbm_bytes)
+        least = check.least_bound(times.makespan_s[chip], times.attention_s[chip], capacity_bytes=hbm_bytes)
         assert 0.7 * least < bound <= least * (1 + EXACT)
         assert least <= even[chip] * (1 + EXACT)

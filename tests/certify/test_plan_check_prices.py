@@ -180,5 +180,7 @@ def test_least_bounds_are_the_least_of_all_plans_that_fit(name, software, wide):
     bounds = np.array([check.lower_s(check.staged(plan), *given) for plan in check.plans])
     for hbm_bytes in np.quantile(check.peak_bytes, [0.02, 0.5, 1.0]):
         fits = check.peak_bytes <= hbm_bytes
-        assert check.lower_bounds(*given, hbm_bytes=hbm_bytes) == pytest.approx(bounds[fits].min(axis=0), rel=EXACT)
-    assert np.isinf(check.lower_bounds(*given, hbm_bytes=check.peak_bytes.min() * 0.99)).all()
+        assert check.lower_bounds(*given, capacity_bytes=hbm_bytes) == pytest.approx(
+            bounds[fits].min(axis=0), rel=EXACT
+        )
+    assert np.isinf(check.lower_bounds(*given, capacity_bytes=check.peak_bytes.min() * 0.99)).all()

@@ -35,13 +35,13 @@ class CutCheck:
         )
         self._fitting: dict[float, FreePlans] = {}
 
-    def fitting(self, hbm_bytes: float) -> FreePlans:
+    def fitting(self, capacity_bytes: float) -> FreePlans:
         """Plans that fit, kept."""
-        if hbm_bytes not in self._fitting:
-            self._fitting[hbm_bytes] = self._planner.fitting(hbm_bytes)
-        return self._fitting[hbm_bytes]
+        if capacity_bytes not in self._fitting:
+            self._fitting[capacity_bytes] = self._planner.fitting(capacity_bytes)
+        return self._fitting[capacity_bytes]
 
-    def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, hbm_bytes: float) -> Floats:
+    def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float) -> Floats:
         """A bound below the least bound of any plan that fits, shape (chips,), s; infinite where none does.
 
         Plans of given cuts have their own bound, plans of free cuts the closed form over all of them.
@@ -49,9 +49,9 @@ class CutCheck:
         Args:
             makespan_s: shape (chips, sets, layers, 3 or 4), s.
             attention_s: shape (chips, sets, layers), s.
-            hbm_bytes: memory of a device.
+            capacity_bytes: memory of a device.
         """
-        free = self.fitting(hbm_bytes)
+        free = self.fitting(capacity_bytes)
         num_plans = sum(map(len, free.fixed.values()))
         least = np.full(len(makespan_s), np.inf)
         step = chunk_size(num_plans)
@@ -76,14 +76,14 @@ class CutCheck:
         return least_of(quick, exact, start)
 
     def least_bound(
-        self, makespan_s: Floats, attention_s: Floats, *, hbm_bytes: float, limit_s: float = np.inf
+        self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float, limit_s: float = np.inf
     ) -> float:
         """The least bound `lower` of any plan, cut and recomputation on one chip, s; infinite if none is below a limit.
 
         Args:
             makespan_s: shape (sets, layers, 3 or 4), s.
             attention_s: shape (sets, layers), s.
-            hbm_bytes: memory of a device.
+            capacity_bytes: memory of a device.
             limit_s: steps as long as this are of no interest, s.
         """
 
@@ -92,10 +92,10 @@ class CutCheck:
                 return float(plan.lower_s(pace, self.even.stack)[0])
             return self._planner.table(plan.plan).least(pace, plan.most, is_bound=True, limit=best_s)
 
-        return self._least_on_chip(makespan_s, attention_s, hbm_bytes, limit_s, one)
+        return self._least_on_chip(makespan_s, attention_s, capacity_bytes, limit_s, one)
 
     def least_price(
-        self, makespan_s: Floats, attention_s: Floats, *, hbm_bytes: float, limit_s: float = np.inf
+        self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float, limit_s: float = np.inf
     ) -> float:
         """The least price in its place; arguments as of `least_bound`."""
 
@@ -104,18 +104,18 @@ class CutCheck:
                 return plan.price_s(pace, self.even.stack)
             return self._planner.table(plan.plan).least(pace, plan.most, is_bound=False, limit=best_s)
 
-        return self._least_on_chip(makespan_s, attention_s, hbm_bytes, limit_s, one)
+        return self._least_on_chip(makespan_s, attention_s, capacity_bytes, limit_s, one)
 
     def _least_on_chip(
         self,
         makespan_s: Floats,
         attention_s: Floats,
-        hbm_bytes: float,
+        capacity_bytes: float,
         limit_s: float,
         one: Callable[[FixedPlan | CutPlan, LayerPace, float], float],
     ) -> float:
         """Plans by rising closed bounds, until none of them is below the best that was found."""
-        free, stack = self.fitting(hbm_bytes), self.even.stack
+        free, stack = self.fitting(capacity_bytes), self.even.stack
         paces = self.even.paces(makespan_s[None], attention_s[None])
         waiting: list[tuple[float, FixedPlan | CutPlan]] = []
         for traffic, fixed in free.fixed.items():

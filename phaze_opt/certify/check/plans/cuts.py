@@ -102,7 +102,7 @@ def cut_table(tabler: PlanTabler, plan: ParallelPlan, num_layers: int, stack: Tr
 
 
 def most_blocks(
-    tabler: PlanTabler, plan: ParallelPlan, num_layers: int, hbm_bytes: float, recompute: tuple[Recompute, ...]
+    tabler: PlanTabler, plan: ParallelPlan, num_layers: int, capacity_bytes: float, recompute: tuple[Recompute, ...]
 ) -> Ints:
     """Blocks that each stage has room for with each recomputation, -1 where not even none; shape (stages, 3).
 
@@ -116,7 +116,7 @@ def most_blocks(
             if each in recompute:
                 key = (room.flights(stage), stage == 0, stage == plan.pipeline - 1, each)
                 if key not in known:
-                    known[key] = int((room.stage_bytes(stage, counts, each) <= hbm_bytes).sum()) - 1
+                    known[key] = int((room.stage_bytes(stage, counts, each) <= capacity_bytes).sum()) - 1
                 most[stage, number] = known[key]
     return most
 

@@ -139,11 +139,11 @@ class FreePlanner:
         self._degrees = tuple(dict.fromkeys(replace(plan, recompute=Recompute.NONE) for plan in plans))
         self._tables: dict[ParallelPlan, CutTable] = {}
 
-    def fitting(self, hbm_bytes: float) -> FreePlans:
+    def fitting(self, capacity_bytes: float) -> FreePlans:
         """The plans that some cut and recomputation fits into a memory."""
         found = FreePlans({}, {})
         for plan in self._degrees:
-            most = most_blocks(self._tabler, plan, self._num_layers, hbm_bytes, self._recompute)
+            most = most_blocks(self._tabler, plan, self._num_layers, capacity_bytes, self._recompute)
             if plan.interleave > 1 or plan.pipeline == 1:
                 for fixed in self._fixed(plan, most):
                     found.fixed.setdefault(fixed.traffic_number, []).append(fixed)

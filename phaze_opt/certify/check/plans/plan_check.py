@@ -105,15 +105,15 @@ class PlanCheck:
         found = [[spread_s[:, list(of_layer)].sum(axis=1) for of_layer in layers.attention] for layers in self.sets]
         return np.moveaxis(np.array(found), 2, 0)
 
-    def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, hbm_bytes: float) -> Floats:
+    def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float) -> Floats:
         """The least bound of any plan with even cuts that fits, shape (chips,), s; infinite where none does.
 
         Args:
             makespan_s: bounds of layers on cores, shape (chips, sets, layers, 3 or 4), s.
             attention_s: of `attention_s`, shape (chips, sets, layers), s.
-            hbm_bytes: memory of a device.
+            capacity_bytes: memory of a device.
         """
-        fitting = self._fit(hbm_bytes)
+        fitting = self._fit(capacity_bytes)
         num_chips, num_plans = len(makespan_s), len(fitting.numbers)
         least = np.full(num_chips, np.inf)
         step = chunk_size(num_plans)
@@ -122,19 +122,19 @@ class PlanCheck:
             least[here] = self._least_of_chunk(fitting, self.paces(makespan_s[here], attention_s[here]))
         return least
 
-    def _fit(self, hbm_bytes: float) -> _Fitting:
+    def _fit(self, capacity_bytes: float) -> _Fitting:
         """Plans that fit, and their linear bounds."""
-        if hbm_bytes not in self._fitting:
+        if capacity_bytes not in self._fitting:
             families: dict[int, list[int]] = {}
-            for number in np.flatnonzero(self.peak_bytes <= hbm_bytes).tolist():
+            for number in np.flatnonzero(self.peak_bytes <= capacity_bytes).tolist():
                 families.setdefault(self.tabled(number).traffic_number, []).append(number)
-            self._fitting[hbm_bytes] = _Fitting(
+            self._fitting[capacity_bytes] = _Fitting(
                 tuple(
                     (traffic, tuple(numbers), tuple(self._rows(self.tabled(number)) for number in numbers))
                     for traffic, numbers in families.items()
                 )
             )
-        return self._fitting[hbm_bytes]
+        return self._fitting[capacity_bytes]
 
     def _rows(self, tabled: TabledPlan) -> Floats:
         return fixed_rows(_alike(tabled), tabled.stages, tabled.shape, self.stack)

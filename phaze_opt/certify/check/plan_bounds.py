@@ -1,0 +1,124 @@
+"""Upper bounds of rows whose designs have full plans: layer times from the entries, then the least bound of any plan.
+
+A stated bound must be no less than what follows. The closed form over cuts is tried first; rows that it does not bear
+out have the program over cuts run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import BOUND_SLACK, MULTIPLIERS_FILE, Infeasibility
+from phaze_opt.certify.check.bounds import BOUND_TOLERANCE, RowBounds
+from phaze_opt.certify.check.files import CertificateFiles
+from phaze_opt.certify.check.planned import PlannedModels
+from phaze_opt.certify.check.pool import PricedPool, check_plan_slots
+from phaze_opt.certify.check.problem_data import throughput
+from phaze_opt.certify.check.report import demand
+from phaze_opt.hardware.chip_template import PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+CHUNK_ROWS = 1024
+"""Rows worked on at once: full plans have some thousand operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerBounds:
+    """Bounds of one model on some rows, shapes (rows, sets, layers, passes) and (rows, sets, layers), s."""
+
+    makespan_s: Floats
+    attention_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBoundCheck:
+    """Works out the bounds of all rows of a certificate with full plans.
+
+    Attributes:
+        models: the problem and the plans of its models.
+        files: rows and multipliers.
+        pool: priced entries.
+        space: every point of it.
+    """
+
+    models: PlannedModels
+    files: CertificateFiles
+    pool: PricedPool
+    space: PointColumns
+
+    def check(self) -> Iterator[int]:
+        """Check every row; yields how many are done.
+
+        Raises:
+            CertificateError: names the first row whose bound does not follow.
+        """
+        certificate, num_done = self.models.problem.certificate, 0
+        check_plan_slots(certificate.slots, self.pool, [check.even.sets for check in self.models.checks])
+        for micro_batch in certificate.space.axes.micro_batch:
+            for capacity in certificate.space.axes.hbm_bytes:
+                rows = np.flatnonzero((self.space.micro_batch == micro_batch) & (self.space.hbm_bytes == capacity))
+                for start in range(0, len(rows), CHUNK_ROWS):
+                    chunk = rows[start : start + CHUNK_ROWS]
+                    bounded = chunk[self.files.points.has_bound[chunk]]
+                    if len(bounded):
+                        self._check_chunk(bounded, micro_batch, float(capacity))
+                    num_done += len(chunk)
+                    yield num_done
+
+    def _check_chunk(self, rows: Ints, micro_batch: int, capacity_bytes: float) -> None:
+        """Stated bounds and reasons of some rows of one memory against those worked out."""
+        points = self.files.points
+        layers = self._layer_bounds(rows, micro_batch)
+        batch_s = np.array(
+            [
+                check.lower_bounds(own.makespan_s, own.attention_s, capacity_bytes=capacity_bytes)
+                for check, own in zip(self.models.checks, layers, strict=True)
+            ]
+        )
+        stated, reason = points.throughput_upper_samples_per_s[rows], points.reason[rows]
+        upper = self._upper(batch_s)
+        open_rows = np.flatnonzero(stated < upper * (1.0 - BOUND_TOLERANCE))
+        if len(open_rows):
+            for model, (check, own) in enumerate(zip(self.models.checks, layers, strict=True)):
+                batch_s[model, open_rows] = [
+                    check.least_bound(own.makespan_s[at], own.attention_s[at], capacity_bytes=capacity_bytes)
+                    for at in open_rows
+                ]
+            upper = self._upper(batch_s)
+        says_full, is_full = reason == Infeasibility.OUT_OF_MEMORY.value, upper == 0.0
+
+        def rule(at: int) -> str:
+            if says_full[at]:
+                return f"reason is '{reason[at]}' but a plan fits"
+            if is_full[at]:
+                return "no plan fits the memory but the row is not infeasible"
+            return f"throughput_upper_samples_per_s is {stated[at]:.9g} but its multipliers let {upper[at]:.9g} be"
+
+        demand((says_full == is_full) & (stated >= upper * (1.0 - BOUND_TOLERANCE)), rule, rows=rows)
+
+    def _upper(self, batch_s: Floats) -> Floats:
+        """Throughput of bounds, shape (models, rows) to (rows,), with room for what rounding may have added."""
+        return throughput(self.models.problem.certificate.scenario, batch_s * (1.0 - BOUND_SLACK))
+
+    def _layer_bounds(self, rows: Ints, micro_batch: int) -> list[_LayerBounds]:
+        """Of every model, by the entries that the rows name."""
+        chips = chips_of(self.space.take(rows), self.models.problem.constants)
+        table, index = self.files.multipliers[micro_batch], self.files.points.multipliers_index[rows]
+        where = f"mb{micro_batch} of {MULTIPLIERS_FILE}"
+        demand(
+            (index >= 0) & (index < len(table)),
+            lambda at: f"multipliers_index is {index[at]} but {where} has {len(table)} rows",
+            rows=rows,
+        )
+        entries, found = table[index], []
+        for model, check in enumerate(self.models.checks):
+            estimates = self.models.estimate(model, chips)
+            own = entries[:, self.models.slots(model)].astype(np.int64)
+            bounds = RowBounds(self.pool, estimates, chips, own, rows)
+            makespan_s = np.stack(bounds.makespans([layers.phases for layers in check.even.sets]), axis=1)
+            found.append(_LayerBounds(makespan_s, check.even.attention_s(estimates.spread_s)))
+        return found
