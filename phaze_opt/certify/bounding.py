@@ -77,7 +77,7 @@ class SpaceBounder:
         self.bounder = ThroughputBounder(objective, pools=pools)
         compiled = [objective.compiled(index, space.axes.micro_batch[0]) for index in models]
         self.topologies = _topologies(pools, compiled)
-        self.slots = _slots(compiled, self.topologies)
+        self.slots = _slots(compiled, self.topologies, is_planned=objective.scenario.plans is not None)
 
     def pool(self, topology: int) -> DualPool:
         """The pool of a topology of ``topologies``."""
@@ -163,7 +163,7 @@ def _topologies(pools: PhasePools, compiled: Sequence[CompiledModel]) -> tuple[P
     return tuple(keys)
 
 
-def _slots(compiled: Sequence[CompiledModel], topologies: Sequence[PoolKey]) -> tuple[Slot, ...]:
+def _slots(compiled: Sequence[CompiledModel], topologies: Sequence[PoolKey], *, is_planned: bool) -> tuple[Slot, ...]:
     """Columns of the multipliers' tables; the same for every micro-batch, as it changes sizes and no topology."""
     position = {key: number for number, key in enumerate(topologies)}
     return tuple(
@@ -171,9 +171,11 @@ def _slots(compiled: Sequence[CompiledModel], topologies: Sequence[PoolKey]) -> 
             model=index,
             tensor_parallel=model.options[slot.option].graph.tensor_parallel,
             layer=slot.layer,
-            phase=PHASES[slot.phase],
+            phase=model.options[slot.option].phases[slot.layer][slot.phase].phase,
             topology=position[slot.key],
             block=slot.block,
+            set_number=slot.option if is_planned else -1,
+            is_again=slot.phase >= len(PHASES),
         )
         for index, model in enumerate(compiled)
         for slot in phase_slots(model)

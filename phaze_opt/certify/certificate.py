@@ -8,13 +8,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.plain_data import later
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 FORMAT = 1
 """Version of the files; a certificate of another one is refused."""
@@ -153,6 +155,8 @@ class Slot:
         layer: row among the model's distinct layers.
         phase: forward, backward or update.
         topology, block: position in `PoolFile`.
+        set_number: of full plans the set of layers, by rising tensor, context, expert degree and micro-batch; else -1.
+        is_again: forward as full recomputation runs it where the software keeps some of its results; of full plans.
     """
 
     model: int
@@ -161,6 +165,8 @@ class Slot:
     phase: Phase
     topology: int
     block: int
+    set_number: Annotated[int, later(-1)] = -1
+    is_again: Annotated[bool, later(default=False)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,22 +180,33 @@ class SolvedStage:
 
 @dataclass(frozen=True, slots=True)
 class SolvedSchedule:
-    """Start, s, and mode of every operator of one distinct layer's phase."""
+    """Start, s, and mode of every operator of one distinct layer's phase; ``is_again`` as of `Slot`."""
 
     layer: int
     phase: Phase
     start_s: tuple[float, ...]
     is_spread: tuple[bool, ...]
+    is_again: Annotated[bool, later(default=False)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedPlan:
+    """A full plan, with the blocks of every stage and what each recomputes, first stage first."""
+
+    plan: ParallelPlan
+    blocks: tuple[int, ...]
+    recompute: tuple[Recompute, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SolvedModel:
-    """Placement and schedules of one model on one design."""
+    """Placement and schedules of one model on one design; ``stages`` are empty where there is a full ``plan``."""
 
     tensor_parallel: int
     data_parallel: int
     stages: tuple[SolvedStage, ...]
     schedules: tuple[SolvedSchedule, ...]
+    plan: Annotated[SolvedPlan | None, later(None)] = None
 
 
 @dataclass(frozen=True, slots=True)

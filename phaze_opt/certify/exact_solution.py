@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from phaze_opt.certify.certificate import Solution, SolvedModel, SolvedSchedule, SolvedStage
-from phaze_opt.objective.best_placement import PlacedModel, place_model
-from phaze_opt.objective.compile import PHASES
+from phaze_opt.certify.certificate import Solution, SolvedModel, SolvedPlan, SolvedSchedule, SolvedStage
+from phaze_opt.cost.compiled_step import blocks_of
+from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model
+from phaze_opt.objective.compile import PHASES, CompiledOption
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
@@ -37,17 +39,40 @@ def solve_point(objective: Objective, space: SearchSpace, index: int, *, effort:
     """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput."""
     point, scenario = space.point(index), with_effort(objective.scenario, effort)
     chip = objective.accelerator(point)
-    evaluations, models = [], []
+    evaluations: list[Evaluation] = []
+    models: list[SolvedModel | None] = []
     for model in range(len(scenario.models)):
+        if scenario.plans is not None:
+            evaluation, solved = _solve_plans(objective, point, model, scenario)
+            evaluations.append(evaluation)
+            models.append(solved)
+            continue
         compiled = objective.compiled(model, point.micro_batch)
         estimates = objective.estimate(chip, point.micro_batch, index=model)
         placed = place_model(compiled, estimates, chip, scenario=scenario)
         evaluations.append(objective.evaluate_placed(chip, point.micro_batch, placed, estimates, index=model))
-        models.append(placed)
+        models.append(_solved_model(placed))
     evaluation = evaluations[0] if len(evaluations) == 1 else combine_evaluations(evaluations, scenario=scenario)
     if not evaluation.is_feasible:
         return SolvedPoint(evaluation, None)
-    return SolvedPoint(evaluation, Solution(index, tuple(_solved_model(placed) for placed in models)))
+    return SolvedPoint(evaluation, Solution(index, tuple(solved for solved in models if solved is not None)))
+
+
+def _solve_plans(
+    objective: Objective, point: DesignPoint, model: int, scenario: Scenario
+) -> tuple[Evaluation, SolvedModel | None]:
+    """One model under full plans: its evaluation, and the plan and schedules that attain it."""
+    evaluation, scheduled = objective.evaluate_planned(objective.accelerator(point), index=model, scenario=scenario)
+    if scheduled is None:
+        return evaluation, None
+    plan = scheduled.ranked.plan
+    return evaluation, SolvedModel(
+        tensor_parallel=plan.tensor,
+        data_parallel=plan.data,
+        stages=(),
+        schedules=_solved_schedules(scheduled.option, scheduled.times),
+        plan=SolvedPlan(plan, blocks_of(scenario.models[model], plan), plan.recomputes),
+    )
 
 
 def _solved_model(placed: PlacedModel) -> SolvedModel:
@@ -57,9 +82,16 @@ def _solved_model(placed: PlacedModel) -> SolvedModel:
         tensor_parallel=placement.tensor_parallel,
         data_parallel=placement.data_parallel,
         stages=tuple(SolvedStage(stage.first, stage.last, stage.is_recomputed) for stage in placement.stages),
-        schedules=tuple(
-            SolvedSchedule(row, PHASES[column], result.start_s, result.is_spread)
-            for row, layer in enumerate(placed.times.schedules)
-            for column, result in enumerate(layer)
-        ),
+        schedules=_solved_schedules(placed.option, placed.times),
+    )
+
+
+def _solved_schedules(option: CompiledOption, times: OptionTimes) -> tuple[SolvedSchedule, ...]:
+    """Every schedule of an option."""
+    return tuple(
+        SolvedSchedule(
+            row, option.phases[row][column].phase, result.start_s, result.is_spread, is_again=column >= len(PHASES)
+        )
+        for row, layer in enumerate(times.schedules)
+        for column, result in enumerate(layer)
     )

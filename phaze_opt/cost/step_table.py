@@ -150,10 +150,11 @@ def build_table(layouts: Iterable[PlanLayout]) -> StepTable:
     of_run["plan"] = place[of_run["plan"]]
     in_order = np.argsort(of_run["plan"], kind="stable")
     runs = RunRows(**{name: column[in_order] for name, column in of_run.items()})
-    sent = parts.replica_costs()
+    sent, graphs = parts.replica_costs(), parts.graphs()
+    by_degrees = sorted(range(len(graphs)), key=lambda number: _degrees(graphs[number]))
     return StepTable(
-        graphs=parts.graphs(),
-        graph_of_group=np.array(parts.graph_of_group, np.int64),
+        graphs=tuple(graphs[number] for number in by_degrees),
+        graph_of_group=np.argsort(by_degrees)[parts.graph_of_group].astype(np.int64),
         inside=parts.layer_columns(),
         plans=PlanRows(**{name: column[order] for name, column in plans.items()}),
         start=np.searchsorted(runs.plan, np.arange(len(order) + 1)).astype(np.int64),
@@ -161,6 +162,11 @@ def build_table(layouts: Iterable[PlanLayout]) -> StepTable:
         transfers=Traffic.of(parts.transfer_costs()),
         replicas=ReplicaTraffic(*(Traffic.of(np.ascontiguousarray(sent[:, place])) for place in range(sent.shape[1]))),
     )
+
+
+def _degrees(step: CompiledStep) -> tuple[int, int, int, int]:
+    """What tells the graphs of one model and software apart, and their order."""
+    return step.plan.tensor, step.plan.context, step.plan.expert, step.plan.micro_batch
 
 
 def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:

@@ -155,8 +155,15 @@ class Objective:
         estimates = self.estimate(accelerator, micro_batch, index=index)
         return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates
 
-    def plan(self, accelerator: Accelerator, *, index: int = 0) -> ScheduledPlan | None:
+    def plan(
+        self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None
+    ) -> ScheduledPlan | None:
         """The fastest full plan of one model and its schedules; None if no plan fits.
+
+        Args:
+            accelerator: the chip.
+            index: which model of the scenario.
+            scenario: says how thoroughly schedules are solved; its own unless given.
 
         Raises:
             InputError: the choices leave no plan, or the accelerator's elements are not those the model is trained in.
@@ -165,7 +172,7 @@ class Objective:
         _check_elements(accelerator, planned.compiled)
         estimates = self.estimate(accelerator, PLANNED, index=index)
         bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
-        return schedule_best_plan(planned, bounds, estimates, accelerator, scenario=self.scenario)
+        return schedule_best_plan(planned, bounds, estimates, accelerator, scenario=scenario or self.scenario)
 
     def _pools_of(self, index: int) -> PhasePools:
         """Dual vectors of one model."""
@@ -202,15 +209,31 @@ class Objective:
         if broken is not None:
             return broken
         if self.scenario.plans is not None:
-            return self._evaluate_plans(index, blank)
+            return self._evaluate_plans(index, blank, self.plan(accelerator, index=index))
         placed, estimates = self.place(accelerator, micro_batch, index=index)
         return self._judge(index, blank, placed, estimates)
 
-    def _evaluate_plans(self, index: int, blank: Evaluation) -> Evaluation:
-        """One model under its fastest full plan, or why there is none."""
+    def evaluate_planned(
+        self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None
+    ) -> tuple[Evaluation, ScheduledPlan | None]:
+        """One model under its fastest full plan, with what it was computed from; budgets apply.
+
+        Args:
+            accelerator: the chip.
+            index: which model of the scenario.
+            scenario: says how thoroughly schedules are solved; its own unless given.
+        """
+        blank = self._blank(self.scenario.models[index], accelerator, PLANNED)
+        broken = _broken_budget(blank, self.scenario)
+        if broken is not None:
+            return broken, None
+        scheduled = self.plan(accelerator, index=index, scenario=scenario)
+        return self._evaluate_plans(index, blank, scheduled), scheduled
+
+    def _evaluate_plans(self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None) -> Evaluation:
+        """The evaluation of the fastest full plan of one model, or why there is none."""
         planned, chip = self.planned(index), blank.accelerator
         prices = planned.prices
-        scheduled = self.plan(chip, index=index)
         if scheduled is None:
             return refuse_misfits(blank, len(prices.plans), planned.degrees.least_bytes, float(chip.hbm_bytes))
         model, scenario = self.scenario.models[index], self.scenario

@@ -1,6 +1,6 @@
 """Every upper bound worked out again: layer times from the entries that bound their blocks, then the placement."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,9 +59,18 @@ class RowBounds:
         Returns:
             For each degree an array of shape (rows, num_distinct_layers, 3), s.
         """
+        makespans = self.makespans([option.phases for option in data.options])
+        return [m + o.collective_s for m, o in zip(makespans, data.options, strict=True)]
+
+    def makespans(self, phases: Sequence[Sequence[Sequence[PhaseGraph]]]) -> list[Floats]:
+        """Bounds of all phases of a model, in the order of its slots.
+
+        Returns:
+            For each group of layers an array of shape (rows, layers, phases), s.
+        """
         self._slot = 0
-        makespans = [[[self._makespan(phase) for phase in layer] for layer in option.phases] for option in data.options]
-        return [np.moveaxis(np.array(m), 2, 0) + o.collective_s for m, o in zip(makespans, data.options, strict=True)]
+        groups = [[[self._makespan(phase) for phase in layer] for layer in layers] for layers in phases]
+        return [np.moveaxis(np.array(group), 2, 0) for group in groups]
 
     def _makespan(self, phase: PhaseGraph) -> Floats:
         """The sum over blocks, as they follow one another, or the HBM floor where that is more; shape (rows,), s."""

@@ -9,6 +9,9 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, Infeasibility, Place
 from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.files import certificate_directory, check_unchanged, read_certificate
+from phaze_opt.certify.check.plan_bounds import PlanBoundCheck
+from phaze_opt.certify.check.plan_solutions import PlanSolutions
+from phaze_opt.certify.check.planned import planned_models
 from phaze_opt.certify.check.points_table import (
     check_budgets,
     check_rows,
@@ -61,10 +64,13 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
     pool = price_pool(files.pool, certificate.scenario.exclusivity)
     tell(CheckProgress(CheckStage.POOL, len(files.pool.topologies), len(files.pool.topologies)))
-    for num_done in BoundCheck(problem, files, pool, space).check():
+    planned = None if certificate.scenario.plans is None else planned_models(problem)
+    bounds = BoundCheck(problem, files, pool, space) if planned is None else PlanBoundCheck(planned, files, pool, space)
+    for num_done in bounds.check():
         tell(CheckProgress(CheckStage.BOUNDS, num_done, len(points)))
     solutions = files.solutions.solutions
-    for num_done in SolutionCheck(problem, files, space).check():
+    planned_s = None if planned is None else PlanSolutions(planned).step_s
+    for num_done in SolutionCheck(problem, files, space, planned_s).check():
         tell(CheckProgress(CheckStage.SOLUTIONS, num_done, len(solutions)))
     check_claim(certificate, points)
     check_unchanged(files)

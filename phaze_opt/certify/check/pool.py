@@ -14,6 +14,7 @@ from phaze_opt.certify.certificate import (
     Slot,
     VectorEntry,
 )
+from phaze_opt.certify.check.plans.layer_sets import AGAIN, LayerSet
 from phaze_opt.certify.check.prices import (
     BlockShape,
     Precedes,
@@ -173,6 +174,29 @@ def check_slots(slots: Sequence[Slot], pool: PricedPool, models: Sequence[ModelD
         for block, priced in enumerate(pool.blocks[topology])
         if len(priced.operators) > 1
     ]
+    _compare_slots(slots, expected)
+
+
+def check_plan_slots(slots: Sequence[Slot], pool: PricedPool, models: Sequence[Sequence[LayerSet]]) -> None:
+    """`check_slots` of the sets of layers that every model's full plans have."""
+    expected = [
+        Slot(model, layers.key.tensor, layer, _PASSES[column], topology, block, number, is_again=column == AGAIN)
+        for model, sets in enumerate(models)
+        for number, layers in enumerate(sets)
+        for layer, phases in enumerate(layers.phases)
+        for column, topology in enumerate(map(pool.find, phases))
+        for block, priced in enumerate(pool.blocks[topology])
+        if len(priced.operators) > 1
+    ]
+    _compare_slots(slots, expected)
+
+
+_PASSES = (*PHASES, PHASES[0])
+"""What each pass of a set is a phase of; the last is forward again."""
+
+
+def _compare_slots(slots: Sequence[Slot], expected: Sequence[Slot]) -> None:
+    """Refuse the first slot that is another."""
     for number, (found, wanted) in enumerate(zip(slots, expected, strict=False)):
         if found != wanted:
             refuse(f"slot {number} is {found}, not {wanted}", file=CERTIFICATE_FILE)

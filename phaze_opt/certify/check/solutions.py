@@ -1,6 +1,6 @@
 """Every solution replayed from the definitions of semantics 4 and 5: schedules, placement, and what they attain."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
@@ -43,11 +43,13 @@ class SolutionCheck:
         problem: scenario, space and estimator.
         files: rows and solutions.
         space: every point of it.
+        planned_s: where designs have full plans: the step of a model's solution on a chip, s, or the rule it breaks.
     """
 
     problem: CheckedProblem
     files: CertificateFiles
     space: PointColumns
+    planned_s: Callable[[int, SolvedModel, AcceleratorTable], float | str] | None = None
 
     def check(self) -> Iterator[int]:
         """Check every solved row; yields how many are done.
@@ -76,13 +78,15 @@ class SolutionCheck:
         scenario = self.problem.certificate.scenario
         point = self.space.take(slice(solution.index, solution.index + 1))
         chip, micro_batch = chips_of(point, self.problem.constants), int(point.micro_batch[0])
-        prepared = self.problem.models(micro_batch)
-        if len(solution.models) != len(prepared):
-            message = f"has {len(solution.models)} models, not {len(prepared)}"
+        if len(solution.models) != len(scenario.models):
+            message = f"has {len(solution.models)} models, not {len(scenario.models)}"
             refuse(message, file=SOLUTIONS_FILE, row=solution.index)
         batch_s = []
-        for model, solved in zip(prepared, solution.models, strict=True):
-            seconds = self._model_time(model, solved, chip, micro_batch)
+        for number, solved in enumerate(solution.models):
+            if self.planned_s is None:
+                seconds = self._model_time(self.problem.models(micro_batch)[number], solved, chip, micro_batch)
+            else:
+                seconds = self.planned_s(number, solved, chip)
             if isinstance(seconds, str):
                 refuse(seconds, file=SOLUTIONS_FILE, row=solution.index)
             batch_s.append(seconds)
@@ -99,6 +103,8 @@ class SolutionCheck:
     ) -> float | str:
         """Batch time of one model's placement and schedules, s, or the rule that they break."""
         scenario = self.problem.certificate.scenario
+        if solved.plan is not None:
+            return "has a full plan, which its scenario has none of"
         sharded = next((o for o in model.data.options if o.degree == solved.tensor_parallel), None)
         if sharded is None:
             return f"tensor degree {solved.tensor_parallel} is none of the model's"
@@ -119,21 +125,15 @@ def _makespans(
     sharded: Sharded, solved: SolvedModel, chip: AcceleratorTable, estimates: Estimates, exclusivity: Exclusivity
 ) -> Floats | str:
     """Makespans of all distinct layers and phases, each scheduled once; shape (num_distinct_layers, 3), s."""
-    expected = {(layer, phase) for layer in range(len(sharded.phases)) for phase in PHASES}
-    listed = [(schedule.layer, schedule.phase) for schedule in solved.schedules]
+    expected = {(layer, phase, False) for layer in range(len(sharded.phases)) for phase in PHASES}
+    listed = [(schedule.layer, schedule.phase, schedule.is_again) for schedule in solved.schedules]
     if set(listed) != expected or len(listed) != len(expected):
         return "does not schedule every distinct layer's phases once"
     makespans = np.zeros((len(sharded.phases), len(PHASES)))
     for schedule in solved.schedules:
         column = PHASES.index(schedule.phase)
         graph = sharded.phases[schedule.layer][column]
-        latencies = PhaseLatencies(
-            one_core_s=estimates.one_core_s[0, graph.columns],
-            spread_s=estimates.spread_s[0, graph.columns],
-            floor_s=float(estimates.traffic_bytes[0, graph.columns].sum() / chip.hbm_bandwidth_bytes_per_s[0]),
-            num_cores=Cores(*cores_of_each(chip)[0].tolist()),
-        )
-        made = replay(graph, schedule, latencies, exclusivity)
+        made = replay(graph, schedule, phase_latencies(graph, chip, estimates), exclusivity)
         if isinstance(made, str):
             return f"schedule of layer {schedule.layer}, {schedule.phase}: {made}"
         makespans[schedule.layer, column] = made
@@ -148,6 +148,16 @@ class PhaseLatencies:
     spread_s: Floats
     floor_s: float
     num_cores: tuple[int, int]
+
+
+def phase_latencies(graph: PhaseGraph, chip: AcceleratorTable, estimates: Estimates) -> PhaseLatencies:
+    """Latencies of a phase on the only chip of a table."""
+    return PhaseLatencies(
+        one_core_s=estimates.one_core_s[0, graph.columns],
+        spread_s=estimates.spread_s[0, graph.columns],
+        floor_s=float(estimates.traffic_bytes[0, graph.columns].sum() / chip.hbm_bandwidth_bytes_per_s[0]),
+        num_cores=Cores(*cores_of_each(chip)[0].tolist()),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ from phaze_opt.space.search_space import SearchSpace, phaze_space
 from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.zoo import list_models
 
 _MAX_NAME = 60
 _TOLD = frozenset((
     "models", "cluster", "global_batch", "sequence_length", "optimizer", "attention", "exclusivity", "recompute",
     "is_sequence_parallel", "tensor_parallel", "common", "max_area_mm2", "max_tdp_w", "estimator", "schedule_gap",
-    "schedule_nodes",
+    "schedule_nodes", "plans", "stack",
 ))  # fmt: skip
 """Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
 _MAX_LISTED = 16
@@ -40,6 +41,7 @@ def describe_problem(certificate: Certificate) -> tuple[str, ...]:
         *(f"Model {_describe_model(model, scenario)}." for model in scenario.models),
         f"Cluster: {_describe_cluster(scenario)}.",
         f"Choices: {_describe_choices(scenario, certificate.goal.value)}.",
+        *(f"{name}: {text}." for name, text in _describe_plans(scenario)),
         f"Space {_describe_space(space)}.",
     )
 
@@ -100,6 +102,25 @@ def _describe_space(space: SearchSpace) -> str:
     values = ((axis, getattr(space.axes, axis.name)) for axis in AXES)
     listed = [f"{axis.plural} {_listed([axis.printed(value) for value in own])}" for axis, own in values if own]
     return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
+
+
+def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """What full plans may be, and what their software does that an ideal one does not."""
+    if scenario.plans is None:
+        return
+    choices = ((field.name, getattr(scenario.plans, field.name)) for field in fields(scenario.plans))
+    yield "Plans", ", ".join(f"{name.replace('_', ' ')} {_stated(value)}" for name, value in choices)
+    differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))
+    told = [(name, value) for name, value in differing if value != getattr(IDEAL_STACK, name) and name != "name"]
+    behaviour = ", ".join(f"{name.replace('_', ' ')} {shown(_stated(value))}" for name, value in told)
+    yield "Software", f"{shown(scenario.stack.name)} ({behaviour or 'ideal'})"
+
+
+def _stated(value: object) -> str:
+    """A choice in words; an empty list leaves it free."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "free"
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def _listed(values: Sequence[float]) -> str:

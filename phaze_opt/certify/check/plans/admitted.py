@@ -1,0 +1,143 @@
+"""The parallel plans that a scenario admits: rules of models, batches and devices, one after the other."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+
+_RECOMPUTE = tuple(Recompute)
+
+
+def admitted_plans(
+    model: ModelSpec,
+    choices: PlanChoices,
+    *,
+    num_devices: int,
+    global_batch: int,
+    sequence_length: int,
+    has_cuts: bool = False,
+) -> tuple[ParallelPlan, ...]:
+    """Every plan, each once, by rising degrees.
+
+    Args:
+        model: what is trained.
+        choices: what each field of a plan may be.
+        num_devices: of the cluster.
+        global_batch: samples a step.
+        sequence_length: tokens a sample.
+        has_cuts: whether stages may be cut unevenly: then embedding and head may be stages of their own, and count as
+            blocks of equal chunks.
+    """
+    ends = 2 if has_cuts else 0
+    found = set()
+    for tensor, context, expert in product(
+        choices.tensor, choices.context, choices.expert or _divisors(model.num_experts)
+    ):
+        if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert):
+            continue
+        for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_layers + ends):
+            if (data * context) % expert:
+                continue
+            for micro_batch, interleave in _batches(model, choices, (pipeline, data, global_batch), ends):
+                for (zero, shards), recompute in product(_states(choices, data, data * context), choices.recompute):
+                    found.add(
+                        ParallelPlan(
+                            tensor,
+                            pipeline,
+                            data,
+                            context,
+                            expert,
+                            interleave,
+                            micro_batch,
+                            zero,
+                            shards,
+                            recompute,
+                            is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
+                        )  # fmt: skip
+                    )
+    return tuple(sorted(found, key=_rank))
+
+
+def is_shardable(model: ModelSpec, *, tensor: int, expert: int) -> bool:
+    """Whether heads, key-value heads or their copies, channels or whole experts, and shards of experts divide."""
+    if expert > 1 and (not model.has_experts or model.num_experts % expert):
+        return False
+    has_whole_experts = model.has_experts and expert == 1
+    split = [model.num_heads, model.num_experts if has_whole_experts else model.ffn_size]
+    if tensor % model.num_kv_heads:
+        split.append(model.num_kv_heads)
+    if model.has_embedding_projection:
+        split.append(model.embedding_size)
+    return all(count % tensor == 0 for count in split)
+
+
+def even_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Blocks of each stage; stages differ by one at most, the larger come first."""
+    return tuple(len(range(stage, num_layers, stages)) for stage in range(stages))
+
+
+def chunk_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
+    """Blocks of each stage for every way to cut equal chunks, so many a stage; even ones come first.
+
+    The embedding, the head, or both may count as a block, so that the first or the last stage has one fewer.
+    """
+    if stages == 1:
+        return ((num_layers,),)
+    found = []
+    for embedding, head in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        whole = num_layers + embedding + head
+        if whole % (stages * chunks) == 0:
+            cut = [whole // stages] * stages
+            cut[0] -= embedding
+            cut[-1] -= head
+            found.append(tuple(cut))
+    return tuple(found)
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(each for each in range(1, number + 1) if number % each == 0)
+
+
+def _spreads(choices: PlanChoices, devices: int, most_stages: int) -> Iterator[tuple[int, int]]:
+    """Stages and replicas on the devices that tensor and context groups leave."""
+    pipelines = choices.pipeline or [each for each in _divisors(devices) if each <= most_stages]
+    for pipeline in pipelines:
+        if pipeline > most_stages:
+            continue
+        if choices.data:
+            yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
+        elif devices and devices % pipeline == 0:
+            yield pipeline, devices // pipeline
+
+
+def _batches(
+    model: ModelSpec, choices: PlanChoices, spread: tuple[int, int, int], ends: int
+) -> Iterator[tuple[int, int]]:
+    """Micro-batch and chunks a stage: whole micro-batches on every replica, equal chunks, whole rounds of stages."""
+    pipeline, data, global_batch = spread
+    for micro_batch in choices.micro_batch:
+        num_micro, rest = divmod(global_batch, data * micro_batch)
+        if rest:
+            continue
+        for interleave in choices.interleave or _divisors(model.num_layers):
+            chunks = pipeline * interleave
+            divides = any((model.num_layers + counted) % chunks == 0 for counted in range(ends + 1))
+            is_round = pipeline > 1 and num_micro % pipeline == 0
+            if interleave == 1 or (divides and is_round):
+                yield micro_batch, interleave
+
+
+def _states(choices: PlanChoices, data: int, replicas: int) -> Iterator[tuple[int, int]]:
+    """ZeRO stages and shards, but for repetitions: nobody to share with, or nothing that is shared."""
+    first = (choices.zero[0], choices.state_shards[0])
+    for zero, shards in product(choices.zero, choices.state_shards):
+        is_first = (zero, shards) == first if replicas == 1 else zero > 0 or shards == first[1]
+        if is_first and (shards == 0 or data % shards == 0):
+            yield zero, shards
+
+
+def _rank(plan: ParallelPlan) -> tuple[int, ...]:
+    layers = (plan.tensor, plan.context, plan.expert, plan.micro_batch)
+    rest = (plan.pipeline, plan.data, plan.interleave, plan.zero, plan.state_shards)
+    return (*layers, *rest, _RECOMPUTE.index(plan.recompute))

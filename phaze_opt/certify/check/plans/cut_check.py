@@ -1,0 +1,131 @@
+"""All plans of one model with all cuts and recomputations of their stages: bounds on many chips, the least on one."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.check.plans.free_plans import CutPlan, FixedPlan, FreePlanner, FreePlans, quick_cut, quick_fixed
+from phaze_opt.certify.check.plans.paces import LayerPace
+from phaze_opt.certify.check.plans.plan_check import Paces, PlanCheck, chunk_size, least_of
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import PlanChoices
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+class CutCheck:
+    """Bounds and prices over degrees, cuts and recomputations.
+
+    Attributes:
+        even: the model's plans; what fits with even cuts is not all that is looked at here.
+    """
+
+    def __init__(self, scenario: Scenario, model: ModelSpec, choices: PlanChoices) -> None:
+        """Arguments as of `PlanCheck`."""
+        self.even = PlanCheck(scenario, model, choices, has_cuts=True)
+        self._planner = FreePlanner(
+            self.even.tabler,
+            self.even.plans,
+            num_layers=model.num_layers,
+            recompute=choices.recompute,
+            stack=scenario.stack,
+        )
+        self._fitting: dict[float, FreePlans] = {}
+
+    def fitting(self, capacity_bytes: float) -> FreePlans:
+        """Plans that fit, kept."""
+        if capacity_bytes not in self._fitting:
+            self._fitting[capacity_bytes] = self._planner.fitting(capacity_bytes)
+        return self._fitting[capacity_bytes]
+
+    def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float) -> Floats:
+        """A bound below the least bound of any plan that fits, shape (chips,), s; infinite where none does.
+
+        Plans of given cuts have their own bound, plans of free cuts the closed form over all of them.
+
+        Args:
+            makespan_s: shape (chips, sets, layers, 3 or 4), s.
+            attention_s: shape (chips, sets, layers), s.
+            capacity_bytes: memory of a device.
+        """
+        free = self.fitting(capacity_bytes)
+        num_plans = sum(map(len, free.fixed.values()))
+        least = np.full(len(makespan_s), np.inf)
+        step = chunk_size(num_plans)
+        for start in range(0, len(makespan_s), step):
+            here = slice(start, start + step)
+            least[here] = self._least_of_chunk(free, self.even.paces(makespan_s[here], attention_s[here]))
+        return least
+
+    def _least_of_chunk(self, free: FreePlans, paces: Paces) -> Floats:
+        stack = self.even.stack
+        over_cuts = [quick_cut(plans, paces.of(traffic), stack).min(axis=0) for traffic, plans in free.cut.items()]
+        start = np.min(over_cuts, axis=0) if over_cuts else np.full(paces.num_chips, np.inf)
+        fixed = [plan for plans in free.fixed.values() for plan in plans]
+        if not fixed:
+            return np.asarray(start)
+        quick = np.concatenate([quick_fixed(plans, paces.of(traffic)) for traffic, plans in free.fixed.items()])
+
+        def exact(row: int, chips: Ints) -> Floats:
+            plan = fixed[row]
+            return plan.lower_s(paces.of(plan.traffic_number).of_chips(chips), stack)
+
+        return least_of(quick, exact, start)
+
+    def least_bound(
+        self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float, limit_s: float = np.inf
+    ) -> float:
+        """The least bound `lower` of any plan, cut and recomputation on one chip, s; infinite if none is below a limit.
+
+        Args:
+            makespan_s: shape (sets, layers, 3 or 4), s.
+            attention_s: shape (sets, layers), s.
+            capacity_bytes: memory of a device.
+            limit_s: steps as long as this are of no interest, s.
+        """
+
+        def one(plan: FixedPlan | CutPlan, pace: LayerPace, best_s: float) -> float:
+            if isinstance(plan, FixedPlan):
+                return float(plan.lower_s(pace, self.even.stack)[0])
+            return self._planner.table(plan.plan).least(pace, plan.most, is_bound=True, limit=best_s)
+
+        return self._least_on_chip(makespan_s, attention_s, capacity_bytes, limit_s, one)
+
+    def least_price(
+        self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float, limit_s: float = np.inf
+    ) -> float:
+        """The least price in its place; arguments as of `least_bound`."""
+
+        def one(plan: FixedPlan | CutPlan, pace: LayerPace, best_s: float) -> float:
+            if isinstance(plan, FixedPlan):
+                return plan.price_s(pace, self.even.stack)
+            return self._planner.table(plan.plan).least(pace, plan.most, is_bound=False, limit=best_s)
+
+        return self._least_on_chip(makespan_s, attention_s, capacity_bytes, limit_s, one)
+
+    def _least_on_chip(
+        self,
+        makespan_s: Floats,
+        attention_s: Floats,
+        capacity_bytes: float,
+        limit_s: float,
+        one: Callable[[FixedPlan | CutPlan, LayerPace, float], float],
+    ) -> float:
+        """Plans by rising closed bounds, until none of them is below the best that was found."""
+        free, stack = self.fitting(capacity_bytes), self.even.stack
+        paces = self.even.paces(makespan_s[None], attention_s[None])
+        waiting: list[tuple[float, FixedPlan | CutPlan]] = []
+        for traffic, fixed in free.fixed.items():
+            waiting += zip(quick_fixed(fixed, paces.of(traffic))[:, 0].tolist(), fixed, strict=True)
+        for traffic, cut in free.cut.items():
+            waiting += zip(quick_cut(cut, paces.of(traffic), stack)[:, 0].tolist(), cut, strict=True)
+        waiting.sort(key=lambda pair: pair[0])
+        best = limit_s
+        for bound, plan in waiting:
+            if not bound < best:
+                break
+            best = min(best, one(plan, paces.of(plan.traffic_number), best))
+        return best if best < limit_s else np.inf

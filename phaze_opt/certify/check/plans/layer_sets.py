@@ -1,0 +1,203 @@
+"""Layers as plans shard them: scheduling problems, sizes, launches and collectives of every distinct set."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
+from phaze_opt.graph.attention import is_attention_core
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    CoreType,
+    Operator,
+    OperatorGraph,
+    OperatorKind,
+)
+from phaze_opt.graph.sharding import ShardingOptions
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+EMBEDDING, BLOCK, HEAD = range(3)
+"""Distinct layers, in order."""
+FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
+"""Passes of layers, as makespans come: AGAIN only where the software keeps results of some operators."""
+EVERY = (FORWARD, BACKWARD, AGAIN)
+"""Passes of every micro-batch, an axis in this order."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SetKey:
+    """What decides the graphs of layers; sets are numbered by rising keys."""
+
+    tensor: int
+    context: int
+    expert: int
+    micro_batch: int
+
+
+def key_of(plan: ParallelPlan) -> SetKey:
+    """The set that a plan's layers are timed as."""
+    return SetKey(plan.tensor, plan.context, plan.expert, plan.micro_batch)
+
+
+@dataclass(frozen=True, slots=True)
+class SentCollectives:
+    """Collectives of one pass: those that stand between operators, and those beside the compute."""
+
+    between: tuple[Collective, ...]
+    beside: tuple[Collective, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSet:
+    """Embedding, block and head of some plans, on one device and for one micro-batch.
+
+    Attributes:
+        key: degrees and micro-batch.
+        layers: their graphs, for sizes.
+        phases: ``phases[layer][pass]``: forward, backward, update, and maybe forward again; without collectives.
+        attention: of each layer, places of the operators that selective recomputation runs again.
+        launches: operators on cores, ``launches[layer][EVERY]``.
+        collectives: ``collectives[layer][EVERY]``.
+        update_bytes: that the optimizer moves for a parameter of a block.
+    """
+
+    key: SetKey
+    layers: tuple[LayerGraph, LayerGraph, LayerGraph]
+    phases: tuple[tuple[PhaseGraph, ...], ...]
+    attention: tuple[tuple[int, ...], ...]
+    launches: tuple[tuple[int, int, int], ...]
+    collectives: tuple[tuple[SentCollectives, SentCollectives, SentCollectives], ...]
+    update_bytes: float
+
+
+def build_layer_sets(
+    model: ModelSpec, training: TrainingSpec, plans: Sequence[ParallelPlan], stack: TrainingStack
+) -> tuple[tuple[LayerSet, ...], tuple[Operator, ...]]:
+    """Every set of some plans by rising keys, and the operators of all of them.
+
+    Args:
+        model: what is trained.
+        training: batch, sequence and optimizer; what a plan or the software decides is replaced.
+        plans: that have the sets.
+        stack: training software.
+    """
+    operators: list[Operator] = []
+    example = {key_of(plan): plan for plan in plans}
+    return tuple(_build_set(model, training, example[key], stack, operators) for key in sorted(example)), tuple(
+        operators
+    )
+
+
+def _build_set(
+    model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack, operators: list[Operator]
+) -> LayerSet:
+    graph = build_model_graph(
+        replace(model, is_qkv_combined=True) if stack.combines_qkv else model,
+        replace(
+            training,
+            micro_batch=plan.micro_batch,
+            is_sequence_parallel=plan.is_sequence_parallel,
+            attention=stack.attention,
+        ),
+        tensor_parallel=plan.tensor,
+        fusion=stack.fusion,
+        options=ShardingOptions(
+            context=plan.context,
+            expert=plan.expert if plan.expert > 1 else None,
+            has_kv_replicas=True,
+            has_regathers=plan.is_sequence_parallel,
+        ),
+    )
+    block = graph.layers[BLOCK]
+    moved = sum(each.bytes_read + each.bytes_written for each in block.update.operators)
+    layers = [_build_layer(layer, stack, operators) for layer in graph.layers]
+    return LayerSet(
+        key=key_of(plan),
+        layers=(graph.layers[EMBEDDING], block, graph.layers[HEAD]),
+        phases=tuple(layer.phases for layer in layers),
+        attention=tuple(layer.attention for layer in layers),
+        launches=tuple(layer.launches for layer in layers),
+        collectives=tuple(layer.collectives for layer in layers),
+        update_bytes=moved / max(1, block.num_parameters),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltLayer:
+    phases: tuple[PhaseGraph, ...]
+    attention: tuple[int, ...]
+    launches: tuple[int, int, int]
+    collectives: tuple[SentCollectives, SentCollectives, SentCollectives]
+
+
+def _build_layer(layer: LayerGraph, stack: TrainingStack, operators: list[Operator]) -> _BuiltLayer:
+    kept = _kept(layer.forward, stack.kept_operators)
+    graphs = [layer.forward, layer.backward, layer.update]
+    if stack.kept_operators:
+        graphs.append(_without(layer.forward, kept))
+    forward_at = len(operators)
+    phases = tuple(_append(graph, operators) for graph in graphs)
+    again = [each for number, each in enumerate(layer.forward.operators) if number not in kept]
+    attention = (
+        at for at, each in enumerate(layer.forward.operators) if _on_core(each) and is_attention_core(each.name)
+    )
+    forward, backward = layer.forward.operators, layer.backward.operators
+    return _BuiltLayer(
+        phases=phases,
+        attention=tuple(forward_at + at for at in attention),
+        launches=(_num_launches(forward), _num_launches(backward), _num_launches(again)),
+        collectives=(_sent(forward), _sent(backward, hides_reductions=stack.hides_input_reductions), _sent(again)),
+    )
+
+
+def _on_core(operator: Operator) -> bool:
+    return any(CORES_USED[operator.core_type])
+
+
+def _num_launches(operators: Sequence[Operator]) -> int:
+    return sum(map(_on_core, operators))
+
+
+def _append(graph: OperatorGraph, operators: list[Operator]) -> PhaseGraph:
+    """One problem as the scheduler sees it."""
+    first = len(operators)
+    operators.extend(graph.operators)
+    kinds = (operator.core_type for operator in graph.operators)
+    seen = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
+    return PhaseGraph(core_types=seen, edges=graph.edges, first=first, collective_s=0.0)
+
+
+def _kept(graph: OperatorGraph, names: Collection[str]) -> frozenset[int]:
+    """Operators that do not run again: kernels that begin with one of the names, and what only passes these on."""
+    kept: set[int] = set()
+    for number, operator in enumerate(graph.operators):
+        sources = {source for source, target in graph.edges if target == number}
+        follows = not _on_core(operator) and sources and sources <= kept
+        if follows or operator.name.split("+")[0] in names:
+            kept.add(number)
+    return frozenset(kept)
+
+
+def _without(graph: OperatorGraph, kept: frozenset[int]) -> OperatorGraph:
+    """The graph with kept operators as views of results that are there."""
+    operators = (
+        Operator(each.name, each.phase, OperatorKind.VIEW, CoreType.NONE) if number in kept and _on_core(each) else each
+        for number, each in enumerate(graph.operators)
+    )
+    return OperatorGraph(tuple(operators), graph.edges)
+
+
+def _sent(operators: Sequence[Operator], *, hides_reductions: bool = False) -> SentCollectives:
+    """Collectives of a pass; software may run sums of input gradients over the tensor group beside its compute."""
+    between: list[Collective] = []
+    beside: list[Collective] = []
+    for collective in (each.collective for each in operators if each.collective is not None):
+        is_sum = collective.kind is CollectiveKind.ALL_REDUCE and collective.group is CollectiveGroup.TENSOR
+        (beside if collective.is_overlapped or (hides_reductions and is_sum) else between).append(collective)
+    return SentCollectives(tuple(between), tuple(beside))

@@ -1,0 +1,138 @@
+"""Seconds of layers as a software runs them on many chips at once, collectives and launches included.
+
+Arrays end with an axis of chips.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.check.plans.layer_sets import AGAIN, BACKWARD, BLOCK, EVERY, FORWARD, HEAD, UPDATE, LayerSet
+from phaze_opt.certify.check.plans.wires import Sent, Wires, together
+from phaze_opt.graph.operator import Collective, CollectiveGroup
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.software import TrainingStack
+
+Floats = NDArray[np.float64]
+LAUNCH_POWER = 12.0
+"""Device and host run side by side: a pass takes this norm of their times (decision 0196)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassTraffic:
+    """What passes of layers send and launch, each of shape (layers, `EVERY`), s.
+
+    Attributes:
+        between_s: collectives that the layer waits for.
+        beside_s: collectives beside its compute.
+        host_s: the host's launches.
+    """
+
+    between_s: Floats
+    beside_s: Floats
+    host_s: Floats
+
+    @property
+    def key(self) -> tuple[bytes, bytes, bytes]:
+        """Equal for equal traffic."""
+        return self.between_s.tobytes(), self.beside_s.tobytes(), self.host_s.tobytes()
+
+
+def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wires: Wires) -> PassTraffic:
+    """Traffic of a set under a plan: where its groups lie may depend on the plan's stages and replicas."""
+    groups = {group: wires.layer_group(plan, group) for group in CollectiveGroup}
+
+    def all_of(collectives: Sequence[Collective]) -> Sent:
+        return together(wires.collective(each.kind, each.payload_bytes, groups[each.group]) for each in collectives)
+
+    # Hosts take exponential times to launch a collective; the group waits for the slowest: H(t), one of it its own.
+    slowest_s = stack.host_s_per_collective * (sum(1.0 / rank for rank in range(1, plan.tensor + 1)) - 1.0)
+    shape = len(layers.layers), len(EVERY)
+    between_s, beside_s, host_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for layer, of_layer in enumerate(layers.collectives):
+        for column, sent in enumerate(of_layer):
+            between = all_of(sent.between)
+            between_s[layer, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
+            beside_s[layer, column] = all_of(sent.beside).seconds(stack)
+            host_s[layer, column] = (
+                layers.launches[layer][column] * stack.host_s_per_operator + between.number * slowest_s
+            )
+    return PassTraffic(between_s, beside_s, host_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPace:
+    """Seconds of embedding, block and head on chips; each but ``again`` of shape (layers, chips).
+
+    Attributes:
+        forward, backward: passes of a micro-batch.
+        again: forward of a block as full recomputation runs it, shape (chips,).
+        attention: what selective recomputation adds.
+        update: optimizer, once a step.
+    """
+
+    forward: Floats
+    backward: Floats
+    again: Floats
+    attention: Floats
+    update: Floats
+
+    def of_chips(self, chosen: NDArray[np.intp]) -> "LayerPace":
+        """Some of the chips."""
+        return LayerPace(
+            self.forward[:, chosen],
+            self.backward[:, chosen],
+            self.again[chosen],
+            self.attention[:, chosen],
+            self.update[:, chosen],
+        )
+
+    def run_s(self, recompute: Recompute) -> Floats:
+        """Forward and backward of each layer with what is recomputed, shape (layers, chips), s."""
+        total = self.forward + self.backward
+        if recompute is Recompute.SELECTIVE:
+            total += self.attention
+        elif recompute is Recompute.FULL:
+            total[BLOCK] += self.again
+        return total
+
+
+def layer_pace(
+    layers: LayerSet, traffic: PassTraffic, stack: TrainingStack, makespan_s: Floats, attention_s: Floats
+) -> LayerPace:
+    """Layers at their pace.
+
+    Args:
+        layers: the set.
+        traffic: of `pass_traffic`.
+        stack: training software.
+        makespan_s: on cores, shape (layers, 3 or 4, chips), s.
+        attention_s: of the operators that selective recomputation runs again, shape (layers, chips), s.
+    """
+    update_s = makespan_s[:, UPDATE]
+    forward_s, backward_s = makespan_s[:, FORWARD].copy(), makespan_s[:, BACKWARD].copy()
+    # A schedule of forward serves what is left of it too.
+    has_again = makespan_s.shape[1] > AGAIN
+    again_s = np.minimum(forward_s, makespan_s[:, AGAIN]) if has_again else forward_s.copy()
+    if layers.key.tensor == 1:
+        forward_s[HEAD] /= stack.lone_head_efficiency
+        backward_s[HEAD] /= stack.lone_head_efficiency
+    # Gradients are added up at the rate of the update.
+    backward_s += stack.accumulation_bytes / layers.update_bytes * update_s
+    taken = [_taken(on_cores, traffic, column) for column, on_cores in enumerate((forward_s, backward_s, again_s))]
+    return LayerPace(taken[0], taken[1], taken[2][BLOCK], attention_s, update_s)
+
+
+def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int) -> Floats:
+    """A pass of all layers: on cores, what it sends, and the host where that is slower, shape (layers, chips), s."""
+    between_s, beside_s, host_s = (
+        each[:, column, None] for each in (traffic.between_s, traffic.beside_s, traffic.host_s)
+    )
+    device_s = on_cores_s + between_s + np.maximum(beside_s - on_cores_s, 0.0)
+    if not traffic.host_s[:, column].any():
+        return np.asarray(device_s)
+    slower, faster = np.maximum(device_s, host_s), np.minimum(device_s, host_s)
+    ratio = np.divide(faster, slower, out=np.zeros_like(slower), where=slower > 0.0)
+    return np.asarray(slower * (1.0 + ratio**LAUNCH_POWER) ** (1.0 / LAUNCH_POWER))

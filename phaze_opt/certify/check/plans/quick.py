@@ -1,0 +1,141 @@
+"""Cheap bounds below `lower`: products of two matrices for all plans and chips, linear in the seconds of layers.
+
+With S the sum of all loads of a pipeline and M the largest, its last stage ends after S and m - 1 times its own load.
+Its slowest stage waits for 2 (S - M) - (p - 1) M at least where m > p, as what lies before it takes (p - 1) M at most
+together with its own passes in between (`closed_form` has the other case). With chunks it takes (m - 1/v) M + S / v.
+Traffic shows at least in the share that never hides. `SLACK` covers what rounding may take.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.check.plans.layer_sets import BLOCK
+from phaze_opt.certify.check.plans.paces import LayerPace
+from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape
+from phaze_opt.certify.check.plans.runs import Choice
+from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.software import TrainingStack
+
+Floats = NDArray[np.float64]
+SLACK = 1.0 - 1e-9
+NUM_FEATURES = 9
+_LEAST_AGAIN, _AGAIN, _UPDATE, _ONE = 3, 4, 5, 8
+
+
+def features(pace: LayerPace) -> Floats:
+    """What bounds are linear in, shape (features, chips).
+
+    Forward and backward of embedding, block and head; the least that any recomputation of a block adds, and what full
+    recomputation adds; updates of the three; one.
+    """
+    again = pace.again[None]
+    least = np.minimum(again, pace.attention[BLOCK][None])
+    return np.concatenate([pace.run_s(Recompute.NONE), least, again, pace.update, np.ones_like(again)])
+
+
+def load_row(kind: StageKind, recomputes: Sequence[Recompute], shape: StepShape, stack: TrainingStack) -> Floats:
+    """A stage's least load, as coefficients of the features."""
+    row = np.zeros(NUM_FEATURES)
+    row[:3] = kind.has_embedding, kind.blocks, kind.has_head
+    if Recompute.NONE not in recomputes:
+        row[_AGAIN if set(recomputes) == {Recompute.FULL} else _LEAST_AGAIN] = kind.blocks
+    row[_ONE] = kind.transfer_s + never_hidden_s(kind.parameter_s, kind.gather_s, kind.reduction_s, shape, stack)
+    return row
+
+
+def never_hidden_s(
+    parameter_s: float | Floats,
+    gather_s: float | Floats,
+    reduction_s: float | Floats,
+    shape: StepShape,
+    stack: TrainingStack,
+) -> float | Floats:
+    """What shows at least of ZeRO's traffic of a micro-batch; forward hides its gathers whole at best."""
+    m, shows = shape.num_micro_batches, 1.0 - stack.parameter_overlap
+    return shows * (parameter_s - stack.prefetches_forward * shows * gather_s + (m - 1.0) / m * reduction_s)
+
+
+def sync_row(kind: StageKind, shape: StepShape, stack: TrainingStack) -> Floats:
+    """The least of what a stage sends and updates once a step."""
+    row = np.zeros(NUM_FEATURES)
+    row[_UPDATE:_ONE] = kind.has_embedding, kind.blocks, kind.has_head * (1.0 - shape.tied_share)
+    row[_UPDATE:_ONE] /= shape.update_shards
+    row[_ONE] = (1.0 - stack.data_overlap) * kind.gradient_s
+    return row
+
+
+def fixed_rows(kinds: Sequence[Choice], stages: Sequence[int], shape: StepShape, stack: TrainingStack) -> Floats:
+    """Bounds of a plan whose cuts are given, shape (4, features); the largest counts."""
+    p, m, v = len(stages), shape.num_micro_batches, shape.interleave
+    loads = [load_row(kind, recomputes, shape, stack) for kind, recomputes in kinds]
+    total = np.sum([loads[kind] for kind in stages], axis=0)
+    first, last = loads[stages[0]], loads[stages[-1]]
+    middle = loads[stages[min(1, p - 1)]]
+    if v > 1:
+        piped = [(m - 1.0 / v) * each + total / v for each in (first, middle, last, total / p)]
+    elif m > p:
+        piped = [2.0 * total + (m - p - 1.0) * each for each in (first, middle, total / p)]
+        piped.append(total + (m - 1.0) * last)
+    else:
+        piped = [m * first, m * middle, m * total / p, total + (m - 1.0) * last]
+    syncs = [sync_row(kinds[stages[at]][0], shape, stack) for at in (0, -1)]
+    rows = np.array(piped) + max(syncs, key=lambda row: float(row[_ONE]))
+    return finished(rows, shape, stack)
+
+
+def finished(rows: Floats, shape: StepShape, stack: TrainingStack) -> Floats:
+    """Rows with fixed time, waiting, and room for rounding."""
+    rows = rows.copy()
+    rows[:, _ONE] += stack.step_overhead_s
+    return np.asarray(rows * (1.0 + shape.waiting) * SLACK)
+
+
+def largest(rows: Sequence[Floats], of_chips: Floats) -> Floats:
+    """The largest of each plan's rows, shape (plans, chips), s; all plans have equally many rows."""
+    values = np.concatenate(rows) @ of_chips
+    return np.asarray(values.reshape(len(rows), -1, of_chips.shape[1]).max(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class CutRows:
+    """A plan's bounds over all cuts: each of shape (features,) but for the last two.
+
+    Attributes:
+        total: the least sum of loads.
+        last: the least load of the last stage.
+        tops: loads of which the slowest stage has at least each, shape (tops, features).
+        syncs: likewise what is sent and updated once a step, shape (syncs, features).
+    """
+
+    total: Floats
+    last: Floats
+    tops: Floats
+    syncs: Floats
+
+
+def over_cuts(rows: CutRows, of_chips: Floats, p: int, shape: StepShape, stack: TrainingStack) -> Floats:
+    """The bound of a plan over all its cuts, shape (chips,), s."""
+    values = np.concatenate([rows.total[None], rows.last[None], rows.tops, rows.syncs]) @ of_chips
+    total, last = values[0], values[1]
+    ends = 2 + len(rows.tops)
+    slowest = np.maximum(values[2:ends].max(axis=0), total / p)
+    m = shape.num_micro_batches
+    piped = np.maximum(closed_form(total, slowest, p, m), total + (m - 1.0) * last)
+    seconds = piped + values[ends:].max(axis=0) + stack.step_overhead_s
+    return np.asarray(seconds * (1.0 + shape.waiting) * SLACK)
+
+
+def closed_form(total: Floats, slowest: Floats, p: int, m: int) -> Floats:
+    """What a pipeline takes at least whose loads sum to ``total`` or more, the largest ``slowest`` or more, s.
+
+    Let M be the largest. If its stage waits twice, the pipeline takes 2 S + (m - p - 1) M, and m M, at least; it waits
+    once only if m <= p, and then S + (m - 1) M / 2. Where the first falls with M, it is least where it meets m M.
+    """
+    if m > p:
+        return np.asarray(np.maximum(m * slowest, 2.0 * total + (m - p - 1.0) * slowest))
+    twice = m * np.maximum(slowest, 2.0 * total / (p + 1.0))
+    once = np.maximum(m * slowest, total + (m - 1.0) / 2.0 * slowest)
+    return np.asarray(np.maximum(total, np.minimum(twice, once)))

@@ -1,0 +1,124 @@
+"""Certificates of designs with full plans: whole ones hold, and every kind of change is found and named."""
+
+import json
+
+import numpy as np
+import pytest
+from forger import ATTAINED, MEMORY, REPLAYED, UPPER, Forger, times
+from planned_certificate import write_planned_certificate
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, MULTIPLIERS_FILE, POINTS_FILE, SOLUTIONS_FILE
+from phaze_opt.certify.check.check import check_certificate
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    """One certificate of each software."""
+    directory = tmp_path_factory.mktemp("planned")
+    return {name: write_planned_certificate(name, directory / name) for name in ("maxtext", "megatron-core")}
+
+
+@pytest.mark.parametrize("software", ["maxtext", "megatron-core"])
+def test_a_certificate_of_full_plans_holds(originals, software):
+    report = check_certificate(originals[software])
+    assert (report.num_exact, report.num_out_of_memory) == (4, 2)
+    assert report.num_schedules == (12 if software == "maxtext" else 9)
+    assert np.isfinite(report.claim.value)
+
+
+@pytest.fixture
+def planned_forger(originals, tmp_path):
+    return Forger(originals["maxtext"], tmp_path / "forged")
+
+
+def solved(forger, change):
+    """Change the only solution's model; its row."""
+    forger.json(SOLUTIONS_FILE, lambda data: change(data["solutions"][0]["models"][0]))
+    return forger.read(SOLUTIONS_FILE)["solutions"][0]["index"]
+
+
+def plan(**changes):
+    """Changes of the degrees."""
+    return lambda model: model["plan"]["plan"].update(changes)
+
+
+def other_blocks(model):
+    blocks = model["plan"]["blocks"]
+    blocks[-1] += 1
+
+
+SOLUTIONS = {
+    "another price": (
+        lambda model: model["plan"].update(recompute=["full"] * len(model["plan"]["recompute"])),
+        REPLAYED,
+    ),
+    "no plan": (lambda model: model.pop("plan"), "has no full plan"),
+    "degrees of another": (lambda model: model.update(tensor_parallel=7), "has a placement beside its full plan"),
+    "no such ZeRO stage": (plan(zero=3), "its plan is none that the scenario admits"),
+    "no such micro-batch": (plan(micro_batch=4), "its plan is none that the scenario admits"),
+    "a block too many": (other_blocks, r"its \d+ stages do not hold 4 blocks"),
+    "no forward again": (lambda model: model["schedules"].pop(), "does not schedule every layer's passes once"),
+    "forward twice": (
+        lambda model: model["schedules"][3].pop("is_again"),
+        "does not schedule every layer's passes once",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SOLUTIONS)
+def test_a_changed_solution_is_refused(planned_forger, case):
+    change, rule = SOLUTIONS[case]
+    row = solved(planned_forger, change)
+    planned_forger.assert_refused(POINTS_FILE if rule is REPLAYED else SOLUTIONS_FILE, rule, row=row)
+
+
+def test_a_longer_schedule_attains_less(planned_forger):
+    def delay(model):
+        for schedule in model["schedules"]:
+            schedule["start_s"] = [start + 1e-4 for start in schedule["start_s"]]
+
+    planned_forger.assert_refused(POINTS_FILE, REPLAYED, row=solved(planned_forger, delay))
+
+
+def test_a_bound_below_what_some_plan_may_attain_is_refused(planned_forger):
+    row = planned_forger.row(status="pruned-by-bound", reason="")
+    planned_forger.cells(row, **{UPPER: times(1 - 1e-7)})
+    planned_forger.assert_refused(POINTS_FILE, f"{UPPER} is .* but its multipliers let", row=row)
+
+
+def test_a_bound_above_it_is_a_weaker_statement(planned_forger):
+    row = planned_forger.row(status="pruned-by-bound", reason="")
+    planned_forger.cells(row, **{UPPER: times(1 - 1e-10)})
+    planned_forger.seal()
+    check_certificate(planned_forger.directory)
+
+
+def test_a_design_is_out_of_memory_only_where_no_plan_fits(planned_forger):
+    row = planned_forger.row(status="pruned-by-bound", reason="")
+    planned_forger.cells(row, **{UPPER: 0.0, "reason": MEMORY})
+    planned_forger.assert_refused(POINTS_FILE, "reason is .* but a plan fits", row=row)
+
+
+def test_a_design_without_room_is_no_feasible_one(planned_forger):
+    row = planned_forger.row(reason=MEMORY)
+    planned_forger.cells(row, **{UPPER: 1.0, "reason": ""})
+    planned_forger.assert_refused(POINTS_FILE, "no plan fits the memory but the row is not infeasible", row=row)
+
+
+@pytest.mark.parametrize("change", [{"set_number": 1}, {"is_again": True}, {"tensor_parallel": 4}])
+def test_slots_are_those_of_the_sets(planned_forger, change):
+    planned_forger.certificate(lambda data: data["slots"][0].update(change))
+    planned_forger.assert_refused(CERTIFICATE_FILE, "slot 0 is")
+
+
+def test_entries_are_those_of_the_pool(planned_forger):
+    planned_forger.multipliers(lambda tables: tables["mb1"].__setitem__((slice(None), 0), 9999))
+    planned_forger.assert_refused(POINTS_FILE, f"slot 0 names entry 9999 of .*{MULTIPLIERS_FILE}", row=0)
+
+
+def test_a_placement_of_before_states_no_plan(forger, originals):
+    other = json.loads((originals["maxtext"] / SOLUTIONS_FILE).read_text())
+    of_model = other["solutions"][0]["models"][0]["plan"]
+    row = solved(forger, lambda model: model.update(plan=of_model))
+    forger.assert_refused(SOLUTIONS_FILE, "has a full plan, which its scenario has none of", row=row)
+    assert ATTAINED not in of_model

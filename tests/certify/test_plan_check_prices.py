@@ -1,0 +1,186 @@
+"""The checker's plans, memory and prices against those that plans are found by: two codes, one number."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kits.planned import WIDE, checker, compiled, draw_times, planned_scenario, prover_loads
+
+from phaze_opt.certify.check.plans.layer_sets import key_of
+from phaze_opt.certify.check.plans.plan_check import StagedPlan
+from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.plan_memory import plan_memory
+from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.cost.step_time import lower_s, step_times
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.network import Chunking, Network, NetworkDimension, Topology
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.compile import compile_steps
+from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.workload.plan import PlanChoices, Recompute
+
+EXACT = 1e-12
+FLAT = Network("flat", (NetworkDimension(Topology.FULLY_CONNECTED, 32, 50e9, 2e-6),))
+CHUNKED = load_network("two-level", num_devices=32).with_chunking(Chunking.THEMIS)
+NETWORKS = ["two-level", "dgx-a100", "mi300x-platform", "tpu-v5p-torus", FLAT, CHUNKED]
+MODELS = ["gpt2-xl", "llama-3-8b", "mixtral-8x7b", "bert-large", "opt-350m"]
+
+
+def some(rng, found, count):
+    return [found[at] for at in sorted(rng.choice(len(found), size=min(count, len(found)), replace=False))]
+
+
+def random_cuts(rng, plan, num_layers):
+    """Blocks of each stage, ends maybe without any, and a recomputation of each."""
+    if plan.interleave > 1 or plan.pipeline == 1:
+        return None
+    inner = np.ones(plan.pipeline, dtype=int)
+    inner[[0, -1]] = 0
+    spare = num_layers - inner.sum()
+    blocks = inner + rng.multinomial(spare, np.full(plan.pipeline, 1 / plan.pipeline))
+    return StagedPlan(
+        plan, tuple(blocks.tolist()), tuple(list(Recompute)[at] for at in rng.integers(0, 3, plan.pipeline))
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("devices", "batch", "choices"),
+    [
+        (32, 128, WIDE),
+        (24, 96, replace(WIDE, tensor=(1, 2, 3, 4), micro_batch=(1, 3), zero=(1, 3), state_shards=(2, 0))),
+        (8, 64, PlanChoices(pipeline=(2, 4, 64), data=(1, 3, 2), expert=(1, 4), context=(1, 3))),
+    ],
+)
+def test_the_plans_are_those_that_are_searched(name, devices, batch, choices):
+    scenario = planned_scenario(name, devices=devices, batch=batch, choices=choices)
+    model = scenario.models[0]
+    searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=choices))
+    found = checker(scenario).plans
+    assert len(found) == len(set(found)) > 0
+    assert set(found) == set(searched)
+
+
+@pytest.mark.parametrize("software", list_stacks())
+@pytest.mark.parametrize("name", ["mixtral-8x7b"])
+def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
+    choices = replace(FEW, context=(1, 2), micro_batch=(1,), pipeline=(1,), zero=(0,))
+    scenario = planned_scenario(name, software=software, choices=choices)
+    check, model = checker(scenario), scenario.models[0]
+    assert [layers.key for layers in check.sets] == sorted({key_of(plan) for plan in check.plans})
+    plans = {key_of(plan): plan for plan in check.plans}
+    training = scenario.training_of(model, 1)
+    for layers in check.sets[::3]:
+        step = compile_step(model, training, plans[layers.key], stack=scenario.stack)
+        option = compile_steps([step]).options[0]
+        operators = compile_steps([step]).operators
+        for own, theirs, attention in zip(layers.phases, option.phases, option.attention_columns, strict=True):
+            assert [each.core_types for each in own] == [each.core_types for each in theirs]
+            assert [each.edges for each in own] == [each.edges for each in theirs]
+            for mine, other in zip(own, theirs, strict=True):
+                assert list(check.operators[mine.columns]) == [operators[column] for column in other.columns]
+            first = theirs[0].columns[0]
+            at = layers.phases.index(own)
+            assert [column - own[0].first for column in layers.attention[at]] == (attention - first).tolist()
+
+
+@pytest.mark.parametrize("software", ["ideal", "megatron-core", "maxtext-offload", "llm-foundry"])
+@pytest.mark.parametrize("name", ["gpt2-xl", "mixtral-8x7b"])
+def test_memory_is_that_of_every_stage(name, software):
+    rng = np.random.default_rng(3)
+    scenario = planned_scenario(name, software=software)
+    check, model = checker(scenario), scenario.models[0]
+    for plan in some(rng, check.plans, 25):
+        for staged in filter(None, (check.staged(plan), random_cuts(rng, plan, model.num_layers))):
+            own = check.memory_bytes(staged)
+            for recompute in set(staged.recompute):
+                step = compiled(scenario, replace(plan, recompute=recompute), staged.blocks)
+                theirs = plan_memory(
+                    [layer.graph for layer in step.layers],
+                    step.plan,
+                    blocks=step.blocks,
+                    num_micro_batches=step.num_micro_batches,
+                    optimizer=step.training.optimizer,
+                    stack=step.stack,
+                )
+                mine = [at for at, each in enumerate(staged.recompute) if each is recompute]
+                expected = [theirs.stages[at].total_bytes for at in mine]
+                assert [own[at] for at in mine] == pytest.approx(expected, rel=EXACT)
+    peaks = [max(check.memory_bytes(check.staged(plan))) for plan in check.plans[::7]]
+    assert check.peak_bytes[::7] == pytest.approx(peaks, rel=EXACT)
+
+
+CASES = [(MODELS[at % 5], NETWORKS[at % 6], software) for at, software in enumerate(list_stacks())]
+CASES += [("mixtral-8x7b", network, "llm-foundry") for network in NETWORKS]
+CASES += [("llama-3-8b", network, "megatron-core") for network in NETWORKS]
+FEW = replace(WIDE, tensor=(1, 4), context=(1,), micro_batch=(2,), zero=(0, 2, 3), state_shards=(0,), expert=(1, 2))
+"""Some of every kind."""
+
+
+@pytest.mark.parametrize(("name", "network", "software"), CASES)
+def test_prices_and_bounds_are_those_of_the_prover(name, network, software):
+    rng = np.random.default_rng(len(name) + len(software))
+    scenario = planned_scenario(name, software=software, network=network)
+    check = checker(scenario)
+    times = draw_times(check, rng)
+    for plan in some(rng, check.plans, 8):
+        uneven = random_cuts(rng, plan, scenario.models[0].num_layers)
+        for staged in filter(None, (check.staged(plan), uneven)):
+            stages, rules = prover_loads(scenario, check, staged, times, chip=0)
+            given = staged, times.makespan_s, times.attention_s
+            assert check.price_s(*given)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=EXACT)
+            assert check.lower_s(*given)[0] == pytest.approx(lower_s(stages, rules)[0], rel=EXACT)
+            assert check.lower_s(*given)[0] <= check.price_s(*given)[0] * (1 + EXACT)
+
+
+ODD = {
+    "host_s_per_operator": 2e-5,
+    "host_s_per_collective": 3e-5,
+    "collective_latency_s": 1e-5,
+    "network_latency_s": 2e-5,
+    "accumulation_bytes": 8.0,
+    "lone_head_efficiency": 0.7,
+    "step_overhead_s": 0.01,
+    "waiting_share": 0.05,
+    "prefetches_forward": True,
+    "parameter_overlap": 0.6,
+    "data_overlap": 0.8,
+    "kept_operators": ("mlp_down", "mlp_residual"),
+    "is_parameter_ring_flat": True,
+    "collective_efficiency": 0.8,
+    "network_efficiency": 0.7,
+}
+"""All that a software may do at once, though no shipped one does."""
+
+
+@pytest.mark.parametrize("base", ["megatron-2022", "maxtext"])
+def test_prices_hold_where_a_software_does_everything(base):
+    rng = np.random.default_rng(8)
+    scenario = planned_scenario("mixtral-8x7b", network="dgx-a100")
+    scenario = replace(scenario, stack=replace(load_stack(base, load_fitted()), **ODD))
+    check = checker(scenario)
+    times = draw_times(check, rng)
+    for plan in some(rng, check.plans, 30):
+        for staged in filter(None, (check.staged(plan), random_cuts(rng, plan, 32))):
+            stages, rules = prover_loads(scenario, check, staged, times, chip=0)
+            given = staged, times.makespan_s, times.attention_s
+            assert check.price_s(*given)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=EXACT)
+            assert check.lower_s(*given)[0] == pytest.approx(lower_s(stages, rules)[0], rel=EXACT)
+
+
+@pytest.mark.parametrize("software", ["maxtext", "megatron-core", "deepspeed-zero3-2021"])
+@pytest.mark.parametrize("name", ["bert-large", "mixtral-8x7b"])
+@pytest.mark.parametrize("wide", [True, False])
+def test_least_bounds_are_the_least_of_all_plans_that_fit(name, software, wide):
+    rng = np.random.default_rng(5)
+    scenario = planned_scenario(name, software=software, choices=FEW)
+    check = checker(scenario)
+    times = draw_times(check, rng, chips=12, wide=wide)
+    given = times.makespan_s, times.attention_s
+    bounds = np.array([check.lower_s(check.staged(plan), *given) for plan in check.plans])
+    for hbm_bytes in np.quantile(check.peak_bytes, [0.02, 0.5, 1.0]):
+        fits = check.peak_bytes <= hbm_bytes
+        assert check.lower_bounds(*given, capacity_bytes=hbm_bytes) == pytest.approx(
+            bounds[fits].min(axis=0), rel=EXACT
+        )
+    assert np.isinf(check.lower_bounds(*given, capacity_bytes=check.peak_bytes.min() * 0.99)).all()
