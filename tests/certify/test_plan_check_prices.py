@@ -7,7 +7,7 @@ import pytest
 from kits.planned import WIDE, checker, compiled, draw_times, planned_scenario, prover_loads
 
 from phaze_opt.certify.check.plans.layer_sets import key_of
-from phaze_opt.certify.check.plans.plan_check import StagedPlan
+from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
 from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.plan_memory import plan_memory
 from phaze_opt.cost.stacks import list_stacks, load_stack
@@ -17,6 +17,7 @@ from phaze_opt.hardware.network import Chunking, Network, NetworkDimension, Topo
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
 
 EXACT = 1e-12
@@ -52,13 +53,17 @@ def random_cuts(rng, plan, num_layers):
         (8, 64, PlanChoices(pipeline=(2, 4, 64), data=(1, 3, 2), expert=(1, 4), context=(1, 3))),
     ],
 )
-def test_the_plans_are_those_that_are_searched(name, devices, batch, choices):
-    scenario = planned_scenario(name, devices=devices, batch=batch, choices=choices)
-    model = scenario.models[0]
-    searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=choices))
-    found = checker(scenario).plans
+@pytest.mark.parametrize("has_cuts", [False, True])
+@pytest.mark.parametrize("num_layers", [None, 3])
+def test_the_plans_are_those_that_are_searched(name, devices, batch, choices, has_cuts, num_layers):
+    model = load_model(name)
+    model = replace(model, num_layers=num_layers or model.num_layers)
+    scenario = planned_scenario(model, devices=devices, batch=batch, choices=choices)
+    free = replace(choices, has_cuts=has_cuts)
+    searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=free))
+    found = PlanCheck(scenario, model, choices, has_cuts=has_cuts).plans
     assert len(found) == len(set(found)) > 0
-    assert set(found) == set(searched)
+    assert set(found) == {replace(plan, blocks=()) for plan in searched}
 
 
 @pytest.mark.parametrize("software", list_stacks())
@@ -93,19 +98,16 @@ def test_memory_is_that_of_every_stage(name, software):
     for plan in some(rng, check.plans, 25):
         for staged in filter(None, (check.staged(plan), random_cuts(rng, plan, model.num_layers))):
             own = check.memory_bytes(staged)
-            for recompute in set(staged.recompute):
-                step = compiled(scenario, replace(plan, recompute=recompute), staged.blocks)
-                theirs = plan_memory(
-                    [layer.graph for layer in step.layers],
-                    step.plan,
-                    blocks=step.blocks,
-                    num_micro_batches=step.num_micro_batches,
-                    optimizer=step.training.optimizer,
-                    stack=step.stack,
-                )
-                mine = [at for at, each in enumerate(staged.recompute) if each is recompute]
-                expected = [theirs.stages[at].total_bytes for at in mine]
-                assert [own[at] for at in mine] == pytest.approx(expected, rel=EXACT)
+            step = compiled(scenario, staged)
+            theirs = plan_memory(
+                [layer.graph for layer in step.layers],
+                step.plan,
+                blocks=step.blocks,
+                num_micro_batches=step.num_micro_batches,
+                optimizer=step.training.optimizer,
+                stack=step.stack,
+            )
+            assert own == pytest.approx([stage.total_bytes for stage in theirs.stages], rel=EXACT)
     peaks = [max(check.memory_bytes(check.staged(plan))) for plan in check.plans[::7]]
     assert check.peak_bytes[::7] == pytest.approx(peaks, rel=EXACT)
 

@@ -1,27 +1,26 @@
 """Scenarios with full plans, their checker, and the prover's prices of the same plans beside it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from phaze_opt.objective.best_plan import layer_classes
 
 from phaze_opt.certify.check.plans.layer_sets import SetKey, key_of
 from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import StackColumns, batch_loads
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.cost.step_batch import build_batch
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scheduled_plan import layer_classes
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.plan import PlanChoices
 
 Floats = NDArray[np.float64]
 WIDE = PlanChoices(context=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 2))
@@ -72,30 +71,21 @@ def draw_times(check: PlanCheck, rng: np.random.Generator, *, chips: int = 1, wi
     return DrawnTimes(makespan_s, attention_s)
 
 
-def compiled(scenario: Scenario, plan: ParallelPlan, blocks: Sequence[int]) -> CompiledStep:
-    """The prover's step of a plan with given cuts."""
+def compiled(scenario: Scenario, staged: StagedPlan) -> CompiledStep:
+    """The prover's step of a plan, its cuts and its recomputations."""
     model = scenario.models[0]
-    return compile_step(
-        model, scenario.training_of(model, plan.micro_batch), plan, stack=scenario.stack, blocks=tuple(blocks)
-    )
+    plan = staged.plan.with_stages(staged.blocks, staged.recompute)
+    return compile_step(model, scenario.training_of(model, plan.micro_batch), plan, stack=scenario.stack)
 
 
 def prover_loads(
     scenario: Scenario, check: PlanCheck, staged: StagedPlan, times: DrawnTimes, chip: int
 ) -> tuple[StageLoads, StepRules]:
-    """What the prover has each stage do: of uniform plans the columns of those stages that recompute so."""
+    """What the prover has each stage do."""
     key: SetKey = key_of(staged.plan)
     number = [layers.key for layers in check.sets].index(key)
     classes_s = layer_classes(times.makespan_s[chip, number])[None]
     attention_s = times.attention_s[chip, number][None]
-    mixed: dict[str, Floats] = {}
-    rules = None
-    for recompute in Recompute:
-        plan = replace(staged.plan, recompute=recompute)
-        batch = build_batch([compiled(scenario, plan, staged.blocks)], [plan_network(scenario.cluster.network, plan)])
-        loads, rules = batch_loads(batch, classes_s, attention_s, StackColumns([scenario.stack]))
-        mine = np.array([each is recompute for each in staged.recompute])
-        for name in StageLoads.__slots__:
-            column = getattr(loads, name)
-            mixed[name] = np.where(mine[None], column, mixed.get(name, column))
-    return StageLoads(**mixed), rules
+    step = compiled(scenario, staged)
+    batch = build_batch([step], [plan_network(scenario.cluster.network, step.plan)])
+    return batch_loads(batch, classes_s, attention_s, StackColumns([scenario.stack]))
