@@ -81,11 +81,14 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.heterogeneous import PLACEMENTS_ALONE
     from phaze_opt.track.guard import open_tracker
 
     constants = load_constants()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     problem = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
+    if options.heterogeneous and problem.plans is not None:
+        raise InputError(PLACEMENTS_ALONE, source="--heterogeneous")
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)

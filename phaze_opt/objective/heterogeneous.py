@@ -19,6 +19,8 @@ from phaze_opt.placement.verify import verify_heterogeneous
 
 OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP})
 
+PLACEMENTS_ALONE = "a pipeline of one design per stage has placements alone; use it with --plans phaze"
+
 
 @dataclass(frozen=True, slots=True)
 class HeterogeneousStage:
@@ -114,7 +116,7 @@ def evaluate_heterogeneous(
         micro_batches: tried in turn with every candidate; those of the points by default.
 
     Raises:
-        InputError: no candidate is given, or the scenario has several models.
+        InputError: no candidate is given, or the scenario has several models or full plans.
         VerificationError: the independent check disagrees; a bug.
     """
     if not points or len(objective.scenario.models) != 1:
@@ -123,6 +125,8 @@ def evaluate_heterogeneous(
             "least one candidate and exactly one model"
         )
         raise InputError(message)
+    if objective.scenario.plans is not None:
+        raise InputError(PLACEMENTS_ALONE)
     found = []
     for micro_batch in sorted(set(micro_batches) or {point.micro_batch for point in points}):
         chips = _open_chips(objective, points, micro_batch)

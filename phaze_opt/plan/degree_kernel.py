@@ -67,7 +67,7 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     """Bounds below the step of plans over all cuts and recomputations of their stages.
 
     Args:
-        rows: of `price_rows.price_rows`; plans recompute and, without interleaving, are cut in any way.
+        rows: of `cost.price_rows.price_rows`; plans recompute and, without interleaving, are cut in any way.
         num_blocks: of the model.
         may: whether stages may recompute nothing, attention, everything; shape (3,).
         layer_s: shape (chips, groups, layers, 5), s.

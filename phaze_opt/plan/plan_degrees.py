@@ -88,7 +88,7 @@ class PlanDegrees:
         return self._may_fit[memory_bytes]
 
     def least_bound_s(self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf) -> float:
-        """The least `step_time.lower_s` over the plans of a set, or the limit if that is less; infinite if none fits.
+        """The least `cost.step_time.lower_s` of any plan of a set, or the limit if that is less; infinite if none fits.
 
         Args:
             number: of the set.

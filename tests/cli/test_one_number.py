@@ -248,6 +248,6 @@ def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     found = Objective(scenario).plan(load_architecture("tpu-v4"))
     assert (found is None) == (answer["status"] == "out_of_memory")
     if found is not None:
-        assert answer["iteration_time_s"] == pytest.approx(found.step.seconds, rel=1e-12)
-        assert answer["placement"]["plan"] == asdict(found.plan)
+        assert answer["iteration_time_s"] == pytest.approx(found.ranked.time.seconds, rel=1e-12)
+        assert answer["placement"]["plan"] == asdict(found.ranked.plan)
     assert answer["setting"]["software"] == scenario.stack.name

@@ -1,103 +1,131 @@
-"""The best full plan of designed chips equals that of every plan with every schedule solved; bounds hold."""
+"""Designs with full plans: the plan found by refining is the least of all sets with every schedule solved."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from kits.scenarios import make_point, make_scenario
 
-from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.certify.check.plans.cut_check import CutCheck
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import table_of
+from phaze_opt.hardware.chip_template import PointColumns
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.objective.bounds import ThroughputBounder
-from phaze_opt.objective.evaluate import Objective, load_estimator
-from phaze_opt.objective.scenario import Scenario
-from phaze_opt.plan.optimum import optimal_plan
-from phaze_opt.plan.plan_search import Machine, rank_plans
-from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.best_placement import bound_option, solve_option
+from phaze_opt.objective.bound_phases import PhasePools
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
+from phaze_opt.objective.scenario import PLANNED, Scenario
+from phaze_opt.objective.scheduled_plan import least_step, least_steps_s
+from phaze_opt.space.search_space import phaze_space
+from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices
 
-FULL = PlanChoices(tensor=(1, 2), expert=(), interleave=(), micro_batch=(1, 2, 4), zero=(0, 1, 2, 3))
-CHIPS = (
-    make_point(micro_batch=1),
-    make_point(micro_batch=1, num_tc=64, num_vc=8, tc_width=16, tc_depth=32, vc_width=16),
-    make_point(micro_batch=1, num_tc=2, num_vc=4, tc_width=256, tc_depth=256, vc_width=256, glb_bytes=1 << 22),
-)
+EXACT = 1e-12
+PLANS = PlanChoices(tensor=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 3))
 CASES = [
-    ("tiny", "ideal", "two-level", {}),
-    ("tiny", "maxtext", "phaze", {"pipeline": (2, 4)}),
-    ("tiny", "megatron-core", "two-level", {"pipeline": (2,)}),
-    ("tiny", "deepspeed-zero3-2021", "two-level", {}),
+    ("tiny", "maxtext", 4),
+    ("tiny", "megatron-core", 6),
+    ("mixtral-8x7b", "maxtext", 3),
+    ("mixtral-8x7b", "deepspeed-zero3-2021", 2),
 ]
 
 
-def full_scenario(model: str, software: str, network: str = "two-level", **choices: tuple[int, ...]) -> Scenario:
-    plans = PlanChoices(**({name: getattr(FULL, name) for name in FULL.__dataclass_fields__} | choices))
-    return make_scenario(model, network=network, plans=plans, stack=load_stack(software, load_fitted()))
+def scenario_of(name, software, num_layers, **changes):
+    """A chain of few blocks on eight devices."""
+    model = replace(load_model(name), num_layers=num_layers)
+    given = {"schedule_gap": 0.0, "sequence_length": 256, "plans": PLANS, "stack": load_stack(software, load_fitted())}
+    return Scenario((model,), Cluster(8, load_network("two-level", num_devices=8)), 16, **(given | changes))
 
 
-def machine_of(objective: Objective, chip) -> Machine:
-    scenario = objective.scenario
-    clock = ScheduleClock(
-        chip,
-        estimator=load_estimator(scenario.estimator),
-        exclusivity=scenario.exclusivity,
-        options=ScheduleOptions(mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes),
-    )
-    return Machine(clock, chip.hbm_bytes, scenario.cluster.network, scenario.stack)
+def points_of(rng, count, **axes):
+    space = phaze_space()
+    return [
+        replace(space.point(int(at)), micro_batch=PLANNED, **axes)
+        for at in rng.choice(space.size, count, replace=False)
+    ]
 
 
-@pytest.mark.parametrize(("model", "software", "network", "choices"), CASES)
-def test_the_best_plan_is_that_of_all_plans_with_all_schedules(model, software, network, choices) -> None:
-    scenario = full_scenario(model, software, network, **choices)
+def least_of_all(objective, point, check):
+    """Solve every set's schedules, and have the checker's program find the least price over all plans."""
+    planned, chip = objective.planned(0), objective.accelerator(point)
+    estimates = objective.estimate(chip, PLANNED)
+    makespan_s = []
+    for option in planned.compiled.options:
+        times = bound_option(option, estimates, chip, scenario=objective.scenario)
+        solve_option(option, times, estimates, chip, scenario=objective.scenario)
+        forward, again = times.upper_s[:, :1], times.upper_s[:, 3:]
+        makespan_s.append(np.concatenate([times.upper_s[:, :3], np.minimum(again, forward)], axis=1))
+    columns = {operator: at for at, operator in enumerate(planned.compiled.operators)}
+    spread_s = estimates.spread_s[:, [columns[operator] for operator in check.even.operators]]
+    attention_s = check.even.attention_s(spread_s)[0]
+    return check.least_price(np.array(makespan_s), attention_s, capacity_bytes=float(chip.hbm_bytes))
+
+
+@pytest.mark.parametrize(("name", "software", "num_layers"), CASES)
+def test_the_plan_is_the_least_of_all_with_every_schedule_solved(name, software, num_layers):
+    scenario = scenario_of(name, software, num_layers)
+    objective, check = Objective(scenario), CutCheck(scenario, scenario.models[0], PLANS)
+    for point in points_of(np.random.default_rng(num_layers), 3):
+        evaluation = objective.evaluate(point)
+        least_s = least_of_all(objective, point, check)
+        if not evaluation.is_feasible:
+            assert np.isinf(least_s)
+            continue
+        assert evaluation.iteration_time_s == pytest.approx(least_s, rel=EXACT)
+        assert sum(evaluation.breakdown.parts.values()) == pytest.approx(evaluation.iteration_time_s, rel=1e-9)
+        assert evaluation.throughput_bound_samples_per_s == evaluation.throughput_samples_per_s
+        assert evaluation_from_json(evaluation_to_json(evaluation)) == evaluation
+        assert evaluation.is_planned
+        assert evaluation.placement.plan.micro_batch == evaluation.micro_batch
+
+
+@pytest.mark.parametrize(("name", "software", "num_layers"), CASES[:3])
+def test_bounds_of_many_chips_are_below_what_each_attains(name, software, num_layers):
+    scenario = scenario_of(name, software, num_layers)
     objective = Objective(scenario)
-    training = scenario.training_of(scenario.models[0], 1)
-    for point in CHIPS:
+    planned, pools = objective.planned(0), PhasePools(scenario.exclusivity)
+    objective.grow_pools(pools, index=0)
+    points = points_of(np.random.default_rng(1), 12)
+    columns = PointColumns.of(points)
+    chips = chips_of(columns, load_constants())
+    bounds = pools.bounds_and_choices(planned.compiled, objective.estimate_table(chips, PLANNED), chips)
+    least_s = least_steps_s(planned, bounds, memory_bytes=columns.hbm_bytes.astype(float))
+    for row, point in enumerate(points):
+        evaluation = objective.evaluate(point)
+        attained_s = evaluation.iteration_time_s if evaluation.is_feasible else np.inf
+        assert 0.25 * attained_s < least_s[row] <= attained_s * (1 + EXACT)
+
+
+def test_a_tighter_bound_of_one_chip_lies_between():
+    scenario = scenario_of("tiny", "maxtext", 4)
+    objective = Objective(scenario)
+    planned, pools = objective.planned(0), PhasePools(scenario.exclusivity)
+    objective.grow_pools(pools, index=0)
+    for point in points_of(np.random.default_rng(2), 6, hbm_bytes=80 << 30):
         chip = objective.accelerator(point)
-        found, machine = objective.plan(chip), machine_of(objective, chip)
-        best = optimal_plan(scenario.models[0], training, num_devices=16, choices=scenario.plans, machine=machine).best
-        even = rank_plans(scenario.models[0], training, objective.planned(0).prices.plans, machine=machine)
-        assert found is not None
-        assert best is not None
-        assert found.ranked.time.seconds == pytest.approx(best.time.seconds, rel=1e-9)
-        assert found.ranked.time.seconds <= even.ranked[0].time.seconds * (1 + 1e-9)
-        assert found.bound_s <= found.ranked.time.seconds * (1 + 1e-12)
-        assert found.bound_s == pytest.approx(found.ranked.time.seconds, rel=0.05)
+        estimates = objective.estimate(chip, PLANNED)
+        bounds = pools.bounds_and_choices(planned.compiled, estimates, table_of(chip))
+        closed_s = least_steps_s(planned, bounds, memory_bytes=np.array([float(chip.hbm_bytes)]))[0]
+        _, least_s = least_step(planned, bounds, memory_bytes=float(chip.hbm_bytes))
+        attained_s = objective.evaluate(point).iteration_time_s
+        assert closed_s <= least_s * (1 + EXACT) <= attained_s * (1 + 2 * EXACT)
 
 
-@pytest.mark.parametrize(("model", "software", "network", "choices"), CASES)
-def test_bounds_are_not_below_what_is_attained(model, software, network, choices) -> None:
-    objective = Objective(full_scenario(model, software, network, **choices))
-    bounds = ThroughputBounder(objective).bound_points(CHIPS)
-    for point, bound in zip(CHIPS, bounds, strict=True):
-        found = objective.evaluate(point)
-        assert found.is_feasible
-        assert found.throughput_samples_per_s <= bound.throughput_samples_per_s * (1 + 1e-9)
-        assert found.throughput_samples_per_s >= 0.3 * bound.throughput_samples_per_s
+def test_a_chip_without_room_says_what_the_smallest_plan_needs():
+    scenario = scenario_of("mixtral-8x7b", "maxtext", 3)
+    (point,) = points_of(np.random.default_rng(3), 1, hbm_bytes=1 << 20)
+    evaluation = Objective(scenario).evaluate(point)
+    assert evaluation.status is EvaluationStatus.OUT_OF_MEMORY
+    assert "plans fits; the smallest needs" in evaluation.reason
 
 
-def test_an_evaluation_is_of_its_plan() -> None:
-    objective = Objective(full_scenario("tiny", "maxtext"))
-    found = objective.evaluate(CHIPS[0])
-    plan = found.placement.plan
-    assert sum(found.breakdown.parts.values()) == pytest.approx(found.iteration_time_s, rel=1e-12)
-    assert found.micro_batch == plan.micro_batch
-    assert found.placement.devices_used == plan.num_devices <= 16
-    assert {entry.phase for entry in found.schedules} == {"forward", "backward", "update", "again"}
-
-
-def test_nothing_fits_a_memory_too_small() -> None:
-    objective = Objective(full_scenario("bert-large", "ideal"))
-    point = make_point(hbm_bytes=1 << 20)
-    assert objective.plan(objective.accelerator(point)) is None
-    evaluation = objective.evaluate(point)
-    assert evaluation.status == "out_of_memory"
-    assert "GiB" in evaluation.reason
-    (bound,) = ThroughputBounder(objective).bound_points([point])
-    assert bound.reason
-
-
-def test_layers_are_timed_once_a_set() -> None:
-    """Degrees that decide graphs make a set; all else only puts layers together."""
-    prices = Objective(full_scenario("tiny", "ideal")).planned(0).prices
-    sets = {(plan.tensor, plan.micro_batch) for plan in prices.plans}
-    assert len(prices.sets) == len(sets)
-    assert np.unique(prices.set_of).tolist() == list(range(len(sets)))
+def test_a_pipeline_of_several_designs_has_no_full_plans():
+    scenario = scenario_of("tiny", "maxtext", 4)
+    with pytest.raises(InputError, match="placements alone"):
+        evaluate_heterogeneous(Objective(scenario), points_of(np.random.default_rng(3), 2))
