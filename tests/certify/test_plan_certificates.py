@@ -47,11 +47,20 @@ def other_blocks(model):
     blocks[-1] += 1
 
 
+def recompute_all(model):
+    solved = model["plan"]
+    solved["recompute"] = ["full"] * len(solved["recompute"])
+    solved["plan"] = {name: value for name, value in solved["plan"].items() if name != "stage_recompute"}
+    solved["plan"]["recompute"] = "full"
+
+
+def recompute_beside(model):
+    model["plan"]["recompute"] = ["full"] * len(model["plan"]["recompute"])
+
+
 SOLUTIONS = {
-    "another price": (
-        lambda model: model["plan"].update(recompute=["full"] * len(model["plan"]["recompute"])),
-        REPLAYED,
-    ),
+    "other stages": (recompute_beside, "its plan has other stages than are stated beside it"),
+    "another price": (recompute_all, REPLAYED),
     "no plan": (lambda model: model.pop("plan"), "has no full plan"),
     "degrees of another": (lambda model: model.update(tensor_parallel=7), "has a placement beside its full plan"),
     "no such ZeRO stage": (plan(zero=3), "its plan is none that the scenario admits"),

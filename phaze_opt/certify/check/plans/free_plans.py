@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import chunk_cuts
-from phaze_opt.certify.check.plans.cuts import CHOICES, CutTable, cut_table, has_room, most_blocks
+from phaze_opt.certify.check.plans.cuts import CHOICES, EveryCut, cut_table, has_room, most_blocks
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.pipeline import StepShape, shown_s, stage_seconds
 from phaze_opt.certify.check.plans.quick import (
@@ -137,7 +137,7 @@ class FreePlanner:
         self._tabler, self._num_layers, self._stack = tabler, num_layers, stack
         self._recompute = tuple(each for each in CHOICES if each in recompute)
         self._degrees = tuple(dict.fromkeys(replace(plan, recompute=Recompute.NONE) for plan in plans))
-        self._tables: dict[ParallelPlan, CutTable] = {}
+        self._tables: dict[ParallelPlan, EveryCut] = {}
 
     def fitting(self, capacity_bytes: float) -> FreePlans:
         """The plans that some cut and recomputation fits into a memory."""
@@ -205,7 +205,7 @@ class FreePlanner:
         fixed_s = sum(self._tabler.transfers_s(plan)) + float(traffic_s)
         return np.array([1.0, count, 1.0, again - fully, fully, 0.0, 0.0, 0.0, fixed_s])
 
-    def table(self, plan: ParallelPlan) -> CutTable:
+    def table(self, plan: ParallelPlan) -> EveryCut:
         """Everything about a plan's cuts, kept."""
         if plan not in self._tables:
             self._tables[plan] = cut_table(self._tabler, plan, self._num_layers, self._stack)
