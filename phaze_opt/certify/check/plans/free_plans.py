@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from phaze_opt.certify.check.plans.admitted import chunk_cuts
 from phaze_opt.certify.check.plans.cuts import CHOICES, EveryCut, cut_table, has_room, most_blocks
 from phaze_opt.certify.check.plans.paces import LayerPace
-from phaze_opt.certify.check.plans.pipeline import StepShape, shown_s, stage_seconds
+from phaze_opt.certify.check.plans.pipeline import StepShape, shown_s, stage_seconds, update_seconds
 from phaze_opt.certify.check.plans.quick import (
+    Choice,
     CutRows,
     features,
     fixed_rows,
@@ -20,7 +21,6 @@ from phaze_opt.certify.check.plans.quick import (
     over_cuts,
     sync_row,
 )
-from phaze_opt.certify.check.plans.runs import Choice, lower_of_runs, runs_of
 from phaze_opt.certify.check.plans.tabled import PlanTabler
 from phaze_opt.certify.check.plans.wires import together
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -51,8 +51,29 @@ class FixedPlan:
     rows: Floats
 
     def lower_s(self, pace: LayerPace, stack: TrainingStack) -> Floats:
-        """The least bound over recomputations, shape (chips,), s."""
-        return lower_of_runs(self.kinds, runs_of(self.stages), pace, self.shape, stack)
+        """The least bound over recomputations, shape (chips,), s.
+
+        `lower` never falls when a load rises, and what is sent and updated once a step is the same however a stage
+        recomputes; so the least load is best.
+        """
+        shape, loads = self.shape, [self._least_load(choice, pace, stack) for choice in self.kinds]
+        slowest, sync = loads[0], np.zeros_like(loads[0])
+        for load in loads[1:]:
+            slowest = np.maximum(slowest, load)
+        for kind, _ in self.kinds:
+            hidden = shown_s(slowest, kind.gradient_s, stack.data_overlap)
+            sync = np.maximum(sync, hidden + update_seconds(kind, pace, shape))
+        total = sum(self.stages.count(kind) * load for kind, load in enumerate(loads))
+        piped = shape.num_micro_batches * slowest + (total - slowest) / shape.interleave
+        return np.asarray((piped + sync + stack.step_overhead_s) * (1.0 + shape.waiting))
+
+    def _least_load(self, choice: Choice, pace: LayerPace, stack: TrainingStack) -> Floats:
+        """A kind of stage with the recomputation that takes least, shape (chips,), s."""
+        kind, recomputes = choice
+        load = stage_seconds(kind, recomputes[0], pace, self.shape, stack).load
+        for each in recomputes[1:]:
+            load = np.minimum(load, stage_seconds(kind, each, pace, self.shape, stack).load)
+        return load
 
     def price_s(self, pace: LayerPace, stack: TrainingStack) -> float:
         """The least price over recomputations on one chip, s.
