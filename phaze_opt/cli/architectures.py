@@ -13,6 +13,7 @@ from phaze_opt.errors import InputError
 if TYPE_CHECKING:
     from phaze_opt.hardware.chip_template import DesignPoint
     from phaze_opt.hardware.device import Device
+    from phaze_opt.objective.scenario import Scenario
     from phaze_opt.report.table import TableContent
 
 NOTE = (
@@ -145,6 +146,6 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
     return pairs_table(name, tuple((key, value) for key, value in facts if value))
 
 
-def inline_architecture(point: DesignPoint) -> str:
-    """The design as ``evaluate --arch`` takes it, with its micro-batch."""
-    return f"{point.inline()} --micro-batch {point.micro_batch}"
+def inline_architecture(point: DesignPoint, scenario: Scenario) -> str:
+    """The design as ``evaluate --arch`` takes it, with its micro-batch; of full plans that is the plan's."""
+    return f"{point.inline()} {f'--micro-batch {point.micro_batch}' if scenario.plans is None else '--plans full'}"

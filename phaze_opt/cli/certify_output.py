@@ -102,7 +102,8 @@ def print_result(
                 screen.print(sentence)
             if not runner_up.is_certain:
                 screen.print("It is the best of those looked at; bounds leave room for others between.")
-        screen.print(f"The best design again: --arch {inline_architecture(result.best[0].point)}", soft_wrap=True)
+        again = inline_architecture(result.best[0].point, result.certificate.scenario)
+        screen.print(f"The best design again: --arch {again}", soft_wrap=True)
     infeasible = words.infeasible_sentence(result)
     if infeasible:
         screen.print(infeasible)

@@ -160,6 +160,16 @@ class Evaluation:
         return self.status is EvaluationStatus.FEASIBLE
 
     @property
+    def is_planned(self) -> bool:
+        """Whether it is of a full parallel plan, not of a placement."""
+        return any(part.placement is not None and part.placement.plan is not None for part in (self, *self.members))
+
+    @property
+    def trained_as(self) -> dict[str, int]:
+        """Fields of the design point that full plans decide in its place."""
+        return {"micro_batch": self.micro_batch} if self.is_planned else {}
+
+    @property
     def schedule_gap(self) -> float:
         """Largest gap of any of its schedules."""
         gaps = [schedule.gap for schedule in self.schedules]

@@ -129,7 +129,7 @@ def best_table(result: CertifyResult) -> TableContent:
         worth = (number(GOAL_UNITS[goal], lambda design: f"{shown_value(goal, design.value):,.4g}"), rate)
     fields: Fields[RankedDesign] = (
         number("rank", lambda design: str(design.rank)),
-        *point_fields(lambda design: design.point),
+        *point_fields(lambda design: dataclasses.replace(design.point, **design.evaluation.trained_as)),
         *worth,
         number("W", lambda design: format_number(design.evaluation.tdp_w)),
     )

@@ -13,6 +13,7 @@ from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakd
 from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of
+from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import format_gib, format_number, format_ratio, format_scaled, format_share, format_time
 
@@ -28,9 +29,6 @@ CAUSES = (
     ("gradient_all_reduce_s", "gradient all-reduce", "the network: the data-parallel gradient all-reduce takes"),
     ("bubble_s", "pipeline bubble", "the pipeline: waiting for other stages takes"),
     ("update_s", "optimizer update", "the optimizer: updating the weights takes"),
-)
-"""Fields of `TimeBreakdown`, their short names, and the phrase that says what limits a design."""
-CAUSES_OF_PLANS = (
     ("matmul_s", "computing", "computing: the operators of its layers take"),
     ("attention_s", "attention", "attention: its products and softmax take"),
     ("vector_s", "vector work", "vector work: norms, activations and other vector work take"),
@@ -39,7 +37,11 @@ CAUSES_OF_PLANS = (
     ("overhead_s", "fixed time", "the software: the fixed time of a step takes"),
     ("waiting_s", "waiting for islands", "the cluster: waiting for the slowest island takes"),
 )
-"""The same of what only plans have."""
+"""Fields of `TimeBreakdown`, their short names, and the phrase that says what limits a design.
+
+Of the first `NUM_PLACED_ALONE` only placements have any, of the last seven only plans.
+"""
+NUM_PLACED_ALONE = 3
 BAR_CELLS = 20
 NOMINAL = "nominal"
 ENDS = ("low", "high")
@@ -165,12 +167,14 @@ def placement_table(placement: PlacementResult) -> TableContent:
         number("sync", lambda run: format_time(run[0][1].sync_s)),
     )
     title = (
-        f"Placement: tensor {placement.tensor_parallel} x pipeline {len(placement.stages)} x "
-        f"data {placement.data_parallel}"
+        f"{'Placement' if placement.plan is None else 'Plan'}: tensor {placement.tensor_parallel} x "
+        f"pipeline {len(placement.stages)} x data {placement.data_parallel}"
     )
     count = placement.num_micro_batches
     batches = f"{count:,} micro-batch{'es' if count != 1 else ''}"
     note = f"{placement.devices_used:,} devices used; {batches} a replica and iteration"
+    if placement.plan is not None:
+        note = f"{describe_plan(placement.plan)}; {note}"
     return table_of(title, fields, runs, note)
 
 
@@ -211,7 +215,7 @@ def time_table(evaluation: Evaluation) -> TableContent:
 
 def time_shares(breakdown: TimeBreakdown) -> tuple[tuple[str, float, float], ...]:
     """(name, seconds, share) of every cause, largest first."""
-    seconds = {name: float(getattr(breakdown, field)) for field, name, _ in (*CAUSES, *CAUSES_OF_PLANS)}
+    seconds = {name: float(getattr(breakdown, field)) for field, name, _ in CAUSES}
     total = sum(seconds.values())
     shares = ((name, value, value / total if total > 0 else 0.0) for name, value in seconds.items())
     return tuple(sorted(shares, key=lambda item: -item[1]))
@@ -251,7 +255,7 @@ def limits_sentence(evaluation: Evaluation) -> str:
     if evaluation.members:
         slowest = min(evaluation.members, key=lambda member: member.mfu)
         return f"Its least efficient model is {slowest.model}. {limits_sentence(slowest)}"
-    phrases = {name: phrase for _, name, phrase in (*CAUSES, *CAUSES_OF_PLANS)}
+    phrases = {name: phrase for _, name, phrase in CAUSES}
     (name, _, share), (next_name, _, next_share) = time_shares(evaluation.breakdown)[:2]
     sentence = f"What limits this design is {phrases[name]} {format_share(share)} of an iteration"
     if next_share > 0:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import is_expert
 from phaze_opt.report.chip import AXES, describe_cores, describe_memories
-from phaze_opt.report.design import CAUSES
+from phaze_opt.report.design import CAUSES, NUM_PLACED_ALONE
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
 from phaze_opt.report.text import format_number, format_time
 from phaze_opt.search.trial import Trial
@@ -179,11 +179,15 @@ def breakdown_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
 
     shown = {name: design for name, design in evaluations.items() if design.is_feasible and design.schedules}
     figure = go.Figure()
-    for (field, label, _), colour in zip(CAUSES, COLOURS, strict=True):
+    for number, (field, label, _) in enumerate(CAUSES):
         seconds = [getattr(design.breakdown, field) for design in shown.values()]
+        # Plans have none of the first three, so that few colours are needed twice: those are hatched.
+        marker: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
+        if number >= len(COLOURS) + NUM_PLACED_ALONE:
+            marker["pattern"] = {"shape": "/"}
         if any(seconds):
             figure.add_bar(
-                y=list(shown), x=seconds, name=label, orientation="h", marker={"color": colour},
+                y=list(shown), x=seconds, name=label, orientation="h", marker=marker,
                 hovertext=[f"{label}: {format_time(value)}" for value in seconds], hoverinfo="text",
             )  # fmt: skip
     figure.update_layout(barmode="stack", legend={"traceorder": "normal"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +34,8 @@ FIGURES_FOLDER = "figures"
 NUM_RUNNERS_UP = 5
 _WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
 """Commands that say what the package's own estimators are worth."""
+_PLACED = ("placement", "proven", "exact dynamic program, recomputed independently")
+_PLANNED = ("plan", "proven", "the fastest of all degrees, stage cuts and recomputations, by an exact program")
 
 
 def standing_table(
@@ -48,7 +51,7 @@ def standing_table(
     best = result.best
     rows: list[tuple[str, str, str]] = []
     if best is not None:
-        rows = [_schedules_standing(best), ("placement", "proven", "exact dynamic program, recomputed independently")]
+        rows = [_schedules_standing(best), _PLANNED if best.is_planned else _PLACED]
     if best is not None and optimum is not None:
         rows.append(_known_standing(result, optimum))
     else:
@@ -126,7 +129,7 @@ def runners_up_table(result: SearchResult) -> TableContent:
         title += f" ({len(records)} of {len(result.pareto_front)})"
     fields: Fields[Trial[Evaluation]] = (
         number("trial", lambda trial: str(trial.number)),
-        *point_fields(lambda trial: trial.point),
+        *point_fields(lambda trial: replace(trial.point, **trial.evaluation.trained_as)),
         number("samples/s", lambda trial: format_number(trial.evaluation.throughput_samples_per_s)),
         number("mm2", lambda trial: format_number(trial.evaluation.area_mm2)),
         number("W", lambda trial: format_number(trial.evaluation.tdp_w)),

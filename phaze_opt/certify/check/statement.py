@@ -42,7 +42,7 @@ def describe_problem(certificate: Certificate) -> tuple[str, ...]:
         f"Cluster: {_describe_cluster(scenario)}.",
         f"Choices: {_describe_choices(scenario, certificate.goal.value)}.",
         *(f"{name}: {text}." for name, text in _describe_plans(scenario)),
-        f"Space {_describe_space(space)}.",
+        f"Space {_describe_space(space, has_plans=scenario.plans is not None)}.",
     )
 
 
@@ -79,11 +79,14 @@ def _describe_choices(scenario: Scenario, goal: str) -> str:
     limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"))
     budgets = " and ".join(f"{limit:.6g} {unit}" for limit, unit in limits if limit is not None)
     several = f", {scenario.common} mean of the models" if len(scenario.models) > 1 else ""
+    of_placements = (
+        f"recomputation {scenario.recompute}, sequence parallel {_stated(scenario.is_sequence_parallel)}, "
+        f"tensor degrees {_listed(sorted(set(scenario.tensor_parallel)))}, "
+    )
     return (
         f"{goal} is maximised{several}, global batch {scenario.global_batch:,}, {scenario.optimizer}, "
-        f"{scenario.attention} attention, exclusivity {scenario.exclusivity}, recomputation {scenario.recompute}, "
-        f"sequence parallel {'on' if scenario.is_sequence_parallel else 'off'}, "
-        f"tensor degrees {_listed(sorted(set(scenario.tensor_parallel)))}, "
+        f"{scenario.attention} attention, exclusivity {scenario.exclusivity}, "
+        f"{of_placements if scenario.plans is None else ''}"
         f"estimator {shown(scenario.estimator)}, budget {budgets or 'none'}{''.join(_others(scenario))}"
     )
 
@@ -96,10 +99,11 @@ def _others(scenario: Scenario) -> Iterator[str]:
             yield f", {field.name.replace('_', ' ')} {shown(str(value))}"
 
 
-def _describe_space(space: SearchSpace) -> str:
+def _describe_space(space: SearchSpace, *, has_plans: bool) -> str:
+    """Axes and areas; plans have micro-batches of their own."""
     cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
     least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-    values = ((axis, getattr(space.axes, axis.name)) for axis in AXES)
+    values = ((axis, getattr(space.axes, axis.name)) for axis in AXES if not (has_plans and axis.name == "micro_batch"))
     listed = [f"{axis.plural} {_listed([axis.printed(value) for value in own])}" for axis, own in values if own]
     return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
 
@@ -108,8 +112,9 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """What full plans may be, and what their software does that an ideal one does not."""
     if scenario.plans is None:
         return
-    choices = ((field.name, getattr(scenario.plans, field.name)) for field in fields(scenario.plans))
-    yield "Plans", ", ".join(f"{name.replace('_', ' ')} {_stated(value)}" for name, value in choices)
+    named = (field.name for field in fields(scenario.plans) if field.name != "has_cuts")
+    choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
+    yield "Plans", f"{', '.join(choices)}; every cut of the stages, a recomputation for each"
     differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))
     told = [(name, value) for name, value in differing if value != getattr(IDEAL_STACK, name) and name != "name"]
     behaviour = ", ".join(f"{name.replace('_', ' ')} {shown(_stated(value))}" for name, value in told)
