@@ -11,6 +11,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.units import gib_to_bytes, mib_to_bytes
+from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 
 PLANS = PlanChoices(tensor=(1, 2), interleave=(), micro_batch=(1, 2), zero=(0, 1))
@@ -25,13 +26,14 @@ SPACE = small_space(
 """Twenty-four designs, half of them without the memory for any plan."""
 
 
-def planned_scenario(software: str) -> Scenario:
-    """A small chain on a few devices."""
+def planned_scenario(software: str, *models: ModelSpec, **changes: object) -> Scenario:
+    """A small chain on a few devices, or others."""
     stack = load_stack(software, load_fitted())
-    return small_scenario(small_model(), devices=8, global_batch=16, plans=PLANS, stack=stack)
+    defaults: dict[str, object] = {"devices": 8, "global_batch": 16, "plans": PLANS, "stack": stack}
+    return small_scenario(*(models or (small_model(),)), **(defaults | changes))
 
 
-def write_planned_certificate(software: str, directory: Path) -> Path:
+def write_planned_certificate(software: str, directory: Path, *models: ModelSpec, **changes: object) -> Path:
     """Every file of it."""
-    problem = CertifyProblem(planned_scenario(software), SPACE, load_constants())
+    problem = CertifyProblem(planned_scenario(software, *models, **changes), SPACE, load_constants())
     return certify(problem, CertifyOptions(num_best=1, directory=directory)).directory

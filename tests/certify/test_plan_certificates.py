@@ -1,14 +1,19 @@
 """Certificates of designs with full plans: whole ones hold, and every kind of change is found and named."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from forger import ATTAINED, MEMORY, REPLAYED, UPPER, Forger, times
-from planned_certificate import write_planned_certificate
+from planned_certificate import PLANS, write_planned_certificate
+from small_problems import small_model
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, MULTIPLIERS_FILE, POINTS_FILE, SOLUTIONS_FILE
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.config import load_model
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +29,27 @@ def test_a_certificate_of_full_plans_holds(originals, software):
     assert (report.num_relaxed, report.num_out_of_memory) == (24, 12)
     assert report.num_schedules == report.claim.num_solved * (12 if software == "maxtext" else 9)
     assert np.isfinite(report.claim.value)
+
+
+EXPERTS = replace(
+    load_model("mixtral-8x7b"), num_layers=3, hidden_size=512, num_heads=8, num_kv_heads=2, head_size=64, ffn_size=1024,
+    vocab_size=4096, embedding_size=512, max_sequence_length=512,
+)  # fmt: skip
+VARIANTS = {
+    "two models": ("maxtext", (small_model(), small_model("deep", num_layers=6)), {"common": CommonMean.WORST}),
+    "experts": ("llm-foundry", (EXPERTS,), {"plans": replace(PLANS, expert=(), zero=(0, 2, 3), micro_batch=(1,))}),
+    "chunks, stages of ends": ("megatron-2022", (small_model(num_layers=2),), {"network": "phaze", "global_batch": 32}),
+    "type, budget": ("ideal", (small_model(),), {"exclusivity": Exclusivity.TYPE, "max_tdp_w": 160.0}),
+}
+
+
+@pytest.mark.parametrize("case", VARIANTS)
+def test_proofs_of_many_kinds_hold(case, tmp_path):
+    software, models, changes = VARIANTS[case]
+    report = check_certificate(write_planned_certificate(software, tmp_path / "proof", *models, **changes))
+    assert report.claim.is_feasible
+    assert report.num_out_of_memory + report.num_over_budget >= 12
+    assert report.claim.gap < (1e-3 if software in ("maxtext", "ideal") else 0.1)
 
 
 @pytest.fixture
@@ -47,11 +73,20 @@ def other_blocks(model):
     blocks[-1] += 1
 
 
+def recompute_all(model):
+    solved = model["plan"]
+    solved["recompute"] = ["full"] * len(solved["recompute"])
+    solved["plan"] = {name: value for name, value in solved["plan"].items() if name != "stage_recompute"}
+    solved["plan"]["recompute"] = "full"
+
+
+def recompute_beside(model):
+    model["plan"]["recompute"] = ["full"] * len(model["plan"]["recompute"])
+
+
 SOLUTIONS = {
-    "another price": (
-        lambda model: model["plan"].update(recompute=["full"] * len(model["plan"]["recompute"])),
-        REPLAYED,
-    ),
+    "other stages": (recompute_beside, "its plan has other stages than are stated beside it"),
+    "another price": (recompute_all, REPLAYED),
     "no plan": (lambda model: model.pop("plan"), "has no full plan"),
     "degrees of another": (lambda model: model.update(tensor_parallel=7), "has a placement beside its full plan"),
     "no such ZeRO stage": (plan(zero=3), "its plan is none that the scenario admits"),

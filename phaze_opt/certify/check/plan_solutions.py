@@ -7,15 +7,14 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SolvedModel, SolvedPlan, SolvedSchedule
 from phaze_opt.certify.check.planned import PlannedModels
-from phaze_opt.certify.check.plans.admitted import chunk_cuts
-from phaze_opt.certify.check.plans.cut_check import CutCheck
+from phaze_opt.certify.check.plans.admitted import chunk_cuts, even_blocks
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of
 from phaze_opt.certify.check.plans.plan_check import StagedPlan
 from phaze_opt.certify.check.problem_data import PHASES
 from phaze_opt.certify.check.solutions import phase_latencies, replay
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 Floats = NDArray[np.float64]
 _PASSES = (*PHASES, PHASES[FORWARD])
@@ -60,7 +59,7 @@ class PlanSolutions:
         plan = solved.plan.plan
         if solved.stages or (solved.tensor_parallel, solved.data_parallel) != (plan.tensor, plan.data):
             return "has a placement beside its full plan, or other degrees"
-        if replace(plan, recompute=Recompute.NONE) not in _degrees(check):
+        if _degrees(plan) not in map(_degrees, check.even.plans):
             return f"its plan is none that the scenario admits: {plan}"
         return _fault_of_stages(solved.plan, scenario.models[model].num_layers, scenario.plans.recompute)
 
@@ -89,8 +88,9 @@ class PlanSolutions:
         return makespans
 
 
-def _degrees(check: CutCheck) -> frozenset[object]:
-    return frozenset(replace(plan, recompute=Recompute.NONE) for plan in check.even.plans)
+def _degrees(plan: ParallelPlan) -> ParallelPlan:
+    """The plan without what it says of its stages."""
+    return replace(plan, recompute=Recompute.NONE, blocks=(), stage_recompute=())
 
 
 def _fault_of_stages(solved: SolvedPlan, num_layers: int, choices: tuple[Recompute, ...]) -> str | None:
@@ -104,4 +104,6 @@ def _fault_of_stages(solved: SolvedPlan, num_layers: int, choices: tuple[Recompu
         return f"its stages are not {plan.interleave} equal chunks each"
     if not set(solved.recompute) <= set(choices):
         return "a stage recomputes as the scenario does not let it"
+    if (plan.blocks or even_blocks(num_layers, plan.pipeline)) != blocks or plan.recomputes != solved.recompute:
+        return "its plan has other stages than are stated beside it"
     return None

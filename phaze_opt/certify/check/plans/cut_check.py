@@ -7,13 +7,19 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.free_plans import CutPlan, FixedPlan, FreePlanner, FreePlans, quick_cut, quick_fixed
 from phaze_opt.certify.check.plans.paces import LayerPace
-from phaze_opt.certify.check.plans.plan_check import Paces, PlanCheck, chunk_size, least_of
+from phaze_opt.certify.check.plans.plan_check import Paces, PlanCheck
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+
+CHUNK_BYTES = 256 << 20
+"""Bounds of all plans on the chips that are looked at together."""
+MAX_CHUNK = 512
+FIRST_LOOKS = 3
+"""Plans of the least quick bound that are priced for every chip before any is left out."""
 
 
 class CutCheck:
@@ -129,3 +135,33 @@ class CutCheck:
                 break
             best = min(best, one(plan, paces.of(plan.traffic_number), best))
         return best if best < limit_s else np.inf
+
+
+def chunk_size(num_plans: int) -> int:
+    """Chips that are looked at together."""
+    return max(1, min(MAX_CHUNK, CHUNK_BYTES // (8 * max(1, num_plans))))
+
+
+def least_of(quick: Floats, exact: Callable[[int, Ints], Floats], start: Floats | None = None) -> Floats:
+    """The least over rows of exact values, of which only those are worked out that quick ones let be least.
+
+    Args:
+        quick: never above the exact values, shape (rows, chips); worked off in place.
+        exact: values of one row on some chips.
+        start: of each chip, what else is to be had.
+    """
+    least = np.full(quick.shape[1], np.inf) if start is None else start.copy()
+
+    def look(row: int, chips: Ints) -> None:
+        least[chips] = np.minimum(least[chips], exact(row, chips))
+        quick[row, chips] = np.inf
+
+    for _ in range(FIRST_LOOKS):
+        is_best = (quick == quick.min(axis=0)) & (quick < least)
+        for row in np.flatnonzero(is_best.any(axis=1)).tolist():
+            look(row, np.flatnonzero(is_best[row] & (quick[row] < least)))
+    for row in np.argsort(quick.min(axis=1), kind="stable").tolist():
+        chips = np.flatnonzero(quick[row] < least)
+        if len(chips):
+            look(row, chips)
+    return least

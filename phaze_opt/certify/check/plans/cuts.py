@@ -19,7 +19,7 @@ CHOICES = tuple(Recompute)
 
 
 @dataclass(frozen=True)
-class CutTable:
+class EveryCut:
     """Everything of one plan with interleave 1 that no chip changes, for every cut.
 
     Attributes:
@@ -89,7 +89,7 @@ class CutTable:
         )
 
 
-def cut_table(tabler: PlanTabler, plan: ParallelPlan, num_layers: int, stack: TrainingStack) -> CutTable:
+def cut_table(tabler: PlanTabler, plan: ParallelPlan, num_layers: int, stack: TrainingStack) -> EveryCut:
     """The table of a plan; its own recomputation and cuts do not count."""
     last = plan.pipeline - 1
     examples = (0,) if last == 0 else (0, last) if last == 1 else (0, 1, last)
@@ -98,7 +98,7 @@ def cut_table(tabler: PlanTabler, plan: ParallelPlan, num_layers: int, stack: Tr
         for stage in examples
     )
     place = [0 if stage == 0 else len(examples) - 1 if stage == last else 1 for stage in range(plan.pipeline)]
-    return CutTable(tabler.shape(plan), kinds, np.array(place), np.array(tabler.transfers_s(plan)), stack)
+    return EveryCut(tabler.shape(plan), kinds, np.array(place), np.array(tabler.transfers_s(plan)), stack)
 
 
 def most_blocks(

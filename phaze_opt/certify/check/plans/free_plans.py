@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import chunk_cuts
-from phaze_opt.certify.check.plans.cuts import CHOICES, CutTable, cut_table, has_room, most_blocks
+from phaze_opt.certify.check.plans.cuts import CHOICES, EveryCut, cut_table, has_room, most_blocks
 from phaze_opt.certify.check.plans.paces import LayerPace
-from phaze_opt.certify.check.plans.pipeline import StepShape, shown_s, stage_seconds
+from phaze_opt.certify.check.plans.pipeline import StepShape, shown_s, stage_seconds, update_seconds
 from phaze_opt.certify.check.plans.quick import (
+    Choice,
     CutRows,
     features,
     fixed_rows,
@@ -20,7 +21,6 @@ from phaze_opt.certify.check.plans.quick import (
     over_cuts,
     sync_row,
 )
-from phaze_opt.certify.check.plans.runs import Choice, lower_of_runs, runs_of
 from phaze_opt.certify.check.plans.tabled import PlanTabler
 from phaze_opt.certify.check.plans.wires import together
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -51,8 +51,29 @@ class FixedPlan:
     rows: Floats
 
     def lower_s(self, pace: LayerPace, stack: TrainingStack) -> Floats:
-        """The least bound over recomputations, shape (chips,), s."""
-        return lower_of_runs(self.kinds, runs_of(self.stages), pace, self.shape, stack)
+        """The least bound over recomputations, shape (chips,), s.
+
+        `lower` never falls when a load rises, and what is sent and updated once a step is the same however a stage
+        recomputes; so the least load is best.
+        """
+        shape, loads = self.shape, [self._least_load(choice, pace, stack) for choice in self.kinds]
+        slowest, sync = loads[0], np.zeros_like(loads[0])
+        for load in loads[1:]:
+            slowest = np.maximum(slowest, load)
+        for kind, _ in self.kinds:
+            hidden = shown_s(slowest, kind.gradient_s, stack.data_overlap)
+            sync = np.maximum(sync, hidden + update_seconds(kind, pace, shape))
+        total = sum(self.stages.count(kind) * load for kind, load in enumerate(loads))
+        piped = shape.num_micro_batches * slowest + (total - slowest) / shape.interleave
+        return np.asarray((piped + sync + stack.step_overhead_s) * (1.0 + shape.waiting))
+
+    def _least_load(self, choice: Choice, pace: LayerPace, stack: TrainingStack) -> Floats:
+        """A kind of stage with the recomputation that takes least, shape (chips,), s."""
+        kind, recomputes = choice
+        load = stage_seconds(kind, recomputes[0], pace, self.shape, stack).load
+        for each in recomputes[1:]:
+            load = np.minimum(load, stage_seconds(kind, each, pace, self.shape, stack).load)
+        return load
 
     def price_s(self, pace: LayerPace, stack: TrainingStack) -> float:
         """The least price over recomputations on one chip, s.
@@ -137,7 +158,7 @@ class FreePlanner:
         self._tabler, self._num_layers, self._stack = tabler, num_layers, stack
         self._recompute = tuple(each for each in CHOICES if each in recompute)
         self._degrees = tuple(dict.fromkeys(replace(plan, recompute=Recompute.NONE) for plan in plans))
-        self._tables: dict[ParallelPlan, CutTable] = {}
+        self._tables: dict[ParallelPlan, EveryCut] = {}
 
     def fitting(self, capacity_bytes: float) -> FreePlans:
         """The plans that some cut and recomputation fits into a memory."""
@@ -205,7 +226,7 @@ class FreePlanner:
         fixed_s = sum(self._tabler.transfers_s(plan)) + float(traffic_s)
         return np.array([1.0, count, 1.0, again - fully, fully, 0.0, 0.0, 0.0, fixed_s])
 
-    def table(self, plan: ParallelPlan) -> CutTable:
+    def table(self, plan: ParallelPlan) -> EveryCut:
         """Everything about a plan's cuts, kept."""
         if plan not in self._tables:
             self._tables[plan] = cut_table(self._tabler, plan, self._num_layers, self._stack)

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from phaze_opt.certify.check.plans.layer_sets import BLOCK
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape
-from phaze_opt.certify.check.plans.runs import Choice
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
+Choice = tuple[StageKind, tuple[Recompute, ...]]
+"""A kind of stage, and the recomputations that it has room for: it takes the one of the least load."""
 SLACK = 1.0 - 1e-9
 NUM_FEATURES = 9
 _LEAST_AGAIN, _AGAIN, _UPDATE, _ONE = 3, 4, 5, 8
@@ -68,27 +69,14 @@ def sync_row(kind: StageKind, shape: StepShape, stack: TrainingStack) -> Floats:
 
 
 def fixed_rows(kinds: Sequence[Choice], stages: Sequence[int], shape: StepShape, stack: TrainingStack) -> Floats:
-    """Bounds of a plan whose cuts are given, shape (4, features); the largest counts."""
+    """Bounds of a plan of equal chunks, or of one stage, shape (4, features); the largest counts."""
     p, m, v = len(stages), shape.num_micro_batches, shape.interleave
     loads = [load_row(kind, recomputes, shape, stack) for kind, recomputes in kinds]
     total = np.sum([loads[kind] for kind in stages], axis=0)
-    first, last = loads[stages[0]], loads[stages[-1]]
-    middle = loads[stages[min(1, p - 1)]]
-    if v > 1:
-        piped = [(m - 1.0 / v) * each + total / v for each in (first, middle, last, total / p)]
-    elif m > p:
-        piped = [2.0 * total + (m - p - 1.0) * each for each in (first, middle, total / p)]
-        piped.append(total + (m - 1.0) * last)
-    else:
-        piped = [m * first, m * middle, m * total / p, total + (m - 1.0) * last]
+    slowest = (loads[stages[0]], loads[stages[min(1, p - 1)]], loads[stages[-1]], total / p)
     syncs = [sync_row(kinds[stages[at]][0], shape, stack) for at in (0, -1)]
-    rows = np.array(piped) + max(syncs, key=lambda row: float(row[_ONE]))
-    return finished(rows, shape, stack)
-
-
-def finished(rows: Floats, shape: StepShape, stack: TrainingStack) -> Floats:
-    """Rows with fixed time, waiting, and room for rounding."""
-    rows = rows.copy()
+    sync = max(syncs, key=lambda row: float(row[_ONE]))
+    rows = np.array([(m - 1.0 / v) * each + total / v + sync for each in slowest])
     rows[:, _ONE] += stack.step_overhead_s
     return np.asarray(rows * (1.0 + shape.waiting) * SLACK)
 

@@ -162,12 +162,3 @@ class PlanTabler:
     def room(self, plan: ParallelPlan) -> PlanRoom:
         """Memory of a plan's stages."""
         return PlanRoom(self._sets[self._set_of[key_of(plan)]], plan, self._training, self._stack)
-
-    def peak_bytes(self, plan: ParallelPlan) -> float:
-        """Memory of the fullest stage of even cuts.
-
-        Between the ends the second stage is the fullest: later ones have no more blocks, and fewer micro-batches.
-        """
-        room, blocks = self.room(plan), even_blocks(self._num_layers, plan.pipeline)
-        looked_at = sorted({0, min(1, plan.pipeline - 1), plan.pipeline - 1})
-        return max(float(room.stage_bytes(at, np.array(blocks[at]), plan.recompute)) for at in looked_at)
