@@ -29,6 +29,7 @@ from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
+from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
@@ -37,6 +38,7 @@ from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
@@ -87,19 +89,23 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
     machine = Machine(chip.clock, chip.memory_bytes, network, software.stack)
     job = _job(request, model, chip, machine, choices)
-    ranking = _rank(job, choices)
+    ranking = _rank(job, choices, has_cuts=device is None)
     notes = _notes(request, job, chip, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking))
 
 
-def _rank(job: PlannedJob, choices: PlanChoices) -> PlanRanking:
-    """All plans that fit, fastest first."""
+def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:
+    """All plans of even stages that fit, fastest first; where cuts are free, the best of all plans among them."""
     model, training, devices = job.model, job.training, job.num_devices
     plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
         message = explain_no_plan(model, training, num_devices=devices, choices=choices)
         raise InputError(message)
+    if has_cuts:
+        best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
+        if best is not None and (best.plan.blocks or best.plan.stage_recompute):
+            plans = PlanColumns.joined([plans, PlanColumns.of([best.plan])])
     return without_vain_recompute(rank_plans(model, training, plans, machine=job.machine))
 
 

@@ -1,7 +1,5 @@
 """`phaze-opt evaluate`: one job has one number, however it is spelled and whatever is shown beside it."""
 
-from dataclasses import asdict
-
 import pytest
 from command_runs import printed, refused, run_json
 
@@ -11,8 +9,10 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import CommonMean, build_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.report.text import format_share, format_time
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import ParallelPlan
 
 JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
@@ -249,5 +249,22 @@ def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     assert (found is None) == (answer["status"] == "out_of_memory")
     if found is not None:
         assert answer["iteration_time_s"] == pytest.approx(found.ranked.time.seconds, rel=1e-12)
-        assert answer["placement"]["plan"] == asdict(found.ranked.plan)
+        assert from_plain(ParallelPlan, answer["placement"]["plan"]) == found.ranked.plan
     assert answer["setting"]["software"] == scenario.stack.name
+
+
+def test_a_design_whose_stages_differ_has_the_plan_of_searches(capsys) -> None:
+    """Little memory: the first stages of the fastest plan recompute, the last does not."""
+    arch = "num_tc=16,num_vc=64,tc_width=128,tc_depth=128,glb_mb=32,hbm_gb=8"
+    job = ["evaluate", "--model", "llama-2-7b", "--devices", 16, "--global-batch", 64]
+    answer = run_json([*job, "--arch", arch, "--plans", "full", "--micro-batch", "1"], capsys)
+    options = ScenarioOptions(devices=16, global_batch=64, plans="full")
+    network = load_network("two-level", num_devices=16)
+    scenario = build_scenario(
+        options, (load_model("llama-2-7b"),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
+    )
+    found = Objective(scenario).plan(load_architecture(arch)).ranked
+    assert found.plan.stage_recompute
+    assert answer["iteration_time_s"] == pytest.approx(found.time.seconds, rel=1e-12)
+    assert from_plain(ParallelPlan, answer["placement"]["plan"]) == found.plan
+    assert answer["plans"][0]["stages"][0]["activation_bytes"] != answer["plans"][0]["stages"][-1]["activation_bytes"]
