@@ -215,7 +215,9 @@ RECORDS = (
         inputs=("tests/kits", "tests/plan/test_llama3_405b.py"),
         is_about_speed=True,
     ),
+    _script("plans/check", "--write", 2, script="check"),
     _script("plans/cuts", "--write", 2, script="cuts"),
+    _script("plans/designs", "--write", 8, script="designs"),
     _script("plans/lower", "--write", 2, script="lower"),
     Record(
         "pruner/results",

@@ -148,4 +148,9 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
 
 def inline_architecture(point: DesignPoint, scenario: Scenario) -> str:
     """The design as ``evaluate --arch`` takes it, with its micro-batch; of full plans that is the plan's."""
-    return f"{point.inline()} {f'--micro-batch {point.micro_batch}' if scenario.plans is None else '--plans full'}"
+    from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
+
+    if scenario.plans is None:
+        return f"{point.inline()} --micro-batch {point.micro_batch}"
+    software = scenario.stack.name
+    return f"{point.inline()} --plans full{'' if software == DESIGN_SOFTWARE else f' --software {software}'}"

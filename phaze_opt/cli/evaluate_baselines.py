@@ -30,12 +30,13 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
 def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:
     """The request of an answer for another machine."""
     alike = replace(request, arch=arch, with_sensitivity=False)
-    plan = replace(request.plan, software=answer.setting.software)
+    alike_software = replace(alike, scenario=replace(request.scenario, software=answer.setting.software))
     if answer.is_by_plans:
-        return replace(alike, plan=plan)
+        return alike_software
     if request.is_as_published or find_machine(arch) is None:
         return alike
-    return replace(alike, plan=replace(plan, zero="0"), micro_batch=str(answer.evaluation.micro_batch))
+    plan = replace(request.plan, zero="0")
+    return replace(alike_software, plan=plan, micro_batch=str(answer.evaluation.micro_batch))
 
 
 def _price(request: EvaluateRequest, name: str) -> PricedJob:

@@ -47,7 +47,7 @@ OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator")
 """Options of what is scheduled, for plans of designed chips."""
 OF_PLANS = (
     "devices", "global_batch", "sequence_length", "network", "optimizer", "attention", "recompute", "tensor_parallel",
-    "is_sequence_parallel", "plans", "max_area_mm2", "max_tdp_w",
+    "is_sequence_parallel", "software", "plans", "max_area_mm2", "max_tdp_w",
 )  # fmt: skip
 """Options of a scenario that plans of every machine are made of."""
 OPERATORS_IN_TURN = "operators in turn"
@@ -78,9 +78,7 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
     _refuse_other_options(request, device)
     choices = plan_options.plan_choices(request.plan, request.scenario, micro_batch=request.micro_batch)
     known, fitted = load_constants(), load_fitted(request.plan.constants)
-    software = plan_options.choose_software(
-        request.plan, device=device, attention=request.scenario.attention, fitted=fitted
-    )
+    software = plan_options.choose_software(request.plan, request.scenario, device=device, fitted=fitted)
     if request.plan.zero is None:
         is_full = plan_options.is_full(request.scenario)
         choices = replace(choices, zero=plan_options.ALL_ZERO if is_full else (usual_zero(software.stack.name),))

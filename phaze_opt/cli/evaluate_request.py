@@ -48,7 +48,9 @@ class EvaluateRequest:
         Raises:
             InputError: something is said of plans beside ``--plans phaze``.
         """
-        is_said = self.plan.is_asked_for or self.scenario.recompute in PLAN_RECOMPUTE or is_full(self.scenario)
+        scenario = self.scenario
+        is_named = scenario.software is not None or scenario.recompute in PLAN_RECOMPUTE
+        is_said = is_named or self.plan.is_asked_for or is_full(scenario)
         if self.is_as_published:
             if is_said:
                 message = "phaze does not go with options of a parallel plan; leave one or the other out"

@@ -49,12 +49,6 @@ class PlanOptions:
     state_shards: tuple[int, ...] = _planned(
         (), "Replicas that ZeRO shards over (hybrid sharding).", Kind.COUNTS, shown="all"
     )
-    software: str | None = _planned(
-        None,
-        "Training software whose fitted constants and overlaps apply (see `phaze-opt software`).",
-        Kind.TEXT,
-        shown="the one measured on the machine, else megatron-core (GPUs) or maxtext",
-    )
     gradient_bits: str | None = _planned(
         None, "16 or 32: width of gradients, as held and as sent.", Kind.TEXT, shown="the software's"
     )
@@ -167,14 +161,14 @@ class ChosenSoftware:
 
 
 def choose_software(
-    plan: PlanOptions, *, device: Device | None, attention: str, fitted: FittedConstants
+    plan: PlanOptions, scenario: ScenarioOptions, *, device: Device | None, fitted: FittedConstants
 ) -> ChosenSoftware:
     """The software asked for, else the one measured on a real machine, else that of the rule.
 
     Args:
-        plan: names the software and the width of its gradients, held and sent, where the user did.
+        plan: names the width of its gradients, held and sent, where the user did.
+        scenario: names the software, and the attention form, which only the ideal one takes.
         device: a real machine; None for a designed chip.
-        attention: attention form of the command line, which only the ideal one takes.
         fitted: constants of the software.
 
     Raises:
@@ -182,41 +176,20 @@ def choose_software(
             are of another width than 16 or 32 bits.
     """
     from phaze_opt.cost.measured_software import usual_software
+    from phaze_opt.objective.scenario import named_stack
     from phaze_opt.report.software import SoftwareChoice
 
     name, is_measured = usual_software(device)
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
-    if plan.software is not None:
-        name, choice = plan.software, SoftwareChoice.NAMED
-    stack = _load_software(name, attention=attention, fitted=fitted)
+    if scenario.software is not None:
+        name, choice = scenario.software, SoftwareChoice.NAMED
+    stack = named_stack(name, attention=scenario.attention, fitted=fitted)
     bits = plan.gradient_bits
     if bits is not None and bits not in GRADIENT_BYTES:
         message = f"'{bits[:60]}' must be 16 or 32, the bits of a gradient"
         raise InputError(message, source="--gradient-bits")
     priced = stack if bits is None else replace(stack, gradient_bytes=GRADIENT_BYTES[bits])
     return ChosenSoftware(stack, priced, choice)
-
-
-def _load_software(name: str, *, attention: str, fitted: FittedConstants) -> TrainingStack:
-    """A software by name; only the ideal one takes the attention form of the command line."""
-    from phaze_opt.cost.stacks import list_stacks, load_stack
-    from phaze_opt.record.suggestions import suggest
-    from phaze_opt.workload.software import IDEAL_STACK
-    from phaze_opt.workload.training import AttentionForm
-
-    if name not in list_stacks():
-        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
-        raise InputError(message, source="--software")
-    if name == IDEAL_STACK.name:
-        return replace(IDEAL_STACK, attention=parse_word(AttentionForm, attention, source="--attention"))
-    stack = load_stack(name, fitted)
-    if attention not in (ScenarioOptions().attention, stack.attention.value):
-        message = (
-            f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
-            "--software ideal"
-        )
-        raise InputError(message, source="--attention")
-    return stack
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:

@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
-from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
@@ -234,8 +234,39 @@ def build_scenario(
         schedule_gap=options.schedule_gap,
         schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
         plans=_plan_choices(options, micro_batches) if plans is PlanSpace.FULL else None,
-        stack=load_stack(DESIGN_SOFTWARE, load_fitted()) if plans is PlanSpace.FULL else IDEAL_STACK,
+        stack=_stack(options, plans),
     )
+
+
+def _stack(options: ScenarioOptions, plans: PlanSpace) -> TrainingStack:
+    """The software of full plans; placements are under the ideal one."""
+    if plans is PlanSpace.FULL:
+        return named_stack(options.software or DESIGN_SOFTWARE, attention=options.attention, fitted=load_fitted())
+    if options.software is not None:
+        message = "is of full plans, placements lose and overlap nothing; give --plans full too, or leave it out"
+        raise InputError(message, source="--software")
+    return IDEAL_STACK
+
+
+def named_stack(name: str, *, attention: str, fitted: FittedConstants) -> TrainingStack:
+    """A software by name; only the ideal one takes the attention form that is asked for.
+
+    Raises:
+        InputError: no software goes by the name, or it has another attention form than the one asked for.
+    """
+    if name not in list_stacks():
+        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
+        raise InputError(message, source="--software")
+    if name == IDEAL_STACK.name:
+        return replace(IDEAL_STACK, attention=parse_word(AttentionForm, attention, source="--attention"))
+    stack = load_stack(name, fitted)
+    if attention not in (ScenarioOptions().attention, stack.attention.value):
+        message = (
+            f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
+            "--software ideal"
+        )
+        raise InputError(message, source="--attention")
+    return stack
 
 
 _RECOMPUTE = {

@@ -164,6 +164,12 @@ class ScenarioOptions:
         Kind.WORD,
         enumeration="phaze_opt.objective.scenario:PlanSpace",
     )
+    software: str | None = _of_choices(
+        None,
+        "Training software whose fitted constants and overlaps plans have (see `phaze-opt software`).",
+        Kind.TEXT,
+        shown="the one measured on the machine, else megatron-core (GPUs) or maxtext (systolic machines, designs)",
+    )
     estimator: str = _of_choices(
         "analytic",
         "What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "

@@ -20,11 +20,14 @@ from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
-from phaze_opt.objective.scenario import PLANNED, Scenario
+from phaze_opt.objective.scenario import PLANNED, CommonMean, Scenario, build_scenario
+from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.objective.scheduled_plan import least_step, least_steps_s
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.training import AttentionForm
 
 EXACT = 1e-12
 PLANS = PlanChoices(tensor=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 3))
@@ -129,3 +132,30 @@ def test_a_pipeline_of_several_designs_has_no_full_plans():
     scenario = scenario_of("tiny", "maxtext", 4)
     with pytest.raises(InputError, match="placements alone"):
         evaluate_heterogeneous(Objective(scenario), points_of(np.random.default_rng(3), 2))
+
+
+def built(**options):
+    network = load_network("two-level", num_devices=8)
+    given = ScenarioOptions(devices=8, global_batch=16, **options)
+    return build_scenario(given, (load_model("tiny"),), network=network, common=CommonMean.ARITHMETIC)
+
+
+def test_the_software_of_full_plans_is_the_one_named():
+    assert built(plans="full").stack == load_stack("maxtext", load_fitted())
+    assert built(plans="full", software="megatron-core").stack == load_stack("megatron-core", load_fitted())
+    assert built(plans="full", software="ideal", attention="unfused").stack.attention is AttentionForm.UNFUSED
+    assert built().stack == built(software=None).stack == IDEAL_STACK
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"software": "maxtext"}, "--software: is of full plans"),
+        ({"plans": "full", "software": "maxtexd"}, "no training software is named 'maxtexd'.*maxtext"),
+        ({"plans": "full", "attention": "unfused"}, "--attention: is for ideal software; maxtext has fused"),
+        ({"plans": "ful"}, "--plans: .*full"),
+    ],
+)
+def test_software_that_cannot_be_is_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        built(**options)
