@@ -11,11 +11,25 @@ DATA = Path(__file__).parent / "data"
 TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
 QUIET = ["--no-tracking", "--seed", "3"]
 PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512", "--arch", "a100-80g"]
+FULL = ["--plans", "full", "--no-range"]
 SMALL = {
     "evaluate": ["evaluate", *TASK, "--arch", "tpu-v4"],
     "evaluate-plans": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
     "search-tpe": ["search", *TASK, *QUIET, "--strategy", "tpe", "--trials", "24"],
+    "search-full": [
+        "search",
+        *TASK,
+        *QUIET,
+        *FULL,
+        "--strategy",
+        "tpe",
+        "--trials",
+        "12",
+        "--software",
+        "megatron-core",
+    ],
     "certify": ["certify", *TASK, "--no-tracking", "--space", str(DATA / "space.toml")],
+    "certify-full": ["certify", *TASK, *FULL, "--no-tracking", "--space", str(DATA / "space.toml")],
 }
 
 
@@ -37,9 +51,11 @@ def test_another_kernel_chooses_the_same(kernel, plain, tmp_path):
     folder, expected = plain
     found = outcome(tmp_path, KERNELS[kernel], SMALL)
     assert not differences(expected, found, is_exact=False)
-    (certificate,) = {path.parent for path in folder.rglob("certificate.json")}
-    check = ["certify", "--check", str(certificate)]
-    assert outcome(tmp_path, KERNELS[kernel], {"check": check})["check"]["valid"] is True
+    certificates = {path.parent.name: path.parent for path in folder.rglob("certificate.json")}
+    assert len(certificates) == 2
+    checks = {name: ["certify", "--check", str(directory)] for name, directory in certificates.items()}
+    found = outcome(tmp_path, KERNELS[kernel], checks)
+    assert all(found[name]["valid"] is True for name in checks)
 
 
 def test_surroundings_change_no_byte(plain, tmp_path):
