@@ -24,6 +24,8 @@ from phaze_opt.objective.evaluation import (
     LayerSchedule,
     Provenance,
     ScheduleQuality,
+    broken_budget,
+    budget_constraints,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
@@ -194,7 +196,7 @@ class Objective:
             index: which model of the scenario.
         """
         blank = self._blank(self.scenario.models[index], accelerator, micro_batch)
-        return _broken_budget(blank, self.scenario) or self._judge(index, blank, placed, estimates)
+        return broken_budget(blank, self.scenario) or self._judge(index, blank, placed, estimates)
 
     def refuse(
         self, accelerator: Accelerator, micro_batch: int, status: EvaluationStatus, reason: str, *, index: int = 0
@@ -205,7 +207,7 @@ class Objective:
     def _evaluate_model(self, index: int, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One model on one accelerator."""
         blank = self._blank(model, accelerator, micro_batch)
-        broken = _broken_budget(blank, self.scenario)
+        broken = broken_budget(blank, self.scenario)
         if broken is not None:
             return broken
         if self.scenario.plans is not None:
@@ -224,7 +226,7 @@ class Objective:
             scenario: says how thoroughly schedules are solved; its own unless given.
         """
         blank = self._blank(self.scenario.models[index], accelerator, PLANNED)
-        broken = _broken_budget(blank, self.scenario)
+        broken = broken_budget(blank, self.scenario)
         if broken is not None:
             return broken, None
         scheduled = self.plan(accelerator, index=index, scenario=scenario)
@@ -277,7 +279,7 @@ class Objective:
             area_mm2=area,
             tdp_w=power,
             provenance=self._provenance,
-            constraints=self._constraints(area, power),
+            constraints=budget_constraints(area, power, self.scenario),
         )
 
     def _judge(self, index: int, blank: Evaluation, placed: PlacedModel, estimates: Estimates) -> Evaluation:
@@ -287,11 +289,6 @@ class Objective:
         compiled = self.compiled(index, blank.micro_batch)
         verify_placed(placed, compiled, estimates, blank.accelerator, scenario=self.scenario)
         return self._measure(blank, compiled, placed, estimates)
-
-    def _constraints(self, area: float, power: float) -> tuple[tuple[str, float], ...]:
-        """Budget constraints, each feasible when not positive, relative to its budget."""
-        budgets = (("area", area, self.scenario.max_area_mm2), ("tdp", power, self.scenario.max_tdp_w))
-        return tuple((name, value / budget - 1.0) for name, value, budget in budgets if budget is not None)
 
     def _measure(
         self, blank: Evaluation, compiled: CompiledModel, placed: PlacedModel, estimates: Estimates
@@ -335,18 +332,6 @@ def _check_elements(accelerator: Accelerator, compiled: CompiledModel) -> None:
             f"{compiled.training.dtype_bytes}; give {compiled.training.dtype_bytes}"
         )
         raise InputError(message, key="dtype_bytes")
-
-
-def _broken_budget(blank: Evaluation, scenario: Scenario) -> Evaluation | None:
-    """The evaluation of a point over its area or TDP budget, else None."""
-    for name, value in blank.constraints:
-        if value > 0 and name == "area":
-            reason = f"area {blank.area_mm2:.1f} mm2 exceeds the budget of {scenario.max_area_mm2:g} mm2"
-            return replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
-        if value > 0 and name == "tdp":
-            reason = f"TDP {blank.tdp_w:.1f} W exceeds the budget of {scenario.max_tdp_w:g} W"
-            return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
-    return None
 
 
 def _out_of_memory(blank: Evaluation, placed: PlacedModel) -> Evaluation:

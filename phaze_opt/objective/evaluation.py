@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Protocol, get_type_hints
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
@@ -174,6 +174,38 @@ class Evaluation:
         """Largest gap of any of its schedules."""
         gaps = [schedule.gap for schedule in self.schedules]
         return max([*gaps, *(member.schedule_gap for member in self.members)], default=0.0)
+
+
+class Budgets(Protocol):
+    """What states how large a chip may be and how much it may draw; None for no limit."""
+
+    @property
+    def max_area_mm2(self) -> float | None:
+        """Area of a chip, mm2."""
+
+    @property
+    def max_tdp_w(self) -> float | None:
+        """Thermal design power, W."""
+
+
+def budget_constraints(area_mm2: float | None, tdp_w: float | None, budgets: Budgets) -> tuple[tuple[str, float], ...]:
+    """By how much a chip exceeds each budget, relative to it; what is not known, or not limited, is left out."""
+    pairs = (("area", area_mm2, budgets.max_area_mm2), ("tdp", tdp_w, budgets.max_tdp_w))
+    return tuple(
+        (name, value / budget - 1.0) for name, value, budget in pairs if value is not None and budget is not None
+    )
+
+
+def broken_budget(blank: Evaluation, budgets: Budgets) -> Evaluation | None:
+    """The evaluation of a chip over its area or TDP budget, else None; its constraints are `budget_constraints`."""
+    for name, value in blank.constraints:
+        if value > 0 and name == "area":
+            reason = f"area {blank.area_mm2:.1f} mm2 exceeds the budget of {budgets.max_area_mm2:g} mm2"
+            return replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
+        if value > 0 and name == "tdp":
+            reason = f"TDP {blank.tdp_w:.1f} W exceeds the budget of {budgets.max_tdp_w:g} W"
+            return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
+    return None
 
 
 SCALARS = tuple(

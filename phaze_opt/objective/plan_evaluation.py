@@ -23,6 +23,8 @@ from phaze_opt.objective.evaluation import (
     Provenance,
     ScheduleQuality,
     TimeBreakdown,
+    broken_budget,
+    budget_constraints,
 )
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
 from phaze_opt.plan.plan_search import Machine, PlanRanking
@@ -84,7 +86,7 @@ class PlanTimes:
 def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
     """The evaluation of the fastest plan of a ranking, or why there is none; budgets come first."""
     blank = _blank(job)
-    broken = _broken_budget(blank, job)
+    broken = broken_budget(blank, job)
     if broken is not None:
         return broken
     if not ranking.ranked:
@@ -233,25 +235,9 @@ def _blank(job: PlannedJob) -> Evaluation:
         area_mm2=job.area_mm2 or 0.0,
         tdp_w=job.tdp_w or 0.0,
         provenance=job.provenance,
-        constraints=tuple(
-            (name, value / budget - 1.0)
-            for name, value, budget in (("area", job.area_mm2, job.max_area_mm2), ("tdp", job.tdp_w, job.max_tdp_w))
-            if value is not None and budget is not None
-        ),
+        constraints=budget_constraints(job.area_mm2, job.tdp_w, job),
         unknown=(*missing, *(("throughput_per_tdp",) if job.tdp_w is None else ()), *NOT_MODELLED),
     )
-
-
-def _broken_budget(blank: Evaluation, job: PlannedJob) -> Evaluation | None:
-    """The evaluation of a chip over its area or TDP budget, else None."""
-    for name, value in blank.constraints:
-        if value > 0 and name == "area":
-            reason = f"area {job.area_mm2:.1f} mm2 exceeds the budget of {job.max_area_mm2:g} mm2"
-            return replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
-        if value > 0 and name == "tdp":
-            reason = f"TDP {job.tdp_w:.1f} W exceeds the budget of {job.max_tdp_w:g} W"
-            return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
-    return None
 
 
 def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTimes:

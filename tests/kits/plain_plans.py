@@ -11,7 +11,7 @@ import numpy as np
 from kits.plain_steps import plain_batch
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
-from phaze_opt.cost.plan_memory import LOGIT_BYTES, LOGITS, RESERVE_SHARE
+from phaze_opt.cost.plan_memory import LOGIT_BYTES, LOGITS, RESERVE_SHARE, PlanMemory, StageMemory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, price_batch
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
@@ -81,53 +81,6 @@ def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> 
         elif pipeline <= devices and devices % pipeline == 0:
             yield pipeline, devices // pipeline
 
-
-@dataclass(frozen=True, slots=True)
-class PlainStage:
-    """What one device of a stage holds at its peak, bytes.
-
-    Attributes:
-        weight_bytes, gradient_bytes, optimizer_bytes: parameters and their state, after ZeRO's sharding.
-        gathered_bytes: weights and gradients of single layers that are whole for a while: under ZeRO 3 as many as the
-            software holds, under ZeRO 2 the gradients of the largest; else 0.
-        activation_bytes: of all micro-batches in flight, with what recomputation makes anew for one layer.
-        reserve_bytes: for what is not counted, a share of all else.
-    """
-
-    weight_bytes: float
-    gradient_bytes: float
-    optimizer_bytes: float
-    gathered_bytes: float
-    activation_bytes: float
-    reserve_bytes: float
-
-    @property
-    def state_bytes(self) -> float:
-        """Weights, gradients and optimizer state."""
-        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
-
-    @property
-    def counted_bytes(self) -> float:
-        """Everything but the reserve."""
-        return self.state_bytes + self.gathered_bytes + self.activation_bytes
-
-    @property
-    def total_bytes(self) -> float:
-        """Everything."""
-        return self.counted_bytes + self.reserve_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PlainMemory:
-    """Memory of every stage, first stage first."""
-
-    stages: tuple[PlainStage, ...]
-
-    @property
-    def peak_bytes(self) -> float:
-        """Of the fullest stage."""
-        return max(stage.total_bytes for stage in self.stages)
-
     def fits(self, memory_bytes: float) -> bool:
         """Whether every stage fits a device of ``memory_bytes``."""
         return self.peak_bytes <= memory_bytes
@@ -142,7 +95,7 @@ def plain_memory(
     optimizer: Optimizer = Optimizer.ADAM,
     stack: TrainingStack = IDEAL_STACK,
     reserve_share: float = RESERVE_SHARE,
-) -> PlainMemory:
+) -> PlanMemory:
     """Memory of a plan.
 
     Args:
@@ -170,8 +123,8 @@ def plain_memory(
         ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
         ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
         reserve = reserve_share * (sum(state) + whole + kept + ends)
-        stages.append(PlainStage(*state, whole, kept + ends, reserve))
-    return PlainMemory(tuple(stages))
+        stages.append(StageMemory(*state, whole, kept + ends, reserve))
+    return PlanMemory(tuple(stages))
 
 
 def _chunks_in_flight(plan: ParallelPlan, *, stage: int, num_micro_batches: int) -> int:
