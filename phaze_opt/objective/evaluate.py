@@ -206,12 +206,12 @@ class Objective:
 
     def _evaluate_model(self, index: int, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One model on one accelerator."""
+        if self.scenario.plans is not None:
+            return self.evaluate_planned(accelerator, index=index)[0]
         blank = self._blank(model, accelerator, micro_batch)
         broken = broken_budget(blank, self.scenario)
         if broken is not None:
             return broken
-        if self.scenario.plans is not None:
-            return self._evaluate_plans(index, blank, self.plan(accelerator, index=index))
         placed, estimates = self.place(accelerator, micro_batch, index=index)
         return self._judge(index, blank, placed, estimates)
 
