@@ -25,6 +25,7 @@ _HOMES = {
     "load_model": "phaze_opt.workload.config",
     "load_network": "phaze_opt.hardware.networks",
     "load_space": "phaze_opt.space.search_space",
+    "make_scenario": "phaze_opt.objective.scenario",
     "phaze_space": "phaze_opt.space.search_space",
     "run_search": "phaze_opt.search.run",
 }

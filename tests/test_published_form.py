@@ -1,8 +1,7 @@
 """The published form: the figures that commit da976f0 gave and recorded hold to 1e-12.
 
-Phaze's space, the analytic estimator, an ideal software, and the micro-batch as an axis of the space. Every command
-gets its options from `in_published_form`, every scenario its choices from `published_scenario`. published_form.json
-says where each figure comes from, and changes only where the CHANGELOG names a fault with its old and new figures.
+Phaze's space, the analytic estimator, an ideal software, and the micro-batch as an axis of the space: the option
+``--as phaze`` of every command. published_form.json says where each figure comes from, and changes only where the CHANGELOG names a fault with its old and new figures.
 """
 
 import json
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_runs import run_json
 
-from phaze_opt import Cluster, Scenario, load_model, load_network
+from phaze_opt import make_scenario
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.reference_machines import evaluate_references
 
@@ -29,16 +28,13 @@ QUICK_CERTIFICATE = (
 
 
 def in_published_form(command):
-    """A command with the options that make its answer that of the published form; the one place that names them."""
-    words = command.split()
-    plans = ["--plans", "phaze"] if words[0] == "evaluate" else []
-    return words if words[0] == "space" else [*words, "--estimator", "analytic", *plans]
+    """A command with the option that makes its answer that of the published form."""
+    return [*command.split(), "--as", "phaze"]
 
 
 def published_scenario(model, network):
-    """The demonstration's cluster in the published form; the one place that names its choices."""
-    cluster = Cluster(1024, load_network(network, num_devices=1024))
-    return Scenario((load_model(model),), cluster, 4096, estimator="analytic")
+    """The demonstration's cluster in the published form."""
+    return make_scenario(model, devices=1024, global_batch=4096, network=network, published_form="phaze")
 
 
 def answer(command, capsys, *, work_dir=None):

@@ -147,13 +147,5 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
 
 
 def inline_architecture(point: DesignPoint, scenario: Scenario) -> str:
-    """The design as ``evaluate --arch`` takes it, with its micro-batch; of full plans with those that were listed."""
-    from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
-    from phaze_opt.workload.plan import FREE_MICRO_BATCH
-
-    if scenario.plans is None:
-        return f"{point.inline()} --micro-batch {point.micro_batch}"
-    software, batches = scenario.stack.name, scenario.plans.micro_batch
-    named = "" if software == DESIGN_SOFTWARE else f" --software {software}"
-    listed = "" if batches == FREE_MICRO_BATCH else f" --micro-batch {','.join(map(str, batches))}"
-    return f"{point.inline()} --plans full{named}{listed}"
+    """The design as ``evaluate --arch`` takes it; beside Phaze's placements with its micro-batch, else a plan's."""
+    return point.inline() + ("" if scenario.plans is not None else f" --micro-batch {point.micro_batch}")

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.options import JsonOption, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
-from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, same
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 MAX_SHOWN_VALUES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormOptions:
+    """Whose published form a space has."""
+
+    published_form: str | None = same(ScenarioOptions, "published_form")
 
 
 def models(*, json: JsonOption = False) -> None:
@@ -74,12 +83,21 @@ def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
 
 
 @with_options
-def space(*, space: SpaceOptions, json: JsonOption = False) -> None:
-    """Describe a search space: candidates, kept architectures, points and the range of every axis."""
-    from phaze_opt.objective.scenario import build_space
+def space(*, space: SpaceOptions, form: FormOptions, json: JsonOption = False) -> None:
+    """Describe a search space: candidates, kept architectures, points and the range of every axis.
 
-    points = build_space(space)
-    ranges = points.ranges()
+    The micro-batch is a part of each plan, and an axis of the space in the published form alone.
+    """
+    from phaze_opt.objective.scenario import PlanSpace, PublishedForm, build_space
+
+    is_published = form.published_form is not None
+    if form.published_form is not None:
+        parse_word(PublishedForm, form.published_form, source="--as")
+    elif space.micro_batch:
+        message = "is part of each plan and no axis of the space; leave it out, or give --as phaze too"
+        raise InputError(message, source="--micro-batch")
+    points = build_space(space, PlanSpace.PHAZE if is_published else PlanSpace.FULL)
+    ranges = {axis: span for axis, span in points.ranges().items() if is_published or axis != "micro_batch"}
     document = {
         "name": points.name,
         "candidates": points.num_candidates,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.architectures import EXAMPLE
-from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, is_given, with_options
+from phaze_opt.cli.options import RANGE_HELP, RECORDS, JsonOption, ModelOptions, is_given, with_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_tables
-from phaze_opt.cli.plan_options import PlanOptions, is_full
+from phaze_opt.cli.plan_options import MachineOptions
 from phaze_opt.cli.scenario import named_models
-from phaze_opt.objective.scenario_options import CHOICES, WORKLOAD, Kind, ScenarioOptions, declared, same
+from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
@@ -21,19 +21,14 @@ if TYPE_CHECKING:
 LONG_BUBBLE = 0.1
 """Share of an iteration from which on a pipeline's bubble is laid to the micro-batch."""
 DEFAULT_TOP = 10
-OF_PLANS_TOO = {
+NETWORK_OF_THE_MACHINE = {
     "network": {
         "default": None,
         "help": "A network preset or a TOML file (see `phaze-opt network`).",
         "shown": "two-level; of a real machine, its own",
-    },
-    "plans": {
-        "help": "full (every parallel plan) or phaze (placements under ideal software; real machines as if designed).",
-        "shown": "phaze of a design; of a real machine, plans with the options below",
-    },
-    "recompute": {"help": "auto (per stage, where needed), never or always; of plans also none, selective or full."},
+    }
 }
-"""Options that say something else of plans."""
+"""A real machine comes with a network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +44,7 @@ class ChipOptions:
         is_required=True,
     )
     micro_batch: str | None = declared(
-        None, "Samples a micro-batch.", Kind.TEXT, panel=CHOICES, shown="8 of a design; of plans, all that fit"
+        None, "Samples a micro-batch.", Kind.TEXT, panel=PLAN, shown="1,2,4,8,16; of Phaze's placements, 8"
     )
 
 
@@ -63,6 +58,7 @@ class ShownOptions:
         Kind.TEXT,
         panel=RECORDS,
     )
+    has_range: bool = declared(True, RANGE_HELP, Kind.SWITCH, flag="--range", panel=RECORDS)
     top: int = declared(DEFAULT_TOP, "Plans to show.", Kind.COUNT, high=1000, panel=RECORDS)
 
 
@@ -71,8 +67,8 @@ def evaluate(
     context: typer.Context,
     *,
     chip: ChipOptions,
-    plan: PlanOptions,
-    scenario: Annotated[ScenarioOptions, OF_PLANS_TOO],
+    machine: MachineOptions,
+    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
     shown: ShownOptions,
     sensitivity: Annotated[
         bool,
@@ -84,14 +80,13 @@ def evaluate(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Evaluate one accelerator on a model: throughput, placement or plans, schedule bounds and where the time goes.
+    """Price training on one accelerator, designed or real: its parallel plans, and where the time of the best goes.
 
-    A machine that exists is priced through parallel plans, under the software measured on it or the nearest one. So is
-    a design with any option of a plan: degrees that are fixed stay, the others are searched.
+    Degrees of a plan that are given stay, the others are searched. A machine that exists has the software measured on
+    it, or the nearest one.
     """
-    from phaze_opt.cli.evaluate_baselines import price_baselines
     from phaze_opt.cli.evaluate_request import EvaluateRequest
-    from phaze_opt.cli.price_job import price_job
+    from phaze_opt.cli.price_job import price_baselines, price_job
     from phaze_opt.cli.priced_job import baselines_to_json
     from phaze_opt.report.baselines import baselines_table
 
@@ -101,9 +96,9 @@ def evaluate(
         micro_batch=chip.micro_batch,
         network=scenario.network if is_given(context, "network") else None,
         scenario=scenario,
-        plan=plan,
+        machine=machine,
         with_sensitivity=sensitivity,
-        is_as_published=is_given(context, "plans") and not is_full(scenario),
+        has_range=shown.has_range,
     )
     answer = price_job(request)
     baselines = price_baselines(request, answer, names=shown.baseline)
@@ -122,32 +117,35 @@ def evaluate(
 
 def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
     """What a person sees: tables, then what they rest on."""
-    from phaze_opt.report.design import members_table
+    from phaze_opt.report.design import members_table, sensitivity_content
+    from phaze_opt.report.headline import range_sentence
 
-    if not answer.is_by_plans:
-        _print_placement(answer, request)
-        print_notes(answer.notes)
-        if request.micro_batch is None:
-            _say_default_micro_batch(answer)
-        return
     for each in answer.members or (answer,):
         if each.plans is not None and each.evaluation.is_feasible:
             _print_plans(each, each.plans, top=top)
     if answer.members and answer.evaluation.is_feasible:
         print_tables(members_table(answer.evaluation))
+    if not answer.is_by_plans:
+        _print_placement(answer, request)
+    if answer.sensitivity:
+        print_tables(sensitivity_content(answer.sensitivity))
+    if answer.headline is not None:
+        out().print(range_sentence(answer.headline))
+    if not answer.is_by_plans:
+        print_notes(answer.notes)
+        if request.micro_batch is None:
+            _say_default_micro_batch(answer)
 
 
 def _print_placement(answer: PricedJob, request: EvaluateRequest) -> None:
     """Tables of a design with its placement, then one sentence on what limits it."""
     from phaze_opt.cli.evaluate_chip import reference_evaluations
-    from phaze_opt.report.design import evaluation_contents, limits_sentence, sensitivity_content
+    from phaze_opt.report.design import evaluation_contents, limits_sentence
 
     evaluation = answer.evaluation
     print_tables(*evaluation_contents(evaluation, references=reference_evaluations(request, evaluation)))
     if evaluation.is_feasible:
         out().print(limits_sentence(evaluation))
-    if answer.sensitivity:
-        print_tables(sensitivity_content(answer.sensitivity))
 
 
 def _say_default_micro_batch(answer: PricedJob) -> None:

@@ -1,16 +1,18 @@
 """The part of ``phaze-opt evaluate`` that prices a designed chip by its best placement, as every search does."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from phaze_opt.cli.evaluate_request import EvaluateRequest
-from phaze_opt.cli.options import read_integer
-from phaze_opt.cli.output import working
+from phaze_opt.cli.options import parse_integers, read_integer
+from phaze_opt.cli.plan_options import choose_software
 from phaze_opt.cli.priced_job import PricedJob
 from phaze_opt.cli.scenario import load_scenario
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
@@ -18,8 +20,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.reference_machines import evaluate_references
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH
-from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
+from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, SpaceOptions
 
 DEFAULT_MICRO_BATCH = 8
 DESIGNED = "designed chips"
@@ -28,7 +29,19 @@ DESIGNED = "designed chips"
 
 def load_chip_scenario(request: EvaluateRequest, *, constants: Constants) -> Scenario:
     """The scenario that a request describes."""
-    return load_scenario(request.scenario, request.models, common="arithmetic", constants=constants)
+    space = SpaceOptions(micro_batch=() if request.is_placed else micro_batches(request))
+    found = load_scenario(request.scenario, request.models, common="arithmetic", constants=constants, space=space)
+    if request.is_placed:
+        return found
+    fitted = load_fitted(request.machine.constants)
+    return replace(found, stack=choose_software(request.scenario, device=None, fitted=fitted).stack)
+
+
+def micro_batches(request: EvaluateRequest) -> tuple[int, ...]:
+    """The samples of a micro-batch that plans were given; none if nothing was."""
+    if request.micro_batch is None:
+        return ()
+    return parse_integers(request.micro_batch, option="--micro-batch", high=MAX_MICRO_BATCH)
 
 
 def price_chip(request: EvaluateRequest) -> PricedJob:
@@ -42,11 +55,8 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     samples = one_micro_batch(request.micro_batch)
     accelerator = load_architecture(request.arch, constants=known)
     evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
-    rows: tuple[SensitivityRow, ...] = ()
-    if request.with_sensitivity and evaluation.is_feasible:
-        rows = _sensitivity_rows(scenario, request, samples)
     notes = notes_about(evaluation, scenario=scenario, constants=known)
-    return PricedJob(evaluation, _setting(scenario, accelerator, notes), notes, sensitivity=rows)
+    return PricedJob(evaluation, _setting(scenario, accelerator, notes), notes)
 
 
 def reference_evaluations(request: EvaluateRequest, evaluation: Evaluation) -> Mapping[str, Evaluation]:
@@ -86,15 +96,3 @@ def _setting(scenario: Scenario, accelerator: Accelerator, notes: tuple[Note, ..
         estimator=scenario.estimator,
         memory_bytes=float(accelerator.hbm_bytes),
     )
-
-
-def _sensitivity_rows(scenario: Scenario, request: EvaluateRequest, micro_batch: int) -> tuple[SensitivityRow, ...]:
-    """The sensitivity table of one architecture, with progress on standard error."""
-    case = SensitivityCase(
-        scenario=scenario,
-        build_accelerator=lambda constants: load_architecture(request.arch, constants=constants),
-        micro_batch=micro_batch,
-        network_name=request.scenario.network,
-    )
-    with working("varying every assumption over its range"):
-        return tuple(analyse_sensitivity(case))

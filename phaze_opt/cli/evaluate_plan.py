@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from phaze_opt import __version__
 from phaze_opt.cli import plan_options
-from phaze_opt.cli.evaluate_chip import DESIGNED
+from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
-from phaze_opt.cost.measured_software import measured_rows, usual_zero
+from phaze_opt.cost.measured_software import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
@@ -28,6 +28,7 @@ from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.scenario import form_of, plan_choices
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
@@ -45,11 +46,6 @@ from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 DEFAULT_DTYPE = "bf16"
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator")
 """Options of what is scheduled, for plans of designed chips."""
-OF_PLANS = (
-    "devices", "global_batch", "sequence_length", "network", "optimizer", "attention", "recompute", "tensor_parallel",
-    "is_sequence_parallel", "software", "plans", "max_area_mm2", "max_tdp_w",
-)  # fmt: skip
-"""Options of a scenario that plans of every machine are made of."""
 OPERATORS_IN_TURN = "operators in turn"
 """What times the layers of a real machine, where a designed chip names its estimator."""
 
@@ -75,14 +71,13 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
         InputError: an option breaks a rule, or no plan is left.
     """
     device = request.device
-    _refuse_other_options(request, device)
-    choices = plan_options.plan_choices(request.plan, request.scenario, micro_batch=request.micro_batch)
-    known, fitted = load_constants(), load_fitted(request.plan.constants)
-    software = plan_options.choose_software(request.plan, request.scenario, device=device, fitted=fitted)
-    if request.plan.zero is None:
-        is_full = plan_options.is_full(request.scenario)
-        choices = replace(choices, zero=plan_options.ALL_ZERO if is_full else (usual_zero(software.stack.name),))
-    path = _path(request.plan.dtype or DEFAULT_DTYPE)
+    if request.with_sensitivity and device is not None:
+        message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
+        raise InputError(message, source="--sensitivity")
+    choices = plan_choices(request.scenario, micro_batches(request))
+    known, fitted = load_constants(), load_fitted(request.machine.constants)
+    software = plan_options.choose_software(request.scenario, device=device, fitted=fitted)
+    path = _path(request.machine.dtype or DEFAULT_DTYPE)
     network = _network(request, device, fitted)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
     machine = Machine(chip.clock, chip.memory_bytes, network, software.stack)
@@ -171,12 +166,12 @@ def _real(
 
 def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _Chip:
     """An accelerator that is no real machine, with its modelled area and power."""
-    if request.plan.dtype not in (None, DEFAULT_DTYPE, "fp16"):
-        message = f"'{request.plan.dtype}' is for real machines; designed chips compute in 16 bits"
+    if request.machine.dtype not in (None, DEFAULT_DTYPE, "fp16"):
+        message = f"'{request.machine.dtype}' is for real machines; designed chips compute in 16 bits"
         raise InputError(message, source="--dtype")
     accelerator = load_architecture(request.arch)
     check_covered(accelerator, known)
-    estimator = load_estimator(request.scenario.estimator)
+    estimator = load_estimator(_estimator(request))
     clock = ScheduleClock(
         accelerator,
         estimator=estimator,
@@ -195,6 +190,11 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
     )
 
 
+def _estimator(request: EvaluateRequest) -> str:
+    """What prices operators of designed chips."""
+    return form_of(request.scenario).estimator
+
+
 def _notes(
     request: EvaluateRequest,
     job: PlannedJob,
@@ -205,18 +205,17 @@ def _notes(
     path: ComputePath,
 ) -> tuple[Note, ...]:
     """What is to be known of the software, the network and the chip."""
-    plan, stack = request.plan, software.stack
+    own, stack = request.machine.constants, software.stack
     said = software_notes(
         stack.name,
         machine=chip.name,
         dtype=str(path),
         choice=software.choice,
-        is_zero_named=plan.zero is not None or plan_options.is_full(request.scenario),
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
         num_experts=job.model.num_experts,
         sequence_length=job.training.sequence_length,
-        errors=plan_options.fitted_errors(plan.constants),
-        own_fit=plan_options.own_fit(plan.constants, stack.name),
+        errors=plan_options.fitted_errors(own),
+        own_fit=plan_options.own_fit(own, stack.name),
         is_scheduled=device is None,
     )
     if device is None:
@@ -234,8 +233,8 @@ def _setting(
     """What every plan of the answer shares."""
     training, stack = job.training, job.machine.stack
     # What a user fitted errs as the user's own rows say, not as published ones.
-    is_own = bool(plan_options.own_fit(request.plan.constants, stack.name))
-    errors = {} if is_own else plan_options.fitted_errors(request.plan.constants)
+    is_own = bool(plan_options.own_fit(request.machine.constants, stack.name))
+    errors = {} if is_own else plan_options.fitted_errors(request.machine.constants)
     return PriceSetting(
         machine=chip.name,
         software=stack.name,
@@ -253,26 +252,10 @@ def _setting(
         sequence_length=training.sequence_length,
         optimizer=training.optimizer.value,
         attention=stack.attention.value,
-        estimator="" if is_real else request.scenario.estimator,
+        estimator="" if is_real else _estimator(request),
         memory_bytes=job.machine.memory_bytes,
         error_share=error_share(measured_rows(stack.name), errors, machine=chip.name, dtype=str(path)),
     )
-
-
-def _refuse_other_options(request: EvaluateRequest, device: Device | None) -> None:
-    """Options that plans do not go with: whatever of a scenario plays no part in them, and what varies a design."""
-    if request.with_sensitivity and device is not None:
-        message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
-        raise InputError(message, source="--sensitivity")
-    given = {"--sensitivity": request.with_sensitivity} | {
-        known.flag: getattr(request.scenario, known.name) != known.default
-        for known in declarations(ScenarioOptions).values()
-        if known.name not in OF_PLANS + OF_SCHEDULES
-    }
-    for option, is_given in given.items():
-        if is_given:
-            message = "does not go with parallel plans; leave it out, or options of a plan where a design is priced"
-            raise InputError(message, source=option)
 
 
 def _path(dtype: str) -> ComputePath:

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
-from phaze_opt.cli.plan_options import PlanOptions, is_full
-from phaze_opt.errors import InputError
+from phaze_opt.cli.plan_options import MachineOptions
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.presets import find_machine
+from phaze_opt.objective.scenario import PlanSpace, form_of
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.workload.model import ModelSpec
-
-PLAN_RECOMPUTE = ("none", "selective", "full")
-"""Words of ``--recompute`` that only whole plans know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +19,9 @@ class EvaluateRequest:
         arch: preset, file or inline sizes.
         micro_batch: as written; None where nothing was.
         network: as given; None where it goes with the machine.
-        is_as_published: whether ``--plans phaze`` was given: placements, of a machine that exists as if designed.
-        scenario, plan: the options.
+        scenario, machine: the options.
         with_sensitivity: whether assumptions are varied too.
+        has_range: whether the figure is priced again under each doubt.
     """
 
     models: tuple[ModelSpec, ...]
@@ -32,9 +29,9 @@ class EvaluateRequest:
     micro_batch: str | None
     network: str | None
     scenario: ScenarioOptions
-    plan: PlanOptions
+    machine: MachineOptions
     with_sensitivity: bool = False
-    is_as_published: bool = False
+    has_range: bool = True
 
     @property
     def device(self) -> Device | None:
@@ -42,18 +39,10 @@ class EvaluateRequest:
         return find_machine(self.arch)
 
     @property
-    def is_for_plans(self) -> bool:
-        """Whether parallel plans are priced: of a real machine, or of a design where something is said of plans.
+    def is_placed(self) -> bool:
+        """Whether Phaze's placements are asked for, of a machine that exists as if it were designed.
 
         Raises:
-            InputError: something is said of plans beside ``--plans phaze``.
+            InputError: an option of full plans is given beside.
         """
-        scenario = self.scenario
-        is_named = scenario.software is not None or scenario.recompute in PLAN_RECOMPUTE
-        is_said = is_named or self.plan.is_asked_for or is_full(scenario)
-        if self.is_as_published:
-            if is_said:
-                message = "phaze does not go with options of a parallel plan; leave one or the other out"
-                raise InputError(message, source="--plans")
-            return False
-        return is_said or self.device is not None
+        return form_of(self.scenario).plans is PlanSpace.PHAZE

@@ -161,7 +161,7 @@ def _given(known: Sequence[Declaration], values: dict[str, Any]) -> dict[str, An
         if given[each.name] is None:
             del given[each.name]
         elif each.kind is Kind.COUNTS:
-            given[each.name] = parse_integers(given[each.name], option=each.flag, high=each.high)
+            given[each.name] = parse_integers(given[each.name], option=each.flag, low=each.low, high=each.high)
         elif each.kind is Kind.TEXTS:
             given[each.name] = tuple(given[each.name])
     return given
@@ -214,18 +214,19 @@ def read_integer(text: str, *, low: int, high: int) -> int | None:
     return value if low <= value <= high else None
 
 
-def parse_integers(text: str, *, option: str, high: int) -> tuple[int, ...]:
-    """Comma-separated positive integers up to ``high``, ascending and distinct.
+def parse_integers(text: str, *, option: str, high: int, low: int = 1) -> tuple[int, ...]:
+    """Comma-separated integers from ``low`` to ``high``, ascending and distinct.
 
     Raises:
         InputError: one of them is not.
     """
     values = []
     for word in text.split(","):
-        value = read_integer(word, low=1, high=high)
+        value = read_integer(word, low=low, high=high)
         if value is None:
+            example = ",".join(str(each) for each in (1, 2, 4, 8) if each <= high)
             message = (
-                f"{shorten(text)} must be integers from 1 to {high:,} separated by commas, such as 1,2,4,8; "
+                f"{shorten(text)} must be integers from {low} to {high:,} separated by commas, such as {example}; "
                 f"{shorten(word.strip())} is not"
             )
             raise InputError(message, source=option)

@@ -1,25 +1,41 @@
-"""Prices what ``evaluate`` is asked for: through parallel plans, or by the best placement."""
+"""Prices what ``evaluate`` is asked for: through parallel plans, or by the best placement; and on baselines."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from phaze_opt.cli.evaluate_chip import price_chip
+from phaze_opt.cli.evaluate_doubts import find_range, vary_assumptions
 from phaze_opt.cli.evaluate_plan import price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.priced_job import PricedJob
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
 
+BASELINE = "--baseline"
+
 
 def price_job(request: EvaluateRequest) -> PricedJob:
-    """The answer to a request; of several models by plans, each has the best of its own.
+    """The answer to a request, with what it hangs on where that is asked for.
 
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
-    if not request.is_for_plans:
+    answer = _price(request)
+    if not answer.evaluation.is_feasible:
+        return answer
+    return replace(
+        answer,
+        sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
+        headline=find_range(request, answer) if request.has_range else None,
+    )
+
+
+def _price(request: EvaluateRequest) -> PricedJob:
+    """The figures; of several models by plans, each has the best of its own."""
+    if request.is_placed:
         return price_chip(request)
     members = tuple(price_plans(request, model) for model in request.models)
     return members[0] if len(members) == 1 else _combined(members, request)
@@ -47,3 +63,36 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     notes = tuple(dict.fromkeys(note for each in members for note in each.notes))
     evaluation = combine_evaluations([each.evaluation for each in members], scenario=scenario)
     return PricedJob(evaluation, setting, notes, members=tuple(members))
+
+
+def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:
+    """The job of an answer on other machines, in the order named.
+
+    Software, number format, batch and degrees are those of the answer; each machine has its own network unless one is
+    named. Beside a placement a real machine is priced as if it were designed.
+
+    Raises:
+        InputError: a name is blank or repeated, or the job cannot be priced on one of them.
+    """
+    words = [word.strip() for word in names.split(",")] if names else []
+    if not all(words) or len(set(words)) < len(words):
+        message = f"'{names[:60]}' must be machines separated by commas, each once, such as h100,mi300x"
+        raise InputError(message, source=BASELINE)
+    return tuple(_price_baseline(_same_job(request, answer, word), word) for word in words)
+
+
+def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:
+    """The request of an answer for another machine."""
+    alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
+    if request.is_placed:
+        return alike
+    return replace(alike, scenario=replace(request.scenario, software=answer.setting.software))
+
+
+def _price_baseline(request: EvaluateRequest, name: str) -> PricedJob:
+    """One of them; a fault is said to be of the option."""
+    try:
+        return price_job(request)
+    except InputError as error:
+        message = f"{name}: {error}"
+        raise InputError(message, source=BASELINE) from error

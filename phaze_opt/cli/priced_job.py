@@ -7,6 +7,7 @@ from typing import Any
 from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
+from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.plan_evaluation import PlannedJob
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.sensitivity import SensitivityRow
@@ -15,6 +16,7 @@ from phaze_opt.plan.plan_search import PlanRanking
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.baselines import Contestant, throughput_ratio
+from phaze_opt.report.headline import range_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class PricedJob:
         plans: the plans; None of a placement, and of several models.
         sensitivity: rows for every assumption, where asked for.
         members: of each of several models with plans of its own.
+        headline: the range of the figure; None if it was not asked for, or nothing is feasible.
     """
 
     evaluation: Evaluation
@@ -54,6 +57,7 @@ class PricedJob:
     plans: RankedJob | None = None
     sensitivity: tuple[SensitivityRow, ...] = ()
     members: "tuple[PricedJob, ...]" = ()
+    headline: HeadlineRange | None = None
 
     @property
     def is_by_plans(self) -> bool:
@@ -72,6 +76,7 @@ class PricedJob:
         return {
             **evaluation_to_json(self.evaluation),
             **members,
+            "range": range_to_json(self.headline),
             "notes": notes_to_json(self.notes),
             "setting": asdict(self.setting),
             "num_fitting": None if ranking is None else len(ranking.ranked),

@@ -55,12 +55,7 @@ def named_models(names: str, *, source: str) -> tuple[ModelSpec, ...]:
 
 
 def load_scenario(
-    options: ScenarioOptions,
-    models: tuple[ModelSpec, ...],
-    *,
-    common: str,
-    constants: Constants,
-    space: SpaceOptions | None = None,
+    options: ScenarioOptions, models: tuple[ModelSpec, ...], *, common: str, constants: Constants, space: SpaceOptions
 ) -> Scenario:
     """The scenario that a command's options describe; of full plans, with the micro-batches of its space.
 
@@ -72,8 +67,7 @@ def load_scenario(
 
     network = load_network(options.network, num_devices=options.devices, constants=constants)
     mean = parse_word(CommonMean, common, source="--common")
-    batches = () if space is None else planned_micro_batches(space)
-    return build_scenario(options, models, network=network, common=mean, micro_batches=batches)
+    return build_scenario(options, models, network=network, common=mean, micro_batches=planned_micro_batches(space))
 
 
 def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, nothing: Mapping[str, Any]) -> SearchSpace:

@@ -97,14 +97,6 @@ def machines_of(datasets: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def usual_zero(software: str) -> int:
-    """ZeRO stage of a software's plans unless another is named: none where that ran, else the least that did."""
-    rows = measured_rows(software)
-    if rows is None or REPLICAS in rows.reach:
-        return 0
-    return next((stage for stage in (1, 2, 3) if f"ZeRO {stage}" in rows.reach), 0)
-
-
 def software_measured_on(machine: str) -> str | None:
     """The software whose constants whole plans on a machine take unless another is named; None if none was measured.
 

@@ -167,7 +167,7 @@ def edge_note(answer: Answer) -> str:
         return ""
     return (
         f"The best design is at the edge of the space {space.name} ({'; '.join(ends)}): better ones may lie beyond. "
-        "A space file (--space) widens any axis, --hbm and --micro-batch their own."
+        "A space file (--space) widens any axis, --hbm and --micro-batch theirs."
     )
 
 

@@ -5,7 +5,7 @@ stand for choices nobody measured, and other training software. What other desig
 business of `certify --robust`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from phaze_opt.cost.stacks import load_stack
@@ -93,8 +93,24 @@ def range_of_design(
     nominal, scenario = objective.constants, _unbounded(objective.scenario)
     options = {f"{name} = {choice}": price(varied, scenario) for name, choice, varied in _alternatives(nominal)}
     software = {stack.name: price(nominal, replace(scenario, stack=stack)) for stack in _other_stacks(scenario)}
-    parts = [_model_part(value, error)]
-    parts += [_part(name, value, priced) for name, priced in (("options", options), ("software", software)) if priced]
+    return range_of_prices(
+        value, error=error, error_words="on machines kept out", alternatives={"options": options, "software": software}
+    )
+
+
+def range_of_prices(
+    value: float, *, error: float | None, error_words: str, alternatives: Mapping[str, Mapping[str, float]]
+) -> HeadlineRange:
+    """The range of a figure from what it is priced at otherwise.
+
+    Args:
+        value: the figure, samples/s.
+        error: of the model, as a share; None if none is known, which leaves the part out.
+        error_words: where it was measured.
+        alternatives: samples/s by setting, for each doubt; one without any is left out.
+    """
+    parts = [] if error is None else [_model_part(value, error, error_words)]
+    parts += [_part(name, value, priced) for name, priced in alternatives.items() if priced]
     return HeadlineRange(value, tuple(parts))
 
 
@@ -129,13 +145,13 @@ def _other_stacks(scenario: Scenario) -> Iterator[TrainingStack]:
             yield load_stack(name, load_fitted())
 
 
-def _model_part(value: float, error: float) -> RangePart:
+def _model_part(value: float, error: float, where: str) -> RangePart:
     """Steps may take so much longer or shorter."""
-    words = f"{100.0 * error:.1f} % on machines kept out"
+    words = f"{100.0 * error:.1f} % {where}"
     return RangePart("model error", value / (1.0 + error), value / (1.0 - error), words, words)
 
 
-def _part(name: str, value: float, priced: dict[str, float]) -> RangePart:
+def _part(name: str, value: float, priced: Mapping[str, float]) -> RangePart:
     """The ends of what was priced, the figure itself among them; of equal ones the first."""
     known = {"as it is": value, **priced}
     low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)

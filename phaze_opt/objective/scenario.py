@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
 from phaze_opt.cost.stacks import list_stacks, load_stack
@@ -15,7 +16,8 @@ from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.plain_data import field_values, later
@@ -24,6 +26,7 @@ from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
+from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
@@ -35,12 +38,9 @@ LIMITED_NODES = 200
 """Branch-and-bound nodes of each schedule's ILP wherever a gap is accepted; proving a schedule takes what it takes."""
 NO_NODE_LIMIT = 0
 DEFAULTS = ScenarioOptions()
-DEFAULT_ESTIMATOR = DEFAULTS.estimator
-"""The estimator of designed chips with ideal operators; it has no constants beside the package's."""
-OWN_ESTIMATORS = (DEFAULT_ESTIMATOR, "calibrated")
-"""The estimators that come with the package."""
-
-
+IDEAL_ESTIMATOR, DEFAULT_ESTIMATOR = "analytic", "calibrated"
+"""The estimators that come with the package. The ideal one has no constants beside the package's."""
+OWN_ESTIMATORS = (IDEAL_ESTIMATOR, DEFAULT_ESTIMATOR)
 FREE_ZERO = (0, 1, 2, 3)
 
 
@@ -49,6 +49,30 @@ class PlanSpace(StrEnum):
 
     FULL = "full"
     PHAZE = "phaze"
+
+
+class PublishedForm(StrEnum):
+    """Whose published form an answer has: its plans, estimator, software and axes of the space."""
+
+    PHAZE = "phaze"
+
+
+class RecomputeChoice(StrEnum):
+    """Which activations are recomputed: what fits (auto), or one of `workload.plan.Recompute`, of old names too."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    NONE = "none"
+    SELECTIVE = "selective"
+    ALWAYS = "always"
+    FULL = "full"
+
+
+class GradientBits(StrEnum):
+    """Widths of a gradient."""
+
+    BITS_16 = "16"
+    BITS_32 = "32"
 
 
 class CommonMean(StrEnum):
@@ -66,6 +90,9 @@ class CommonMean(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Workload, cluster, training choices and budgets; a design point completes it to an evaluation.
+
+    A record: what is not given is of Phaze's published form, as in files of before. `make_scenario` has the defaults of
+    the command line.
 
     A field that is added is annotated with `record.plain_data.later`: scenarios that do not set it keep their digest,
     and certificates of before stay valid.
@@ -96,13 +123,13 @@ class Scenario:
     optimizer: Optimizer = Optimizer(DEFAULTS.optimizer)
     attention: AttentionForm = AttentionForm(DEFAULTS.attention)
     exclusivity: Exclusivity = Exclusivity(DEFAULTS.exclusivity)
-    recompute: RecomputePolicy = RecomputePolicy(DEFAULTS.recompute)
+    recompute: RecomputePolicy = RecomputePolicy.AUTO
     is_sequence_parallel: bool = DEFAULTS.is_sequence_parallel
     tensor_parallel: tuple[int, ...] = DEFAULTS.tensor_parallel
     common: CommonMean = CommonMean.ARITHMETIC
     max_area_mm2: float | None = None
     max_tdp_w: float | None = None
-    estimator: str = DEFAULT_ESTIMATOR
+    estimator: str = IDEAL_ESTIMATOR
     schedule_gap: float = DEFAULTS.schedule_gap
     schedule_nodes: int = LIMITED_NODES
     plans: Annotated[PlanChoices | None, later(None)] = None
@@ -189,7 +216,7 @@ class Scenario:
 
 def _fitted_digests(estimator: str) -> tuple[str, ...]:
     """Digest of the fitted constants of an estimator; none if it has none."""
-    if estimator == DEFAULT_ESTIMATOR:
+    if estimator == IDEAL_ESTIMATOR:
         return ()
     plugin = load_plugin(PluginGroup.ESTIMATORS, estimator)
     return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
@@ -215,7 +242,8 @@ def build_scenario(
     Raises:
         InputError: an option breaks a rule; the message names it.
     """
-    plans = parse_word(PlanSpace, options.plans, source="--plans")
+    form = form_of(options)
+    has_plans = form.plans is PlanSpace.FULL
     return Scenario(
         models=models,
         cluster=Cluster(num_devices=options.devices, network=network),
@@ -224,68 +252,162 @@ def build_scenario(
         optimizer=parse_word(Optimizer, options.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, options.attention, source="--attention"),
         exclusivity=parse_word(Exclusivity, options.exclusivity, source="--exclusivity"),
-        recompute=parse_word(RecomputePolicy, options.recompute, source="--recompute"),
+        recompute=RecomputePolicy.AUTO if has_plans else _placed_recompute(options),
         is_sequence_parallel=options.is_sequence_parallel,
         tensor_parallel=options.tensor_parallel,
         common=common,
         max_area_mm2=options.max_area_mm2,
         max_tdp_w=options.max_tdp_w,
-        estimator=check_estimator(options.estimator, source="--estimator"),
+        estimator=form.estimator,
         schedule_gap=options.schedule_gap,
         schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
-        plans=_plan_choices(options, micro_batches) if plans is PlanSpace.FULL else None,
-        stack=_stack(options, plans),
+        plans=plan_choices(options, micro_batches) if has_plans else None,
+        stack=named_stack(options, options.software or DESIGN_SOFTWARE, fitted=load_fitted())
+        if has_plans
+        else IDEAL_STACK,
     )
 
 
-def _stack(options: ScenarioOptions, plans: PlanSpace) -> TrainingStack:
-    """The software of full plans; placements are under the ideal one."""
-    if plans is PlanSpace.FULL:
-        return named_stack(options.software or DESIGN_SOFTWARE, attention=options.attention, fitted=load_fitted())
-    if options.software is not None:
-        message = "is of full plans, placements lose and overlap nothing; give --plans full too, or leave it out"
-        raise InputError(message, source="--software")
-    return IDEAL_STACK
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the words of options leave open: which plans, and what prices operators."""
+
+    plans: PlanSpace
+    estimator: str
 
 
-def named_stack(name: str, *, attention: str, fitted: FittedConstants) -> TrainingStack:
-    """A software by name; only the ideal one takes the attention form that is asked for.
+def form_of(options: ScenarioOptions) -> Form:
+    """Plans and estimator as named, else those of the published form where it is asked for, else the package's own.
 
     Raises:
-        InputError: no software goes by the name, or it has another attention form than the one asked for.
+        InputError: a word is unknown, or one option rules another out.
+    """
+    is_published = options.published_form is not None
+    own = Form(PlanSpace.FULL, DEFAULT_ESTIMATOR)
+    if options.published_form is not None:
+        parse_word(PublishedForm, options.published_form, source="--as")
+        own = Form(PlanSpace.PHAZE, IDEAL_ESTIMATOR)
+    plans = own.plans if options.plans is None else parse_word(PlanSpace, options.plans, source="--plans")
+    estimator = own.estimator if options.estimator is None else check_estimator(options.estimator, "--estimator")
+    for flag, value, published in (("--plans", plans, own.plans), ("--estimator", estimator, own.estimator)):
+        if is_published and value != published:
+            message = f"'{value}' is not the published form's; leave it out, or leave out --as"
+            raise InputError(message, source=flag)
+    if plans is PlanSpace.PHAZE:
+        _refuse_plan_options(options, asked_by="--as" if is_published else "--plans")
+    return Form(plans, estimator)
+
+
+OF_FULL_PLANS = (
+    "software", "pipeline", "data", "context_parallel", "expert_parallel", "interleave", "zero", "state_shards",
+    "gradient_bits",
+)  # fmt: skip
+"""Options that Phaze's placements, which lose and overlap nothing, do not have."""
+
+
+def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
+    known = declarations(ScenarioOptions)
+    for name in OF_FULL_PLANS:
+        if getattr(options, name) != known[name].default:
+            message = f"is of full plans, which {asked_by} phaze rules out; leave one of them out"
+            raise InputError(message, source=known[name].flag)
+
+
+def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants) -> TrainingStack:
+    """A software by name, with gradients as wide as the options say; only the ideal one takes their attention form.
+
+    Raises:
+        InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
+            are of another width than 16 or 32 bits.
     """
     if name not in list_stacks():
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
-    if name == IDEAL_STACK.name:
-        return replace(IDEAL_STACK, attention=parse_word(AttentionForm, attention, source="--attention"))
     stack = load_stack(name, fitted)
-    if attention not in (ScenarioOptions().attention, stack.attention.value):
+    if name == IDEAL_STACK.name:
+        stack = replace(stack, attention=parse_word(AttentionForm, options.attention, source="--attention"))
+    elif options.attention not in (DEFAULTS.attention, stack.attention.value):
         message = (
             f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
             "--software ideal"
         )
         raise InputError(message, source="--attention")
-    return stack
+    if options.gradient_bits is None:
+        return stack
+    bits = parse_word(GradientBits, options.gradient_bits, source="--gradient-bits")
+    return replace(stack, gradient_bytes=int(bits) // 8)
 
 
-_RECOMPUTE = {
-    RecomputePolicy.AUTO: tuple(Recompute),
-    RecomputePolicy.NEVER: (Recompute.NONE,),
-    RecomputePolicy.ALWAYS: (Recompute.FULL,),
+_RECOMPUTES = {
+    RecomputeChoice.AUTO: tuple(Recompute),
+    RecomputeChoice.NEVER: (Recompute.NONE,),
+    RecomputeChoice.NONE: (Recompute.NONE,),
+    RecomputeChoice.SELECTIVE: (Recompute.SELECTIVE,),
+    RecomputeChoice.ALWAYS: (Recompute.FULL,),
+    RecomputeChoice.FULL: (Recompute.FULL,),
 }
 
 
-def _plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> PlanChoices:
-    """Every plan that the options leave."""
+def _placed_recompute(options: ScenarioOptions) -> RecomputePolicy:
+    """What Phaze's placements recompute, whose stages recompute all or nothing."""
+    word = parse_word(RecomputeChoice, options.recompute, source="--recompute")
+    kinds = _RECOMPUTES[word]
+    if len(kinds) > 1:
+        return RecomputePolicy.AUTO
+    if kinds == (Recompute.SELECTIVE,):
+        message = "'selective' is of full plans; placements recompute whole layers: give auto, never or always"
+        raise InputError(message, source="--recompute")
+    return RecomputePolicy.NEVER if kinds == (Recompute.NONE,) else RecomputePolicy.ALWAYS
+
+
+def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> PlanChoices:
+    """Every full plan that the options leave; a degree of which nothing is said is free, but for context parallelism.
+
+    Args:
+        options: as given.
+        micro_batches: samples; all usual ones unless given.
+
+    Raises:
+        InputError: state is to be sharded over some replicas, and by no ZeRO stage.
+    """
+    if options.state_shards and options.zero == (0,):
+        message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
+        raise InputError(message, source="--state-shards")
     return PlanChoices(
         tensor=options.tensor_parallel,
-        expert=(),
-        interleave=(),
+        pipeline=options.pipeline,
+        data=options.data,
+        context=options.context_parallel or (1,),
+        expert=options.expert_parallel,
+        interleave=options.interleave,
         micro_batch=micro_batches or FREE_MICRO_BATCH,
-        zero=FREE_ZERO,
-        recompute=_RECOMPUTE[parse_word(RecomputePolicy, options.recompute, source="--recompute")],
+        zero=options.zero or (FREE_ZERO[1:] if options.state_shards else FREE_ZERO),
+        state_shards=options.state_shards or (0,),
+        recompute=_RECOMPUTES[parse_word(RecomputeChoice, options.recompute, source="--recompute")],
         is_sequence_parallel=options.is_sequence_parallel,
+    )
+
+
+def make_scenario(models: str | Sequence[str], *, common: str = "arithmetic", **options: Any) -> Scenario:
+    """The scenario of a job, with the options and the defaults of ``phaze-opt search``.
+
+    Args:
+        models: names of the zoo or paths of config.json files, one or several for a common design.
+        common: the mean over models: arithmetic, geometric or worst.
+        options: fields of `ScenarioOptions` (``devices``, ``global_batch``, ``pipeline``, ...), and ``micro_batch``.
+
+    Raises:
+        InputError: an option breaks a rule, or a model or network is unknown.
+        TypeError: there is no option of the name.
+    """
+    batches = tuple(options.pop("micro_batch", ()))
+    given = ScenarioOptions(**options)
+    return build_scenario(
+        given,
+        tuple(map(load_model, [models] if isinstance(models, str) else models)),
+        network=load_network(given.network, num_devices=given.devices),
+        common=parse_word(CommonMean, common, source="common"),
+        micro_batches=batches,
     )
 
 
@@ -306,7 +428,7 @@ def check_estimator(name: str, source: str | None = None) -> str:
     return name
 
 
-def build_space(options: SpaceOptions, plans: str = PlanSpace.PHAZE) -> SearchSpace:
+def build_space(options: SpaceOptions, plans: PlanSpace = PlanSpace.FULL) -> SearchSpace:
     """Phaze's space joined with HBM sizes and, of Phaze's placements, with micro-batches; or the space of a TOML file.
 
     Of full plans the micro-batch is a degree of each plan (`planned_micro_batches`), and no axis of the space.
@@ -314,7 +436,7 @@ def build_space(options: SpaceOptions, plans: str = PlanSpace.PHAZE) -> SearchSp
     Raises:
         InputError: a value breaks a rule, or the file is faulty.
     """
-    batches = (PLANNED,) if plans == PlanSpace.FULL else options.micro_batch
+    batches = (PLANNED,) if plans is PlanSpace.FULL else options.micro_batch
     capacities = tuple(gib_to_bytes(size) for size in options.hbm_gb)
     if options.space:
         return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches)

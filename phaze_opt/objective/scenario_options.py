@@ -21,12 +21,15 @@ from typing import Any
 
 WORKLOAD = "Workload and cluster"
 CHOICES = "Training and scheduling choices"
+PLAN = "Parallel plan (what is not given is free, what is listed is searched)"
 BUDGETS = "Budgets"
 SPACE = "Space"
 
 MAX_COUNT = 10**9
 """Largest count an option takes unless it says otherwise; products of such counts stay within 64 bits."""
 MAX_MICRO_BATCH = 1 << 16
+MAX_DEGREE = 1 << 20
+"""Largest degree of parallelism that a plan may be given."""
 MAX_HBM_GB = 1 << 20
 USUAL_MICRO_BATCHES, USUAL_HBM_GB = (1, 2, 4, 8), (32, 64, 80)
 """The default values of the axes of `hardware.chip_template`, which takes numpy to import."""
@@ -118,6 +121,8 @@ def _listed(values: tuple[int, ...]) -> str:
 
 _of_workload = partial(declared, panel=WORKLOAD, table="cluster")
 _of_choices = partial(declared, panel=CHOICES, table="training")
+_of_plan = partial(declared, panel=PLAN, table="training")
+_degrees = partial(_of_plan, (), kind=Kind.COUNTS, high=MAX_DEGREE)
 _of_budgets = partial(declared, panel=BUDGETS, table="budgets")
 _of_space = partial(declared, panel=SPACE, table="space")
 
@@ -142,44 +147,75 @@ class ScenarioOptions:
         Kind.WORD,
         enumeration="phaze_opt.schedule.problem:Exclusivity",
     )
-    recompute: str = _of_choices(
-        "auto",
-        "auto (per stage, where needed), never or always.",
-        Kind.WORD,
-        enumeration="phaze_opt.placement.problem:RecomputePolicy",
-    )
-    tensor_parallel: tuple[int, ...] = _of_choices(
-        (1, 2, 4, 8), "Tensor-parallel degrees that placement may choose.", Kind.COUNTS
-    )
-    is_sequence_parallel: bool = _of_choices(
-        True,
-        "Shard norms and residuals over the tensor group too.",
-        Kind.SWITCH,
-        flag="--sequence-parallel",
-        key="sequence_parallel",
-    )
-    plans: str = _of_choices(
-        "phaze",
-        "full (every parallel plan that training software runs) or phaze (tensor, pipeline and data parallelism).",
-        Kind.WORD,
-        enumeration="phaze_opt.objective.scenario:PlanSpace",
-    )
-    software: str | None = _of_choices(
+    estimator: str | None = _of_choices(
         None,
-        "Training software whose fitted constants and overlaps plans have (see `phaze-opt software`).",
-        Kind.TEXT,
-        shown="the one measured on the machine, else megatron-core (GPUs) or maxtext (systolic machines, designs)",
-    )
-    estimator: str = _of_choices(
-        "analytic",
-        "What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "
-        "fitted to real machines), or a plug-in's.",
+        "What prices operators: calibrated (with the shares of peak fitted to real machines), analytic (ideal arrays, "
+        "lanes and memory: a limit), or a plug-in's.",
         Kind.WORD,
+        shown="calibrated",
     )
     schedule_gap: float = _of_choices(
         0.01,
         "Solve a schedule's ILP only above this relative gap; 0 proves every schedule, however long it takes.",
         Kind.GAP,
+    )
+    published_form: str | None = _of_choices(
+        None,
+        "phaze: Phaze's placements, analytic estimator and ideal software, the micro-batch an axis of the space.",
+        Kind.WORD,
+        flag="--as",
+        key="as",
+        enumeration="phaze_opt.objective.scenario:PublishedForm",
+    )
+    plans: str | None = _of_plan(
+        None,
+        "full (every parallel plan that training software runs) or phaze (Phaze's placements: tensor, pipeline and "
+        "data parallelism under ideal software).",
+        kind=Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:PlanSpace",
+        shown="full",
+    )
+    software: str | None = _of_plan(
+        None,
+        "Training software whose fitted constants and overlaps plans have (see `phaze-opt software`).",
+        kind=Kind.TEXT,
+        shown="the one measured on the machine, else megatron-core (GPUs) or maxtext (systolic machines, designs)",
+    )
+    tensor_parallel: tuple[int, ...] = _of_plan(
+        (1, 2, 4, 8), "Tensor-parallel degrees.", kind=Kind.COUNTS, high=MAX_DEGREE
+    )
+    pipeline: tuple[int, ...] = _degrees(help="Pipeline stages.")
+    data: tuple[int, ...] = _degrees(help="Replicas (data-parallel degree).", shown="the devices left")
+    context_parallel: tuple[int, ...] = _degrees(help="Shards of the sequence in attention.", shown="1")
+    expert_parallel: tuple[int, ...] = _degrees(help="Replicas that experts are spread over.")
+    interleave: tuple[int, ...] = _degrees(help="Model chunks a stage (1F1B is 1).")
+    zero: tuple[int, ...] = _of_plan(
+        (),
+        "ZeRO stages: 1 shards optimizer state, 2 gradients too, 3 parameters too (FSDP).",
+        kind=Kind.COUNTS,
+        low=0,
+        high=3,
+    )
+    state_shards: tuple[int, ...] = _degrees(help="Replicas that ZeRO shards over (hybrid sharding).", shown="all")
+    gradient_bits: str | None = _of_plan(
+        None,
+        "16 or 32: width of gradients, as held and as sent.",
+        kind=Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:GradientBits",
+        shown="the software's",
+    )
+    recompute: str = _of_plan(
+        "auto",
+        "auto (per stage, where needed), never or none, selective (attention alone), always or full.",
+        kind=Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:RecomputeChoice",
+    )
+    is_sequence_parallel: bool = _of_plan(
+        True,
+        "Shard norms and residuals over the tensor group too.",
+        kind=Kind.SWITCH,
+        flag="--sequence-parallel",
+        key="sequence_parallel",
     )
     max_area_mm2: float | None = _of_budgets(None, "Area budget of a chip, mm2.", Kind.AMOUNT)
     max_tdp_w: float | None = _of_budgets(None, "TDP budget of a chip, W.", Kind.AMOUNT)

@@ -23,7 +23,7 @@ class SensitivityCase:
     Attributes:
         scenario: workload, cluster and choices.
         build_accelerator: the design under given constants (its HBM and GLB bandwidths may follow from them).
-        micro_batch: samples.
+        micro_batch: samples; of full plans each plan has its own.
         network_name: rebuilt under the constants if it is one of the named networks, else kept as it is.
     """
 
@@ -96,7 +96,9 @@ class _Pricer:
         arrays = (array for e in latencies for array in (e.one_core_s, e.spread_s, e.traffic_bytes))
         digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
         is_capped = scenario.max_tdp_w is not None
-        key = (replace(accelerator, name=""), scenario, digest, power if is_capped else None)
+        # The latencies are those of one micro-batch; full plans have others too.
+        seen = digest if scenario.plans is None else objective.constants.digest
+        key = (replace(accelerator, name=""), scenario, seen, power if is_capped else None)
         if key not in self._known:
             self._known[key] = objective.evaluate_accelerator(accelerator, micro_batch)
         known = self._known[key]

@@ -109,10 +109,11 @@ def effort_table(result: SearchResult) -> TableContent:
     outcomes = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     natural = "nothing left to propose" if result.is_exhausted else "budget spent"
     ending = "interrupted" if result.is_interrupted else natural
+    placed = "programs over plans" if any(each.evaluation.is_planned for each in result.trials) else "placements"
     rows = [
         ("trials", f"{result.evaluations:,} ({result.distinct_evaluations:,} distinct), {ending}"),
         ("outcomes", outcomes or "none"),
-        ("solved", f"{result.ilp_solves:,} schedule ILPs, {result.placements:,} placements"),
+        ("solved", f"{result.ilp_solves:,} schedule ILPs, {result.placements:,} {placed}"),
         ("time", format_time(result.wall_s)),
     ]
     if result.probes or result.pruned:

@@ -3,15 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.measured_software import (
-    SoftwareRows,
-    machine_gap,
-    machines_of,
-    measured_rows,
-    model_gap,
-    rows_like,
-    usual_zero,
-)
+from phaze_opt.cost.measured_software import SoftwareRows, machine_gap, machines_of, measured_rows, model_gap, rows_like
 from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.objective.caveats import Note
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
@@ -39,7 +31,6 @@ def software_notes(
     machine: str,
     dtype: str,
     choice: SoftwareChoice,
-    is_zero_named: bool,
     gradients: tuple[int, int, str],
     num_experts: int,
     sequence_length: int,
@@ -54,7 +45,6 @@ def software_notes(
         machine: what plans are priced on.
         dtype: format of its matmuls.
         choice: who decided on it.
-        is_zero_named: whether the user named ZeRO stages.
         gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
         num_experts: of a block of the model; 1 without any.
         sequence_length: tokens.
@@ -65,13 +55,9 @@ def software_notes(
     rows = measured_rows(software)
     if rows is None:
         return ()
-    stage = usual_zero(software)
     gap = machine_gap(rows, software=software, machine=machine, dtype=dtype, is_scheduled=is_scheduled)
     found = {
         "software": _choice_note(software, machine, choice),
-        "zero": f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without"
-        if stage and not is_zero_named
-        else "",
         "measured_elsewhere": own_fit or gap,
         "unlike_measured": model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
         "gradients": gradient_note(*gradients),

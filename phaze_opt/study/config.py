@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.objective.scenario_options import USUAL_HBM_GB, USUAL_MICRO_BATCHES, ScenarioOptions
+from phaze_opt.objective.scenario_options import USUAL_HBM_GB, ScenarioOptions
 from phaze_opt.search.options import OptionValue
 
 WRITTEN = "written"
@@ -108,14 +108,15 @@ class Setting(ScenarioOptions):
     Attributes:
         name: unique in the study; ``default`` if a study has one setting.
         goal: what is maximised.
-        micro_batches, hbm_gb: values joined to the space.
+        micro_batches, hbm_gb: values joined to the space; of full plans, the micro-batches that plans may have. The
+            usual ones unless given.
         space: a space file; empty for Phaze's.
         constants: values of assumptions (and named choices) of constants.toml that replace the package's own.
     """
 
     name: str = "default"
     goal: Goal = Goal.THROUGHPUT
-    micro_batches: tuple[int, ...] = USUAL_MICRO_BATCHES
+    micro_batches: tuple[int, ...] = ()
     hbm_gb: tuple[int, ...] = USUAL_HBM_GB
     space: str = ""
     constants: Mapping[str, float | str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.goals import goal_directions
-from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, check_estimator
+from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, form_of, planned_micro_batches
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
@@ -175,11 +175,12 @@ def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> Se
     """The points within the area budget."""
     for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
         at_key = partial(origin, "setting", setting.name, key)
-        _require(bool(values or setting.space), at_key(), "is empty; give at least one value")
+        is_left_open = bool(values or setting.space) or key == "micro_batches"
+        _require(is_left_open, at_key(), "is empty; give at least one value")
         _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
     with origin("setting", setting.name, "space"):
         options = SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space)
-        space = build_space(options, setting.plans)
+        space = build_space(options, form_of(setting).plans)
         if _FRACTION in setting.constants and not setting.space:
             space = replace(space, min_area_fraction=constants.value(_FRACTION))
     if setting.max_area_mm2 is None:
@@ -203,9 +204,10 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
     is_positive = setting.max_tdp_w is None or setting.max_tdp_w > 0
     _require(is_positive, at_setting("max_tdp_w"), f"{setting.max_tdp_w} must be positive")
     with at_setting("estimator"):
-        load_estimator(check_estimator(setting.estimator))
+        load_estimator(form_of(setting).estimator)
     with at_setting(""):
-        batches = setting.micro_batches
+        space = SpaceOptions(micro_batch=setting.micro_batches, space=setting.space)
+        batches = planned_micro_batches(space)
         return build_scenario(setting, models, network=network, common=workload.common, micro_batches=batches)
 
 

@@ -29,9 +29,6 @@ from phaze_opt.study.config import (
     distinct,
 )
 
-MAX_COUNT = 1 << 20
-"""Largest size of a micro-batch or a memory that a file may ask for."""
-
 
 class Table(BaseModel):
     """A table whose keys are known and whose values have the type they are written in."""
@@ -73,7 +70,7 @@ def _default(field: Field[Any]) -> Any:
 
 def _written(option: Declaration) -> Any:
     """The type of an option of a scenario in a file."""
-    count = Annotated[int, pydantic.Field(ge=option.low, le=max(option.high, MAX_COUNT))]
+    count = Annotated[int, pydantic.Field(ge=option.low, le=option.high)]
     kinds: dict[Kind, Any] = {
         Kind.COUNT: count,
         Kind.COUNTS: Annotated[tuple[count, ...], Some, AfterValidator(distinct)],
