@@ -41,9 +41,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "compiling kernels (once; later runs load them)"
 	@$(BIN)/phaze-opt evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json > /dev/null
 	@$(BIN)/phaze-opt evaluate --model tiny --arch num_tc=2,num_vc=1,tc_width=8,tc_depth=8,glb_mb=2,hbm_gb=32 \
-		--devices 8 --global-batch 16 --attention unfused --exclusivity type --json > /dev/null
-	@$(BIN)/phaze-opt evaluate --model tiny --arch a100-80g --devices 8 --global-batch 16 --interleave 1 --json > /dev/null
-	@$(BIN)/phaze-opt evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --plans full --json > /dev/null
+		--devices 8 --global-batch 16 --as phaze --attention unfused --exclusivity type --json > /dev/null
+	@$(BIN)/phaze-opt evaluate --model tiny --arch a100-80g --devices 8 --global-batch 16 --json > /dev/null
+	@$(BIN)/phaze-opt evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --as phaze --json > /dev/null
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -1,7 +1,8 @@
 """The published form: the figures that commit da976f0 gave and recorded hold to 1e-12.
 
 Phaze's space, the analytic estimator, an ideal software, and the micro-batch as an axis of the space: the option
-``--as phaze`` of every command. published_form.json says where each figure comes from, and changes only where the CHANGELOG names a fault with its old and new figures.
+``--as phaze`` of every command. published_form.json says where each figure comes from, and changes only where the
+CHANGELOG names a fault with its old and new figures.
 """
 
 import json

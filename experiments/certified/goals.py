@@ -51,7 +51,17 @@ CASES = {
 def run(options: str, environment: dict[str, str]) -> dict[str, Any]:
     """One command in a fresh directory."""
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "phaze_opt.cli", "certify", *options.split(), "--json", "--no-tracking"]
+        command = [
+            sys.executable,
+            "-m",
+            "phaze_opt.cli",
+            "certify",
+            "--as",
+            "phaze",
+            *options.split(),
+            "--json",
+            "--no-tracking",
+        ]
         started = time.perf_counter()
         done = subprocess.run(
             [*command, "--work-dir", directory], capture_output=True, text=True, check=True, env=environment

@@ -66,6 +66,9 @@ class SearchOptions:
     heterogeneous: bool = _searching(
         False, "Also place one design per pipeline stage, and report its gain.", Kind.SWITCH
     )
+    has_own: bool = _searching(
+        True, "Of a common design: also search each model's own best chip.", Kind.SWITCH, flag="--own"
+    )
     has_range: bool = _searching(True, RANGE_HELP, Kind.SWITCH, flag="--range")
 
 
@@ -106,6 +109,7 @@ def search(
         work_dir=records.work_dir,
         is_heterogeneous=options.heterogeneous,
         has_range=options.has_range,
+        has_own=options.has_own,
     )
     print_answer(answer, is_json=json)
     try:

@@ -9,14 +9,15 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import goal_directions, problem_digest
+from phaze_opt.objective.goals import goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.reference_machines import evaluate_references
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import heterogeneous_of_search
-from phaze_opt.search.result import SearchResult
+from phaze_opt.search.result import OwnBest, SearchResult
+from phaze_opt.search.run import run_search
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import certificates_directory, contradiction
 from phaze_opt.study.disk.directory import truths_directory
@@ -36,6 +37,7 @@ class SearchAnswer:
         optimum: the best value of the space, if anything in the working directory knows it.
         pipeline: the best one of one design per stage, if asked for.
         notes: what the best design's numbers hang on.
+        own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
     """
 
@@ -48,6 +50,7 @@ class SearchAnswer:
     pipeline: HeterogeneousEvaluation | None
     notes: Sequence[Note]
     headline: HeadlineRange | None
+    own: tuple[OwnBest, ...] = ()
 
     @property
     def regret(self) -> float | None:
@@ -67,6 +70,7 @@ def find_answer(
     work_dir: Path,
     is_heterogeneous: bool,
     has_range: bool,
+    has_own: bool,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
     answer = SearchAnswer(
@@ -80,7 +84,31 @@ def find_answer(
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
         headline=_find_range(result, scenario, constants) if has_range and result.best is not None else None,
     )
-    return replace(answer, optimum=_find_optimum(answer, constants, work_dir))
+    own = _find_own(answer) if has_own and not result.is_interrupted else ()
+    return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
+
+
+def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
+    """The best chip of each model of a common design: by the same search for it alone, or met on the way.
+
+    Nothing of one model, of several objectives, or where no design is feasible.
+    """
+    result, goal = answer.result, answer.config.goal
+    if result.best is None or len(answer.scenario.models) == 1 or len(goal_directions(goal)) > 1:
+        return ()
+    found = []
+    for index, (model, common) in enumerate(zip(answer.scenario.models, result.best.members, strict=True)):
+        config = replace(answer.config, name=f"{answer.config.name}, {model.name} alone")
+        with working(f"searching the best chip of {model.name} alone"):
+            alone = run_search(config, scenario=replace(answer.scenario, models=(model,)), space=answer.space)
+        met = [
+            (trial.point, trial.evaluation.members[index]) for trial in result.trials if trial.evaluation.is_feasible
+        ]
+        if alone.best is not None:
+            met.append((alone.trials[alone.best_number].point, alone.best))
+        point, own = max(met, key=lambda each: goal_values(goal, each[1])[0])
+        found.append(OwnBest(common, point, own, goal_values(goal, common)[0] / goal_values(goal, own)[0]))
+    return tuple(found)
 
 
 def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) -> Truth | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.page import REPORT_NAME
 from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.search import heterogeneous_contents, search_contents, write_search_report
-from phaze_opt.search.result import SearchResult
+from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.track.protocol import Delivery, TrackingSession
 
 if TYPE_CHECKING:
@@ -45,11 +46,19 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         ],
         "heterogeneous": None if answer.pipeline is None else pipeline_to_json(answer.pipeline),
         "notes": notes_to_json(answer.notes),
+        "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
     }
+
+
+def own_to_json(found: Sequence[OwnBest]) -> list[dict[str, Any]]:
+    """What each model of a common design gets from the chip it has for itself."""
+    return [
+        {"model": each.own.model, "share": each.share, "evaluation": evaluation_to_json(each.own)} for each in found
+    ]
 
 
 def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
@@ -80,7 +89,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     screen = output.out()
     if result.best is not None:
         contents = search_contents(
-            result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum
+            result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum, own=answer.own
         )
         output.print_tables(*contents)
         if answer.headline is not None:
@@ -144,6 +153,7 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
         space_size=answer.space.size,
         optimum=answer.optimum,
         pipeline=answer.pipeline,
+        own=answer.own,
         lead=[] if answer.headline is None else [range_sentence(answer.headline)],
         notes=answer.notes,
     )

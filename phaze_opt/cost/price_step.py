@@ -86,6 +86,12 @@ def price_step(step: CompiledStep, device: LayerTimes, network: Network) -> Step
     return price_steps([step], [device], [network]).one(0)
 
 
+def price_loads(step: CompiledStep, device: LayerTimes, network: Network) -> StageLoads:
+    """What the pipeline stages of one step do, shape (1, stages), s; arguments as of `price_step`."""
+    batch = build_batch([step], [network])
+    return batch_loads(batch, device.classes_s[None], device.attention_s[None], StackColumns([step.stack]))[0]
+
+
 def price_stages(step: CompiledStep, device: LayerTimes, network: Network) -> StageTimes:
     """What each pipeline stage of one step takes, shape (1, stages), s; arguments as of `price_step`."""
     batch = build_batch([step], [network])

@@ -1,15 +1,22 @@
 """The schedules behind an evaluation, rebuilt for drawing; an `Evaluation` itself keeps only their makespans."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.price_step import price_loads
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
-from phaze_opt.graph.operator import Phase
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.operator import Operator, Phase
+from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.best_placement import PlacedModel, phase_costs, schedule_problem
-from phaze_opt.objective.compile import PHASES
+from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, phase_costs, schedule_problem
+from phaze_opt.objective.compile import PHASES, CompiledOption
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.plan_evaluation import plan_placement
+from phaze_opt.objective.scenario import PLANNED, Scenario
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 
@@ -51,24 +58,66 @@ def detail_design(evaluation: Evaluation, *, scenario: Scenario, constants: Cons
         message = f"only a feasible evaluation of one model has schedules to draw; this one is of {evaluation.model}"
         raise InputError(message)
     free = replace(scenario, max_area_mm2=None, max_tdp_w=None)
-    objective = Objective(free, constants=constants)
-    placed, estimates = objective.place(evaluation.accelerator, evaluation.micro_batch)
+    objective, chip = Objective(free, constants=constants), evaluation.accelerator
+    if free.plans is not None:
+        return _detail_plan(objective, chip)
+    placed, estimates = objective.place(chip, evaluation.micro_batch)
     operators = objective.compiled(0, evaluation.micro_batch).operators
-    phases = tuple(
-        PhaseDetail(
-            name=f"{phase.layer}_{phase.phase.value}",
-            problem=schedule_problem(
-                phase, phase_costs(phase, estimates, evaluation.accelerator), evaluation.accelerator, scenario=free
-            ),
-            result=placed.times.schedules[row][column],
-            labels=tuple(operators[int(index)].name for index in phase.columns),
-        )
-        for row, layer in enumerate(placed.option.phases)
-        for column, phase in enumerate(layer)
-        if int(phase.is_core.sum()) > 1
-    )
+    phases = _phases(operators, placed.option, placed.times, estimates, chip, scenario=free)
     forward_s, backward_s = _stage_times(placed)
     return DesignDetail(phases=phases, placement=placed.placement, forward_s=forward_s, backward_s=backward_s)
+
+
+def _detail_plan(objective: Objective, chip: Accelerator) -> DesignDetail:
+    """The same of the fastest full plan, which is found again.
+
+    Raises:
+        InputError: no plan fits.
+    """
+    planned, scheduled = objective.planned(0), objective.plan(chip)
+    if scheduled is None:
+        message = "no plan fits the memory, so there is nothing to draw"
+        raise InputError(message)
+    prices, ranked = planned.prices, scheduled.ranked
+    step = compile_step(planned.compiled.model, prices.training, ranked.plan, stack=prices.stack)
+    network = plan_network(prices.network, ranked.plan)
+    loads = price_loads(step, scheduled.layer_times, network)
+    return DesignDetail(
+        phases=_phases(
+            planned.compiled.operators,
+            scheduled.option,
+            scheduled.times,
+            objective.estimate(chip, PLANNED),
+            chip,
+            scenario=objective.scenario,
+        ),
+        placement=plan_placement(step, ranked, layers=scheduled.layer_times, network=prices.network),
+        forward_s=tuple((loads.busy_s - loads.backward_s)[0].tolist()),
+        backward_s=tuple(loads.backward_s[0].tolist()),
+    )
+
+
+def _phases(
+    operators: Sequence[Operator],
+    option: CompiledOption,
+    times: OptionTimes,
+    estimates: Estimates,
+    chip: Accelerator,
+    *,
+    scenario: Scenario,
+) -> tuple[PhaseDetail, ...]:
+    """Every layer and phase with more than one operator; forward again, which has forward's schedule, is left out."""
+    return tuple(
+        PhaseDetail(
+            name=f"{phase.layer}_{phase.phase.value}",
+            problem=schedule_problem(phase, phase_costs(phase, estimates, chip), chip, scenario=scenario),
+            result=times.schedules[row][column],
+            labels=tuple(operators[int(index)].name for index in phase.columns),
+        )
+        for row, layer in enumerate(option.phases)
+        for column, phase in enumerate(layer[: len(PHASES)])
+        if int(phase.is_core.sum()) > 1
+    )
 
 
 def _stage_times(placed: PlacedModel) -> tuple[tuple[float, ...], tuple[float, ...]]:

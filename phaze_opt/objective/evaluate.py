@@ -92,8 +92,13 @@ class Objective:
         """The designed chip that a point means."""
         return build_accelerator(point, constants=self.constants)
 
-    def evaluate_accelerator(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
-        """Evaluate any accelerator at one micro-batch, for every model of the scenario."""
+    def evaluate_accelerator(self, accelerator: Accelerator, micro_batch: int = 1) -> Evaluation:
+        """Evaluate any accelerator, for every model of the scenario.
+
+        Args:
+            accelerator: the chip.
+            micro_batch: samples, of Phaze's placements; full plans have micro-batches of their own.
+        """
         members = tuple(
             self._evaluate_model(index, model, accelerator, micro_batch)
             for index, model in enumerate(self.scenario.models)

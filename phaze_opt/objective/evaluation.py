@@ -165,9 +165,13 @@ class Evaluation:
         return any(part.placement is not None and part.placement.plan is not None for part in (self, *self.members))
 
     @property
-    def trained_as(self) -> dict[str, int]:
-        """Fields of the design point that full plans decide in its place."""
-        return {"micro_batch": self.micro_batch} if self.is_planned else {}
+    def micro_batches(self) -> tuple[int, ...]:
+        """Samples of a micro-batch: one, or with full plans those of each of several models."""
+        return (
+            tuple(member.micro_batch for member in self.members)
+            if self.is_planned and self.members
+            else (self.micro_batch,)
+        )
 
     @property
     def schedule_gap(self) -> float:

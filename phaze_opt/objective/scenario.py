@@ -324,8 +324,9 @@ def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants)
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
     stack = load_stack(name, fitted)
+    attention = parse_word(AttentionForm, options.attention, source="--attention")
     if name == IDEAL_STACK.name:
-        stack = replace(stack, attention=parse_word(AttentionForm, options.attention, source="--attention"))
+        stack = replace(stack, attention=attention)
     elif options.attention not in (DEFAULTS.attention, stack.attention.value):
         message = (
             f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "

@@ -44,7 +44,19 @@ class PlanDetails:
     optimizer: Optimizer
 
     def tell(self, numbers: Rows) -> list[RankedPlan]:
-        """Some plans as objects, with every part of their times and memory."""
+        """Some plans as objects, with every part of their times and memory.
+
+        Plans of one pipeline degree are told together: sums over stages are then the same, to the last bit, whatever
+        other plans are told.
+        """
+        pipeline = self.priced.plans.pipeline[numbers]
+        told: dict[int, RankedPlan] = {}
+        for degree in np.unique(pipeline):
+            places = np.flatnonzero(pipeline == degree)
+            told |= zip(places.tolist(), self._tell_alike(numbers[places]), strict=True)
+        return [told[place] for place in range(len(numbers))]
+
+    def _tell_alike(self, numbers: Rows) -> list[RankedPlan]:
         table, stack = self.priced.table, self.priced.stack
         times = self.priced.step_times(numbers, self.times.classes_s, self.times.attention_s)
         memories = plan_memories(table, numbers, optimizer=self.optimizer, stack=stack)

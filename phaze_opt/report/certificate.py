@@ -18,7 +18,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.placement.problem import PlacementResult
-from phaze_opt.report.chip import POINT_NOTE, compared_parts, point_fields
+from phaze_opt.report.chip import POINT_NOTE, compared_parts, trained_fields
 from phaze_opt.report.design import CAUSES, describe_degrees
 from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_time, format_value, shown_value
@@ -129,7 +129,7 @@ def best_table(result: CertifyResult) -> TableContent:
         worth = (number(GOAL_UNITS[goal], lambda design: f"{shown_value(goal, design.value):,.4g}"), rate)
     fields: Fields[RankedDesign] = (
         number("rank", lambda design: str(design.rank)),
-        *point_fields(lambda design: dataclasses.replace(design.point, **design.evaluation.trained_as)),
+        *trained_fields(lambda design: design.point, lambda design: design.evaluation),
         *worth,
         number("W", lambda design: format_number(design.evaluation.tdp_w)),
     )

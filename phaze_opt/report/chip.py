@@ -8,6 +8,7 @@ from phaze_opt.hardware import chip_template
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.table import Fields, number
 from phaze_opt.report.text import format_gib, format_mib
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
@@ -47,9 +48,9 @@ def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
     )
 
 
-def point_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
-    """The chip and the micro-batch; `POINT_NOTE` explains them."""
-    return (*chip_fields(point_of), number("mb", lambda item: str(point_of(item).micro_batch)))
+def trained_fields(point_of: Callable[[T], DesignPoint], evaluation_of: Callable[[T], Evaluation]) -> Fields[T]:
+    """The chip and the micro-batch, of each model where each has its own; `POINT_NOTE` explains them."""
+    return (*chip_fields(point_of), number("mb", lambda item: " ".join(map(str, evaluation_of(item).micro_batches))))
 
 
 def describe_chip(point: DesignPoint) -> str:

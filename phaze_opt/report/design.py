@@ -53,7 +53,8 @@ def design_table(evaluation: Evaluation) -> TableContent:
     """The accelerator and the workload it was evaluated on."""
     chip = evaluation.accelerator
     title = f"Design: {chip.name}" if chip.name else "Design"
-    samples = f"{evaluation.micro_batch} {'sample' if evaluation.micro_batch == 1 else 'samples'}"
+    sizes = evaluation.micro_batches
+    samples = f"{', '.join(map(str, sizes))} sample{'' if sizes == (1,) else 's'}"
     rows = (
         ("cores", describe_cores(chip)),
         ("memories", describe_memories(chip)),

@@ -32,30 +32,54 @@ _COLOUR_OF = {Work.FORWARD: COLOURS[0], Work.BACKWARD: COLOURS[1], Work.SYNC: CO
 
 @dataclass(frozen=True, slots=True)
 class PipelineBar:
-    """One piece of work: stage from the first, micro-batch (-1 for synchronisation), begin and end, s."""
+    """One piece of work: stage from the first, micro-batch (-1 for synchronisation), begin and end, s, model chunk."""
 
     stage: int
     micro_batch: int
     work: Work
     begin_s: float
     end_s: float
+    chunk: int = 0
 
 
-def one_forward_one_backward(stage: int, *, num_stages: int, num_micro_batches: int) -> tuple[tuple[Work, int], ...]:
+def one_forward_one_backward(
+    stage: int, *, num_stages: int, num_micro_batches: int, num_chunks: int = 1
+) -> tuple[tuple[Work, int, int], ...]:
     """Order of work of one stage under 1F1B: warm-up forwards, alternation, remaining backwards.
 
-    At most min(num_stages - stage, num_micro_batches) micro-batches are in flight, as `stage_memory` assumes.
+    With one chunk at most min(num_stages - stage, num_micro_batches) micro-batches are in flight, as `stage_memory`
+    assumes. With several (interleaved 1F1B, Narayanan et al. 2021) as many micro-batches as there are stages go through
+    one chunk after the other.
+
+    Returns:
+        Work, micro-batch and chunk of each piece.
     """
-    warm_up = min(num_stages - stage - 1, num_micro_batches)
-    order = [(Work.FORWARD, number) for number in range(warm_up)]
-    for number in range(num_micro_batches - warm_up):
-        order += [(Work.FORWARD, warm_up + number), (Work.BACKWARD, number)]
-    order += [(Work.BACKWARD, number) for number in range(num_micro_batches - warm_up, num_micro_batches)]
-    return tuple(order)
+    groups = [
+        range(first, min(first + num_stages, num_micro_batches)) for first in range(0, num_micro_batches, num_stages)
+    ]
+    chunks = range(num_chunks)
+    ahead = [(Work.FORWARD, number, chunk) for group in groups for chunk in chunks for number in group]
+    back = [(Work.BACKWARD, number, chunk) for group in groups for chunk in reversed(chunks) for number in group]
+    if num_chunks == 1:
+        warm_up = num_stages - stage - 1
+    elif num_micro_batches > num_stages:
+        warm_up = 2 * (num_stages - stage - 1) + (num_chunks - 1) * num_stages
+    else:
+        warm_up = len(ahead)
+    warm_up = min(warm_up, len(ahead))
+    order = ahead[:warm_up]
+    for pair in zip(ahead[warm_up:], back, strict=False):
+        order += pair
+    return (*order, *back[len(ahead) - warm_up :])
 
 
 def pipeline_bars(
-    forward_s: Sequence[float], backward_s: Sequence[float], *, sync_s: Sequence[float], num_micro_batches: int
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    *,
+    sync_s: Sequence[float],
+    num_micro_batches: int,
+    num_chunks: int = 1,
 ) -> tuple[PipelineBar, ...]:
     """Replay 1F1B: each piece starts when its stage is free and its neighbour has handed over.
 
@@ -64,31 +88,35 @@ def pipeline_bars(
         backward_s: backward time of each stage, with what it receives, s.
         sync_s: synchronisation of each stage after its last backward, s.
         num_micro_batches: micro-batches to replay.
+        num_chunks: model chunks of a stage, which share its time evenly.
     """
     num_stages = len(forward_s)
     orders = [
-        one_forward_one_backward(stage, num_stages=num_stages, num_micro_batches=num_micro_batches)
+        one_forward_one_backward(
+            stage, num_stages=num_stages, num_micro_batches=num_micro_batches, num_chunks=num_chunks
+        )
         for stage in range(num_stages)
     ]
     done: dict[tuple[int, Work, int], float] = {}
     bars: list[PipelineBar] = []
     position, free_s = [0] * num_stages, [0.0] * num_stages
+    last = num_stages * num_chunks - 1
     waiting = list(range(num_stages))
     while waiting:
         stage = waiting.pop()
         while position[stage] < len(orders[stage]):
-            work, number = orders[stage][position[stage]]
-            giver = stage - 1 if work is Work.FORWARD else stage + 1
-            if 0 <= giver < num_stages and (giver, work, number) not in done:
+            work, number, chunk = orders[stage][position[stage]]
+            place = chunk * num_stages + stage
+            giver, taker = (place - 1, place + 1) if work is Work.FORWARD else (place + 1, place - 1)
+            if 0 <= giver <= last and (giver, work, number) not in done:
                 break
             begin_s = max(free_s[stage], done.get((giver, work, number), 0.0))
-            end_s = begin_s + (forward_s if work is Work.FORWARD else backward_s)[stage]
-            bars.append(PipelineBar(stage, number, work, begin_s, end_s))
-            done[stage, work, number] = free_s[stage] = end_s
+            end_s = begin_s + (forward_s if work is Work.FORWARD else backward_s)[stage] / num_chunks
+            bars.append(PipelineBar(stage, number, work, begin_s, end_s, chunk))
+            done[place, work, number] = free_s[stage] = end_s
             position[stage] += 1
-            taker = stage + 1 if work is Work.FORWARD else stage - 1
-            if 0 <= taker < num_stages and taker not in waiting:
-                waiting.append(taker)
+            if 0 <= taker <= last and taker % num_stages not in (stage, *waiting):
+                waiting.append(taker % num_stages)
     bars += [PipelineBar(s, -1, Work.SYNC, free_s[s], free_s[s] + sync_s[s]) for s in range(num_stages)]
     return tuple(bars)
 
@@ -96,8 +124,9 @@ def pipeline_bars(
 def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], backward_s: Sequence[float]) -> Figure:
     """Plotly timeline of one replica's pipeline, first stage on top.
 
-    Only as many micro-batches are drawn as a page can carry; the title says how many of how many. The dotted line is
-    the bottleneck x (micro-batches drawn + stages - 1), what `batch_time` charges for them before synchronisation.
+    Only as many micro-batches are drawn as a page can carry; the title says how many of how many. Of a placement the
+    dotted line is the bottleneck x (micro-batches drawn + stages - 1), what `batch_time` charges for them before
+    synchronisation.
 
     Args:
         result: a placement that fits.
@@ -106,8 +135,10 @@ def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], back
     """
     import plotly.graph_objects as go
 
-    num_stages = len(result.stages)
-    shown = min(result.num_micro_batches, max(num_stages + 2, 12), max(1, MAX_BARS // (2 * num_stages)))
+    num_stages, num_chunks = len(result.stages), 1 if result.plan is None else result.plan.interleave
+    shown = min(result.num_micro_batches, max(num_stages + 2, 12), max(1, MAX_BARS // (2 * num_stages * num_chunks)))
+    if num_chunks > 1 and shown > num_stages:
+        shown -= shown % num_stages
     transfer_s = [
         max(0.0, stage.time_s - ahead - back) / 2
         for stage, ahead, back in zip(result.stages, forward_s, backward_s, strict=True)
@@ -117,19 +148,20 @@ def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], back
         [back + extra for back, extra in zip(backward_s, transfer_s, strict=True)],
         sync_s=[stage.sync_s for stage in result.stages],
         num_micro_batches=shown,
+        num_chunks=num_chunks,
     )
     figure = go.Figure()
     for work in Work:
         figure.add_trace(_trace([bar for bar in bars if bar.work is work], work, result.stages, len(bars)))
     apply_style(figure, _title(result, shown))
-    charged_s = result.bottleneck_s * (shown + num_stages - 1)
-    figure.add_vline(
-        x=charged_s,
-        line_dash="dot",
-        line_color=MUTED_COLOUR,
-        annotation_text="time charged ",
-        annotation_position="bottom left",
-    )
+    if result.plan is None:
+        figure.add_vline(
+            x=result.bottleneck_s * (shown + num_stages - 1),
+            line_dash="dot",
+            line_color=MUTED_COLOUR,
+            annotation_text="time charged ",
+            annotation_position="bottom left",
+        )
     figure.update_yaxes(title="stage", autorange="reversed", dtick=max(1, num_stages // 16), showgrid=False)
     figure.update_xaxes(title="time (s)")
     figure.update_layout(barmode="overlay", height=max(320, min(900, 170 + 30 * num_stages)))
@@ -168,6 +200,7 @@ def _trace(bars: Sequence[PipelineBar], work: Work, stages: Sequence[Stage], num
 def _hover(bar: PipelineBar, stage: Stage) -> str:
     """What a bar says under the pointer."""
     number = f", micro-batch {bar.micro_batch}" if bar.micro_batch >= 0 else ""
+    number += f", chunk {bar.chunk}" if stage.chunks and bar.micro_batch >= 0 else ""
     recomputed = ", recomputed" if stage.is_recomputed and bar.work is Work.BACKWARD else ""
     return (
         f"stage {bar.stage} (layers {stage.first} to {stage.last}){number}<br>{bar.work.value}{recomputed}<br>"

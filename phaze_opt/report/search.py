@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -16,14 +15,14 @@ from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.report.certificate import TIED, format_gap
-from phaze_opt.report.chip import CHIP_NOTE, POINT_NOTE, chip_fields, point_fields
+from phaze_opt.report.chip import CHIP_NOTE, POINT_NOTE, chip_fields, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
 from phaze_opt.report.table import Column, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
-from phaze_opt.search.result import SearchResult
+from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.search.trial import Trial, rank
 from phaze_opt.study.result import Truth, TruthKind
 
@@ -130,7 +129,7 @@ def runners_up_table(result: SearchResult) -> TableContent:
         title += f" ({len(records)} of {len(result.pareto_front)})"
     fields: Fields[Trial[Evaluation]] = (
         number("trial", lambda trial: str(trial.number)),
-        *point_fields(lambda trial: replace(trial.point, **trial.evaluation.trained_as)),
+        *trained_fields(lambda trial: trial.point, lambda trial: trial.evaluation),
         number("samples/s", lambda trial: format_number(trial.evaluation.throughput_samples_per_s)),
         number("mm2", lambda trial: format_number(trial.evaluation.area_mm2)),
         number("W", lambda trial: format_number(trial.evaluation.tdp_w)),
@@ -150,13 +149,32 @@ def search_contents(
     references: Mapping[str, Evaluation],
     space_size: int | None = None,
     optimum: Truth | None = None,
+    own: Sequence[OwnBest] = (),
 ) -> list[TableContent]:
     """The best design as `evaluation_contents` has it, then the field it was chosen from and what is proven."""
     contents = [] if result.best is None else evaluation_contents(result.best, references=references)
     contents = [content for content in contents if not content.title.startswith("Operator schedules")]
+    contents += [own_table(own)] if own else []
     if any(record.values for record in result.trials):
         contents.append(runners_up_table(result))
     return [*contents, effort_table(result), standing_table(result, space_size=space_size, optimum=optimum)]
+
+
+def own_table(own: Sequence[OwnBest]) -> TableContent:
+    """What each model of a common design would get from a chip of its own."""
+    fields: Fields[OwnBest] = (
+        words("model", lambda each: each.own.model),
+        number("samples/s here", lambda each: format_number(each.common.throughput_samples_per_s)),
+        number("own best", lambda each: format_number(each.own.throughput_samples_per_s)),
+        number("share", lambda each: format_share(each.share)),
+        *trained_fields(lambda each: each.point, lambda each: each.own),
+        number("W", lambda each: format_number(each.own.tdp_w)),
+    )
+    note = (
+        "own best: the same search for the model alone, or a design met here; share: what this design attains of it, "
+        f"by the goal; {POINT_NOTE}"
+    )
+    return table_of("Each model's own best chip", fields, own, note)
 
 
 def heterogeneous_contents(found: HeterogeneousEvaluation) -> list[TableContent]:
@@ -223,6 +241,7 @@ def write_search_report(
     space_size: int | None = None,
     optimum: Truth | None = None,
     pipeline: HeterogeneousEvaluation | None = None,
+    own: Sequence[OwnBest] = (),
     lead: Sequence[str] = (),
     notes: Sequence[Note] = (),
 ) -> dict[str, Path]:
@@ -238,6 +257,7 @@ def write_search_report(
         space_size: points of the space, if known.
         optimum: the best value of the space, if a study or a certificate has it.
         pipeline: the best one of one design per stage, if asked for.
+        own: for each model of a common design its own best chip.
         lead: sentences at the top.
         notes: what the answer rests on.
 
@@ -251,7 +271,7 @@ def write_search_report(
         result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
     )
     figures |= extra_figures or {}
-    contents = search_contents(result, references=references, space_size=space_size, optimum=optimum)
+    contents = search_contents(result, references=references, space_size=space_size, optimum=optimum, own=own)
     contents += [] if pipeline is None else heterogeneous_contents(pipeline)
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
     page = ReportDocument(

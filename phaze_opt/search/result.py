@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.trial import Trial
 
@@ -56,3 +57,20 @@ class SearchResult:
     is_exhausted: bool
     trials: tuple[Trial[Evaluation], ...]
     is_pruning_safe: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBest:
+    """What a model gets from a common design, and from the best chip that was found for it alone.
+
+    Attributes:
+        common: on the common design.
+        point: its own chip.
+        own: on its own chip.
+        share: value of the goal on the common design over that on its own chip.
+    """
+
+    common: Evaluation
+    point: DesignPoint
+    own: Evaluation
+    share: float

@@ -26,7 +26,7 @@ def keys(line):
 
 
 def test_evaluate_prints_notes_behind_its_answer(capsys):
-    arguments = evaluate(256, "--global-batch", "1", "--micro-batch", "8")
+    arguments = evaluate(256, "--global-batch", "1", "--micro-batch", "8", "--as", "phaze")
     line = run_json(arguments, capsys)
     assert keys(line) == ["hbm_bandwidth", "extrapolated_buffers", "padded_batch"]
     out = printed(arguments, capsys)
@@ -44,7 +44,7 @@ def test_plans_on_a_designed_chip_have_its_notes(capsys):
     assert not any("HBM bandwidth is taken" in note for note in real["setting"]["notes"])
 
 
-@pytest.mark.parametrize("more", [(), ("--pipeline", "1")])
+@pytest.mark.parametrize("more", [(), ("--as", "phaze")])
 def test_a_chip_that_no_model_covers_is_bad_input(capsys, more):
     refused(evaluate(4096, "--global-batch", "16", *more), capsys, "glb_mb")
 

@@ -38,7 +38,7 @@ SPACE = space_text(
     micro_batch=[1, 4],
 )
 NUM_POINTS = 16
-CERTIFY = ["certify", "--devices", "16", "--global-batch", "64"]
+CERTIFY = ["certify", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
 TINY = ["--model", "tiny"]
 
 

@@ -25,11 +25,11 @@ def test_prove_check_search_and_resume(capsys, tmp_path):
     data = run_json(["certify", *task], capsys)
     assert data["is_proved"] is True
     assert 0.0 <= data["gap"] <= data["tolerance"] == 0.001
-    assert data["points"] == 32
+    assert data["points"] == 16
 
     report = run_json(["certify", "--check", data["file"]], capsys)
     assert report["valid"] is True
-    assert (report["claim"]["value"], report["claim"]["num_points"]) == (data["value"], 32)
+    assert (report["claim"]["value"], report["claim"]["num_points"]) == (data["value"], 16)
 
     again = run_json(["certify", *task, "--resume"], capsys)
     assert (again["value"], again["file"]) == (data["value"], data["file"])
@@ -37,7 +37,7 @@ def test_prove_check_search_and_resume(capsys, tmp_path):
         design["architecture"] for design in data["designs"]
     ]
 
-    found = run_json(["search", *task, "--strategy", "exhaustive", "--trials", "32"], capsys)
+    found = run_json(["search", *task, "--strategy", "exhaustive", "--trials", "16"], capsys)
     assert found["regret"] == pytest.approx(0.0, abs=1e-9)
     assert found["best"]["throughput_samples_per_s"] == pytest.approx(data["throughput_samples_per_s"])
     poor = run_json(["search", *task, "--strategy", "random", "--trials", "1"], capsys)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from command_runs import printed, run_json
+from command_runs import printed, refused, run_json
 
 from phaze_opt.cli.main import COMMANDS
 
@@ -26,11 +26,9 @@ def test_help_wraps_whole_sentences(capsys, monkeypatch):
     out = printed(["evaluate", "--help"], capsys)
     words = " ".join(out.replace("│", " ").split())
     assert "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32" in words
-    assert (
-        "A machine that exists is priced through parallel plans, under the software measured on it or the nearest one"
-        in words
-    )
-    paragraph = [line.rstrip() for line in out.splitlines() if line.startswith(" With") or "designed chip or" in line]
+    assert "A machine that exists has the software measured on it, or the nearest one." in words
+    paragraph = [line.rstrip() for line in out.splitlines() if "Degrees of a plan that" in line]
+    assert paragraph
     assert all(60 < len(line) <= 80 for line in paragraph), paragraph
 
 
@@ -69,7 +67,10 @@ def test_calibrated_operators_are_slower_on_the_same_design(capsys):
 
 def test_evaluate_for_people(capsys):
     out = printed([*EVALUATE, "--sensitivity"], capsys)
-    for word in ("samples/s", "tpu-v4", "sequence", "glb.bytes_per_cycle"):
+    for word in ("Plans of tiny", "samples/s", "tpu-v4", "glb.bytes_per_cycle", "Range "):
+        assert word in out
+    out = printed([*EVALUATE, "--as", "phaze"], capsys)
+    for word in ("samples/s", "tpu-v4", "sequence", "Range "):
         assert word in out
 
 
@@ -85,7 +86,13 @@ def test_catalogues(capsys):
     space = run_json(["space"], capsys)
     assert space["candidates"] == 75712
     assert space["feasible"] == 29360
-    assert space["points"] == 29360 * 12
+    assert space["points"] == 29360 * 3
+    assert "micro_batch" not in space["ranges"]
+    published = run_json(["space", "--as", "phaze"], capsys)
+    assert published["points"] == 29360 * 12
+    assert published["ranges"]["micro_batch"]["values"] == [1, 2, 4, 8]
+    refused(["space", "--micro-batch", "2"], capsys, "--micro-batch", "part of each plan")
+    refused(["space", "--as", "phase"], capsys, "--as", "did you mean phaze?")
     for command in ("models", "architectures", "strategies", "space"):
         printed([command], capsys)
 

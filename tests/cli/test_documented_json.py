@@ -26,7 +26,7 @@ COMMANDS = {
     "architectures": "architectures",
     "strategies": "strategies",
     "pruners": "pruners",
-    "space": "space --micro-batch 1 --hbm 32",
+    "space": "space --as phaze --micro-batch 1 --hbm 32",
     "schedule": f"schedule {ROOT / 'tests' / 'cli' / 'two_matmuls.json'}",
     "place": f"place {ROOT / 'tests' / 'placement' / 'data' / '01_tiny4_w1_d8.json'}",
 }

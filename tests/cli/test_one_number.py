@@ -16,13 +16,20 @@ from phaze_opt.workload.plan import ParallelPlan
 
 JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
-SHOWN = (["--top", "1"], ["--top", "40"], ["--baseline", "mi300x"], ["--baseline", "a100-80g,tpu-v4", "--top", "2"])
+SHOWN = (
+    ["--top", "1"],
+    ["--top", "40"],
+    ["--no-range"],
+    ["--baseline", "mi300x"],
+    ["--baseline", "a100-80g,tpu-v4", "--top", "2"],
+)
 """Options that show more or less."""
 ARCHITECTURES = {
     "real": ["--arch", "h100"],
     "real, never measured": ["--arch", "mi300x"],
     "design": ["--arch", "tpu-v4"],
-    "design by plans": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2"],
+    "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2"],
+    "design as published": ["--arch", "tpu-v4", "--as", "phaze"],
 }
 
 
@@ -55,7 +62,7 @@ def test_tables_say_what_the_line_says(arch, capsys) -> None:
 
 
 def test_a_real_machine_has_one_number_in_every_spelling(capsys) -> None:
-    """Its name, what its maker's tools print, its own software, network, format and ZeRO stage said or not."""
+    """Its name, what its maker's tools print, its own software, network, format and ZeRO stages said or not."""
     plain = run_json([*JOB, "--arch", "h100"], capsys)
     assert plain["setting"]["software"] == "megatron-core"
     for more in (
@@ -63,7 +70,7 @@ def test_a_real_machine_has_one_number_in_every_spelling(capsys) -> None:
         ["--arch", "h100", "--software", "megatron-core"],
         ["--arch", "h100", "--network", "dgx-h100"],
         ["--arch", "h100", "--dtype", "bf16"],
-        ["--arch", "h100", "--zero", "1"],
+        ["--arch", "h100", "--zero", "0,1,2,3", "--plans", "full"],
         ["--arch", "h100", "--micro-batch", "1,2,4,8,16", "--tensor-parallel", "1,2,4,8"],
         ["--arch", "h100", "--recompute", "auto", "--optimizer", "adam"],
     ):
@@ -73,9 +80,8 @@ def test_a_real_machine_has_one_number_in_every_spelling(capsys) -> None:
     best = plain["plans"][0]
     assert plain["iteration_time_s"] == best["iteration_time_s"]
     assert plain["mfu"] == pytest.approx(best["mfu"], rel=1e-12)
-    fixed = [
-        item for name in ("pipeline", "data", "micro_batch") for item in (f"--{name.replace('_', '-')}", best[name])
-    ]
+    degrees = ("pipeline", "data", "micro_batch", "interleave", "zero")
+    fixed = [item for name in degrees for item in (f"--{name.replace('_', '-')}", best[name])]
     alone = run_json([*JOB, "--arch", "h100", *fixed, "--tensor-parallel", best["tensor"]], capsys)
     assert alone["iteration_time_s"] == pytest.approx(plain["iteration_time_s"], rel=1e-12)
 
@@ -125,18 +131,22 @@ def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> No
 
 def test_the_published_form_is_asked_for_by_name(capsys) -> None:
     """A machine that exists as if designed, which the answer says; a design is no other for it."""
-    as_designed = run_json([*JOB, "--arch", "h100", "--plans", "phaze"], capsys)
+    as_designed = run_json([*JOB, "--arch", "h100", "--as", "phaze"], capsys)
     assert as_designed["setting"]["software"] == "ideal"
     assert (as_designed["plans"], as_designed["setting"]["is_real"]) == ([], False)
-    text = " ".join(printed([*JOB, "--arch", "h100", "--plans", "phaze"], capsys).split())
+    text = " ".join(printed([*JOB, "--arch", "h100", "--as", "phaze"], capsys).split())
     assert "here it is priced as if designed" in text
     design = [*JOB, "--arch", "tpu-v4"]
-    assert run_json([*design, "--plans", "phaze"], capsys) == run_json(design, capsys)
-    refused([*design, "--plans", "phaze", "--zero", "1"], capsys, "--plans", "options of a parallel plan")
+    spelled = [*design, "--plans", "phaze", "--estimator", "analytic"]
+    assert run_json([*design, "--as", "phaze"], capsys) == run_json(spelled, capsys)
+    assert run_json([*design, "--plans", "phaze"], capsys)["setting"]["estimator"] == "calibrated"
+    refused([*design, "--plans", "phaze", "--zero", "1"], capsys, "--zero", "full plans", "--plans")
+    refused([*design, "--as", "phaze", "--plans", "full"], capsys, "--plans", "not the published form's")
+    refused([*design, "--as", "phaze", "--estimator", "calibrated"], capsys, "--estimator", "not the published form's")
 
 
 def test_software_is_never_silently_ideal(capsys) -> None:
-    for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("tpu-v4 --pipeline 1", "maxtext")):
+    for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("tpu-v4", "maxtext")):
         answer = run_json([*JOB, "--arch", *arch.split()], capsys)
         assert answer["setting"]["software"] == software
         notes = {note["key"]: note["sentence"] for note in answer["notes"]}
@@ -165,13 +175,13 @@ def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
 
 
 def test_a_baseline_beside_a_placement_has_its_assumptions(capsys) -> None:
-    """Ideal software, no ZeRO and the same micro-batch; a design beside it is priced as if asked for alone."""
-    answer = run_json([*JOB, "--arch", "tpu-v4", "--micro-batch", "2", "--baseline", "h100,nvdla-like"], capsys)
-    real, design = answer["baselines"]
-    setting, (plan,) = real["setting"], real["plans"]
-    assert (setting["software"], plan["zero"], plan["micro_batch"]) == ("ideal", 0, 2)
-    alone = run_json([*JOB, "--arch", "nvdla-like", "--micro-batch", "2"], capsys)
-    assert (design["iteration_time_s"], design["plans"]) == (alone["iteration_time_s"], [])
+    """The published form too: a machine that exists is priced as if designed, a design as if asked for alone."""
+    job = [*JOB, "--as", "phaze", "--micro-batch", "2"]
+    answer = run_json([*job, "--arch", "tpu-v4", "--baseline", "h100,nvdla-like"], capsys)
+    for name, baseline in zip(("h100", "nvdla-like"), answer["baselines"], strict=True):
+        assert (baseline["setting"]["software"], baseline["setting"]["is_real"]) == ("ideal", False)
+        alone = run_json([*job, "--arch", name], capsys)
+        assert (baseline["iteration_time_s"], baseline["plans"]) == (alone["iteration_time_s"], [])
 
 
 def test_a_baseline_that_does_not_fit_is_a_row(capsys) -> None:
@@ -239,8 +249,8 @@ def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     devices, batch = 16, 16
     job = ["evaluate", "--model", model, "--devices", devices, "--global-batch", batch, "--tensor-parallel", "2"]
     code = 0 if model == "tiny" else 3
-    answer = run_json([*job, "--arch", "tpu-v4", "--plans", "full", "--micro-batch", "1"], capsys, code=code)
-    options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,), plans="full")
+    answer = run_json([*job, "--arch", "tpu-v4", "--micro-batch", "1"], capsys, code=code)
+    options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,))
     network = load_network("two-level", num_devices=devices)
     scenario = build_scenario(
         options, (load_model(model),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
@@ -257,8 +267,8 @@ def test_a_design_whose_stages_differ_has_the_plan_of_searches(capsys) -> None:
     """Little memory: the first stages of the fastest plan recompute, the last does not."""
     arch = "num_tc=16,num_vc=64,tc_width=128,tc_depth=128,glb_mb=32,hbm_gb=8"
     job = ["evaluate", "--model", "llama-2-7b", "--devices", 16, "--global-batch", 64]
-    answer = run_json([*job, "--arch", arch, "--plans", "full", "--micro-batch", "1"], capsys)
-    options = ScenarioOptions(devices=16, global_batch=64, plans="full")
+    answer = run_json([*job, "--arch", arch, "--micro-batch", "1", "--estimator", "analytic"], capsys)
+    options = ScenarioOptions(devices=16, global_batch=64, estimator="analytic")
     network = load_network("two-level", num_devices=16)
     scenario = build_scenario(
         options, (load_model("llama-2-7b"),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)

@@ -9,7 +9,7 @@ import pytest
 from phaze_opt.cli.options import with_options
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXIS
-from phaze_opt.objective.scenario import PlanSpace, Scenario
+from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import (
     USUAL_HBM_GB,
     USUAL_MICRO_BATCHES,
@@ -58,12 +58,16 @@ def test_what_a_command_declares_differently_and_nobody_gives_is_the_fields_defa
 
 
 def test_words_of_a_scenario_are_those_of_its_types():
-    """Every option that has a closed set starts at a member of it, as `Scenario` does."""
-    for name, option in declarations(ScenarioOptions).items():
-        if option.enumeration:
+    """Every option that has a closed set, and a default in it, starts where `Scenario` does."""
+    known = {name: option for name, option in declarations(ScenarioOptions).items() if option.enumeration}
+    assert {name for name, option in known.items() if option.default is None} == {
+        "published_form", "plans", "gradient_bits"
+    }  # fmt: skip
+    for name, option in known.items():
+        if option.default is not None:
             word, own = option.words()(option.default), Scenario.__dataclass_fields__[name].default
-            # A scenario holds the choices of full plans themselves, and none for Phaze's.
-            assert (word is PlanSpace.PHAZE and own is None) if name == "plans" else word is own
+            # Full plans have more words for what a placement recomputes.
+            assert word.value == own.value if name == "recompute" else word is own
 
 
 def test_the_usual_values_in_the_help_are_those_of_the_axes():

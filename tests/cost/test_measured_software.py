@@ -18,7 +18,6 @@ from phaze_opt.cost.measured_software import (
     software_measured_on,
     unmeasured_parts,
     usual_software,
-    usual_zero,
 )
 from phaze_opt.cost.stacks import list_stacks
 from phaze_opt.hardware.device import MatrixStyle
@@ -167,17 +166,6 @@ def test_rows_like_a_machine_and_their_machines() -> None:
     foundry = rows_of("llm-foundry")
     assert rows_like(foundry, machine="a100-80g", dtype="fp8").machines == ("a100-80g",)
     assert {"a100-40g", "a100-80g", "h100"} == set(machines_of(foundry.datasets))
-
-
-@pytest.mark.parametrize(
-    ("software", "stage"),
-    [("megatron-core", 1), ("megatron-2022", 0), ("llm-foundry", 3), ("maxtext", 3), ("ideal", 0)],
-)
-def test_the_zero_stage_that_a_software_usually_runs(software: str, stage: int) -> None:
-    assert usual_zero(software) == stage
-    if software != "ideal":
-        used = {entry.row.plan.zero for entry, _ in entries()[software] if entry.row.plan.data > 1}
-        assert min(used) == stage
 
 
 def test_parts_that_all_plans_share_are_told_apart() -> None:

@@ -5,7 +5,20 @@ from pathlib import Path
 import pytest
 from kits.changed_package import UNCHANGED, copy_package, run
 
-TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--no-tracking", "--micro-batch", "1"]
+CHIP = ["evaluate", "--arch", "tpu-v4", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
+TASK = [
+    "--model",
+    "tiny",
+    "--devices",
+    "16",
+    "--global-batch",
+    "64",
+    "--no-tracking",
+    "--as",
+    "phaze",
+    "--micro-batch",
+    "1",
+]
 STUDY = """
 [study]
 name = "more"
@@ -19,6 +32,7 @@ devices = 16
 global_batch = 64
 
 [training]
+as = "phaze"
 max_tensor = 2
 
 [[setting]]
@@ -31,9 +45,9 @@ name = "wide"
 ADDED = {
     "objective/scenario_options.py": (
         (
-            "    estimator: str = _of_choices(",
+            "    estimator: str | None = _of_choices(",
             '    max_tensor: int | None = _of_choices(None, "Largest tensor degree.", Kind.COUNT)\n'
-            "    estimator: str = _of_choices(",
+            "    estimator: str | None = _of_choices(",
         ),
     ),
     "objective/scenario.py": (
@@ -56,7 +70,7 @@ def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     free, narrow, study = run(package, tmp_path, [
-        ["evaluate", "--arch", "tpu-v4", *TASK[:6]], ["evaluate", "--arch", "tpu-v4", *TASK[:6], "--max-tensor", "1"],
+        CHIP, [*CHIP, "--max-tensor", "1"],
         ["study", "run", "study.toml", "--no-tracking"],
     ])  # fmt: skip
     assert narrow["placement"]["tensor_parallel"] == 1 < free["placement"]["tensor_parallel"]

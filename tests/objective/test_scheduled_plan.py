@@ -20,12 +20,12 @@ from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
-from phaze_opt.objective.scenario import PLANNED, CommonMean, Scenario, build_scenario
+from phaze_opt.objective.scenario import PLANNED, CommonMean, Scenario, build_scenario, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.objective.scheduled_plan import least_step, least_steps_s
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm
 
@@ -141,18 +141,69 @@ def built(**options):
 
 
 def test_the_software_of_full_plans_is_the_one_named():
-    assert built(plans="full").stack == load_stack("maxtext", load_fitted())
-    assert built(plans="full", software="megatron-core").stack == load_stack("megatron-core", load_fitted())
-    assert built(plans="full", software="ideal", attention="unfused").stack.attention is AttentionForm.UNFUSED
-    assert built().stack == built(software=None).stack == IDEAL_STACK
+    assert built().stack == built(plans="full").stack == load_stack("maxtext", load_fitted())
+    assert built(software="megatron-core").stack == load_stack("megatron-core", load_fitted())
+    assert built(software="ideal", attention="unfused").stack.attention is AttentionForm.UNFUSED
+    assert built(gradient_bits="32").stack == replace(built().stack, gradient_bytes=4)
+    for placed in (built(plans="phaze"), built(published_form="phaze")):
+        assert (placed.stack, placed.plans) == (IDEAL_STACK, None)
+    assert [built(plans="phaze").estimator, built(published_form="phaze").estimator] == ["calibrated", "analytic"]
+
+
+def test_degrees_that_are_named_are_the_only_ones():
+    degrees = {"pipeline": (1, 2), "data": (2, 4), "interleave": (1, 2), "zero": (1, 3), "state_shards": (2,)}
+    plans = built(**degrees, context_parallel=(1, 2), expert_parallel=(1,), recompute="selective").plans
+    assert {name: getattr(plans, name) for name in degrees} == degrees
+    assert (plans.context, plans.expert, plans.recompute) == ((1, 2), (1,), (Recompute.SELECTIVE,))
+    free = built().plans
+    assert (free.pipeline, free.data, free.interleave, free.expert, free.zero) == ((), (), (), (), (0, 1, 2, 3))
+    assert (free.context, free.recompute) == ((1,), tuple(Recompute))
+    # Sharding over some replicas is of the stages that shard.
+    assert built(state_shards=(2,)).plans.zero == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"pipeline": (2,), "zero": (1,)},
+        {"data": (2,), "interleave": (1,)},
+        {"data": (2,), "state_shards": (2,), "zero": (3,), "tensor_parallel": (2,)},
+        {"context_parallel": (2,), "recompute": "full"},
+    ],
+)
+def test_the_best_plan_of_named_degrees_is_the_best_of_them_all(degrees):
+    """As the checker enumerates and prices them by code of its own."""
+    scenario = replace(built(**degrees), sequence_length=256, schedule_gap=0.0)
+    point = points_of(np.random.default_rng(5), 1)[0]
+    objective = Objective(scenario)
+    found = objective.plan(objective.accelerator(point))
+    plan, choices = found.ranked.plan, scenario.plans
+    for name in ("tensor", "pipeline", "data", "context", "interleave", "zero", "state_shards"):
+        allowed = getattr(choices, name)
+        assert not allowed or getattr(plan, name) in allowed, name
+    assert set(plan.recomputes) <= set(choices.recompute)
+    check = CutCheck(scenario, scenario.models[0], choices)
+    assert least_of_all(objective, point, check) == pytest.approx(found.ranked.time.seconds, rel=EXACT)
+
+
+def test_a_scenario_from_python_has_the_defaults_of_the_command_line():
+    assert make_scenario("tiny", devices=8, global_batch=16) == built()
+    narrow = make_scenario(["tiny"], devices=8, global_batch=16, micro_batch=(1,), zero=(1,))
+    assert (narrow.plans.micro_batch, narrow.plans.zero) == ((1,), (1,))
+    with pytest.raises(TypeError):
+        make_scenario("tiny", devises=8)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"software": "maxtext"}, "--software: is of full plans"),
-        ({"plans": "full", "software": "maxtexd"}, "no training software is named 'maxtexd'.*maxtext"),
-        ({"plans": "full", "attention": "unfused"}, "--attention: is for ideal software; maxtext has fused"),
+        ({"plans": "phaze", "software": "maxtext"}, "--software: is of full plans"),
+        ({"published_form": "phaze", "zero": (1,)}, "--zero: is of full plans"),
+        ({"zero": (0,), "state_shards": (2,)}, "--state-shards: is for sharded state"),
+        ({"plans": "phaze", "recompute": "selective"}, "--recompute: 'selective' is of full plans"),
+        ({"gradient_bits": "8"}, "--gradient-bits: '8' is unknown"),
+        ({"software": "maxtexd"}, "no training software is named 'maxtexd'.*maxtext"),
+        ({"attention": "unfused"}, "--attention: is for ideal software; maxtext has fused"),
         ({"plans": "ful"}, "--plans: .*full"),
     ],
 )

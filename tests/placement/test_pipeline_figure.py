@@ -50,10 +50,40 @@ def test_order_of_the_first_and_the_last_stage() -> None:
     forward, backward = Work.FORWARD, Work.BACKWARD
     first = one_forward_one_backward(0, num_stages=3, num_micro_batches=3)
     assert first == (
-        (forward, 0), (forward, 1), (forward, 2), (backward, 0), (backward, 1), (backward, 2)
+        (forward, 0, 0), (forward, 1, 0), (forward, 2, 0), (backward, 0, 0), (backward, 1, 0), (backward, 2, 0)
     )  # fmt: skip
     last = one_forward_one_backward(2, num_stages=3, num_micro_batches=2)
-    assert last == ((forward, 0), (backward, 0), (forward, 1), (backward, 1))
+    assert last == ((forward, 0, 0), (backward, 0, 0), (forward, 1, 0), (backward, 1, 0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(stages=st.integers(2, 5), chunks=st.integers(2, 4), groups=st.integers(1, 4), few=st.integers(1, 5))
+def test_interleaved_stages_hand_over_chunk_by_chunk(stages: int, chunks: int, groups: int, few: int) -> None:
+    for micro in {groups * stages, min(few, stages)}:
+        bars = pipeline_bars(
+            [1.0] * stages, [2.0] * stages, sync_s=[0.0] * stages, num_micro_batches=micro, num_chunks=chunks
+        )
+        work = [bar for bar in bars if bar.work is not Work.SYNC]
+        assert len(work) == 2 * micro * stages * chunks
+        found = {(bar.chunk * stages + bar.stage, bar.work, bar.micro_batch): bar for bar in work}
+        for (place, kind, number), bar in found.items():
+            giver = found.get((place - 1 if kind is Work.FORWARD else place + 1, kind, number))
+            assert giver is None or giver.end_s <= bar.begin_s
+            if kind is Work.BACKWARD:
+                assert found[place, Work.FORWARD, number].end_s <= bar.begin_s
+        for stage in range(stages):
+            own = sorted((bar for bar in work if bar.stage == stage), key=lambda bar: bar.begin_s)
+            assert all(before.end_s <= after.begin_s + 1e-12 for before, after in pairwise(own))
+
+
+@pytest.mark.parametrize(("stages", "chunks", "groups"), [(4, 2, 2), (4, 3, 3), (8, 2, 4)])
+def test_equal_interleaved_stages_idle_for_the_fill_over_the_chunks(stages: int, chunks: int, groups: int) -> None:
+    """Narayanan et al. 2021, section 2.2.2: (p - 1) (forward + backward) / v."""
+    micro = groups * stages
+    bars = pipeline_bars(
+        [1.0] * stages, [2.0] * stages, sync_s=[0.0] * stages, num_micro_batches=micro, num_chunks=chunks
+    )
+    assert max(bar.end_s for bar in bars) == pytest.approx(3.0 * (micro + (stages - 1) / chunks))
 
 
 def _result(num_stages: int, micro: int) -> PlacementResult:

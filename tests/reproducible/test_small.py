@@ -11,25 +11,15 @@ DATA = Path(__file__).parent / "data"
 TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
 QUIET = ["--no-tracking", "--seed", "3"]
 PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512", "--arch", "a100-80g"]
-FULL = ["--plans", "full", "--no-range"]
+PLACED, ALONE = ["--as", "phaze"], ["--no-range"]
 SMALL = {
     "evaluate": ["evaluate", *TASK, "--arch", "tpu-v4"],
-    "evaluate-plans": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
-    "search-tpe": ["search", *TASK, *QUIET, "--strategy", "tpe", "--trials", "24"],
-    "search-full": [
-        "search",
-        *TASK,
-        *QUIET,
-        *FULL,
-        "--strategy",
-        "tpe",
-        "--trials",
-        "12",
-        "--software",
-        "megatron-core",
-    ],
-    "certify": ["certify", *TASK, "--no-tracking", "--space", str(DATA / "space.toml")],
-    "certify-full": ["certify", *TASK, *FULL, "--no-tracking", "--space", str(DATA / "space.toml")],
+    "evaluate-placed": ["evaluate", *TASK, *PLACED, "--arch", "tpu-v4"],
+    "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
+    "search": ["search", *TASK, *QUIET, *ALONE, "--strategy", "tpe", "--trials", "12", "--software", "megatron-core"],
+    "search-placed": ["search", *TASK, *QUIET, *PLACED, "--strategy", "tpe", "--trials", "24"],
+    "certify": ["certify", *TASK, *ALONE, "--no-tracking", "--space", str(DATA / "space.toml")],
+    "certify-placed": ["certify", *TASK, *PLACED, "--no-tracking", "--space", str(DATA / "space.toml")],
 }
 
 

@@ -31,9 +31,16 @@ def test_true_optima_and_the_chip_table_are_those_of_brute_force(tmp_path: Path)
     (tmp_path / "space.toml").write_text(SPACE)
     space = str(tmp_path / "space.toml")
     settings = (
-        Setting(name="fast", space=space, hbm_gb=(), micro_batches=()),
-        Setting(name="frugal", goal=Goal.THROUGHPUT_PER_TDP, space=space, hbm_gb=(), micro_batches=()),
-        Setting(name="front", goal=Goal.PARETO, space=space, hbm_gb=(), micro_batches=()),
+        Setting(name="fast", published_form="phaze", space=space, hbm_gb=(), micro_batches=()),
+        Setting(
+            name="frugal",
+            published_form="phaze",
+            goal=Goal.THROUGHPUT_PER_TDP,
+            space=space,
+            hbm_gb=(),
+            micro_batches=(),
+        ),
+        Setting(name="front", published_form="phaze", goal=Goal.PARETO, space=space, hbm_gb=(), micro_batches=()),
     )
     config = replace(
         CONFIG,

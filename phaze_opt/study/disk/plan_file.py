@@ -11,7 +11,7 @@ from typing import Any
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption
-from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario, form_of
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.plugins import PluginGroup, PluginOrigin, plugin_origins
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import from_plain, to_plain
@@ -67,7 +67,7 @@ def code_origins(config: StudyConfig) -> dict[str, tuple[PluginOrigin, ...]]:
     The package's own estimators are left out: its constants and versions stand for them.
     """
     kinds = (PluginGroup.STRATEGIES, PluginGroup.PRUNERS)
-    estimators = {form_of(setting).estimator for setting in config.settings} - {*OWN_ESTIMATORS}
+    estimators = {setting.estimator for setting in config.settings if setting.estimator is not None} - {*OWN_ESTIMATORS}
     priced = [(PluginGroup.ESTIMATORS, name) for name in sorted(estimators)]
     named = {one.name: [*zip(kinds, (one.strategy, one.pruner), strict=True), *priced] for one in config.contenders}
     found = {(one.group, one.name): one for one in plugin_origins(set(chain(*named.values())))}

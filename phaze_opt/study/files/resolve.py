@@ -205,9 +205,9 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
     _require(is_positive, at_setting("max_tdp_w"), f"{setting.max_tdp_w} must be positive")
     with at_setting("estimator"):
         load_estimator(form_of(setting).estimator)
+    with at_setting("space"):
+        batches = planned_micro_batches(SpaceOptions(micro_batch=setting.micro_batches, space=setting.space))
     with at_setting(""):
-        space = SpaceOptions(micro_batch=setting.micro_batches, space=setting.space)
-        batches = planned_micro_batches(space)
         return build_scenario(setting, models, network=network, common=workload.common, micro_batches=batches)
 
 
