@@ -31,7 +31,7 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import form_of, plan_choices
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.optimum import optimal_plan
-from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
+from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
@@ -99,7 +99,7 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanki
         best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
         if best is not None and (best.plan.blocks or best.plan.stage_recompute):
             plans = PlanColumns.joined([plans, PlanColumns.of([best.plan])])
-    return without_vain_recompute(rank_plans(model, training, plans, machine=job.machine))
+    return without_beaten(rank_plans(model, training, plans, machine=job.machine))
 
 
 def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
@@ -81,9 +83,17 @@ class PricedJob:
             "setting": asdict(self.setting),
             "num_fitting": None if ranking is None else len(ranking.ranked),
             "num_misfits": None if ranking is None else ranking.num_misfits,
-            "num_dominated": None if ranking is None else ranking.num_dominated,
+            "num_dominated": None if ranking is None else len(ranking.beaten),
+            "dominated": [] if ranking is None else beaten_to_json(ranking, top=top),
             "plans": [] if self.plans is None else plans_to_json(self.plans, self.setting, top=top),
         }
+
+
+def beaten_to_json(ranking: PlanRanking, *, top: int) -> list[dict[str, Any]]:
+    """The fastest of the plans that are left out, each with the plan that beats it."""
+    rows = np.arange(min(top, len(ranking.beaten)))
+    pairs = zip(ranking.beaten.take(rows), ranking.beaten_by.take(rows), strict=True)
+    return [{"plan": field_values(plan), "by": field_values(other)} for plan, other in pairs]
 
 
 def plans_to_json(plans: RankedJob, setting: PriceSetting, *, top: int) -> list[dict[str, Any]]:

@@ -47,13 +47,15 @@ class PlanRanking:
         ranked: the plans.
         num_misfits: plans that do not fit the memory.
         least_bytes: what the smallest of those needs, 0 if there is none.
-        num_dominated: plans left out because they recompute more than another in vain (`without_vain_recompute`).
+        beaten: plans that fit and are left out because one of the same degrees beats them (`without_beaten`).
+        beaten_by: which one, for each of them.
     """
 
     ranked: RankedPlans
     num_misfits: int
     least_bytes: float
-    num_dominated: int = 0
+    beaten: PlanColumns = PlanColumns.of([])
+    beaten_by: PlanColumns = PlanColumns.of([])
 
 
 def rank_plans(
@@ -102,28 +104,38 @@ def clock_sets(priced: PricedPlans, clock: LayerClock, plans: Rows | None = None
     return LayerTimes(classes_s, attention_s)
 
 
-def without_vain_recompute(ranking: PlanRanking) -> PlanRanking:
-    """The ranking without plans that another recomputation beats: as fast or faster, in no more memory.
+def without_beaten(ranking: PlanRanking) -> PlanRanking:
+    """The ranking without plans that one of the same degrees beats: as fast or faster, in no more memory.
 
-    Fused attention keeps no scores, so that selective recomputation under it takes time and saves nothing. Of plans
-    that are equal in both, the first stays.
+    The two differ in recomputation or ZeRO stage alone. Fused attention keeps no scores, so that selective
+    recomputation under it takes time and saves nothing; sharding gradients saves nothing where ZeRO 1 has as few. Of
+    plans that are equal in both, the first stays.
     """
     ranked = ranking.ranked
-    plans = ranked.plans.without_recompute()
-    kept = np.flatnonzero(ranked.peak_bytes < _least_before(plans.twins(), ranked.peak_bytes))
-    return replace(ranking, ranked=ranked.take(kept), num_dominated=len(ranked) - len(kept))
+    nothing = np.zeros(len(ranked), np.int64)
+    degrees = replace(ranked.plans.without_recompute(), zero=nothing, state_shards=nothing)
+    least = _least_before(degrees.twins(), ranked.peak_bytes)
+    is_kept = least < 0
+    is_kept[~is_kept] = ranked.peak_bytes[~is_kept] < ranked.peak_bytes[least[~is_kept]]
+    beaten = np.flatnonzero(~is_kept)
+    return replace(
+        ranking,
+        ranked=ranked.take(np.flatnonzero(is_kept)),
+        beaten=ranked.plans.take(beaten),
+        beaten_by=ranked.plans.take(least[beaten]),
+    )
 
 
-def _least_before(group: Ints, values: Floats) -> Floats:
-    """Least of the values of the same group that stand before each; infinite for the first."""
-    order = np.argsort(group, kind="stable")
-    _, first, size = np.unique(group[order], return_index=True, return_counts=True)
-    place = np.arange(len(order)) - np.repeat(first, size)
-    table = np.full((len(first), int(size.max(initial=0)) + 1), np.inf)
-    table[np.repeat(np.arange(len(first)), size), place + 1] = values[order]
-    least = np.minimum.accumulate(table, axis=1)[np.repeat(np.arange(len(first)), size), place]
-    found = np.empty_like(least)
-    found[order] = least
+def _least_before(group: Ints, values: Floats) -> Rows:
+    """Place of the least of the values of the same group that stand before each, the first of equal ones; or -1."""
+    best: dict[int, int] = {}
+    found = np.full(len(group), -1, np.intp)
+    for place, (own, value) in enumerate(zip(group.tolist(), values.tolist(), strict=True)):
+        known = best.setdefault(own, place)
+        if known != place:
+            found[place] = known
+            if value < values[known]:
+                best[own] = place
     return found
 
 

@@ -110,9 +110,9 @@ def caution_note(plans: Sequence[RankedPlan], setting: PriceSetting) -> tuple[st
 
 
 def _left_out(ranking: PlanRanking) -> str:
-    """Plans that recompute in vain, in words."""
-    number = ranking.num_dominated
-    return f", {number:,} more recompute without saving memory" if number else ""
+    """Plans that others of the same degrees beat, in words."""
+    number = len(ranking.beaten)
+    return f", {number:,} more are no faster and save no memory by their recomputation or ZeRO stage" if number else ""
 
 
 @dataclass(frozen=True, slots=True)

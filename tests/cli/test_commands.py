@@ -66,7 +66,8 @@ def test_calibrated_operators_are_slower_on_the_same_design(capsys):
 
 
 def test_evaluate_for_people(capsys):
-    out = printed([*EVALUATE, "--sensitivity"], capsys)
+    few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "1"]
+    out = printed(["evaluate", *TASK, "--arch", "tpu-v4", *few, "--sensitivity"], capsys)
     for word in ("Plans of tiny", "samples/s", "tpu-v4", "glb.bytes_per_cycle", "Range "):
         assert word in out
     out = printed([*EVALUATE, "--as", "phaze"], capsys)
@@ -97,7 +98,8 @@ def test_catalogues(capsys):
         printed([command], capsys)
 
 
-SEARCH = ["search", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--trials", "6", "--seed", "3"]
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+SEARCH = ["search", *TASK, "--tensor-parallel", "1", "--micro-batch", "1,2", "--trials", "6", "--seed", "3"]
 
 
 def trials_of(directory):
@@ -131,10 +133,31 @@ def test_two_jobs_give_the_trials_of_one(model, tmp_path, capsys):
 
 def test_search_for_people_with_several_models_and_tracking(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    arguments = ["search", "--models", "tiny,bert-large", "--common", "geometric", "--devices", "16"]
-    out = printed([*arguments, "--global-batch", "64", "--trials", "3", "--work-dir", str(tmp_path)], capsys)
-    assert "phaze-opt ui" in out
+    arguments = ["search", "--models", "tiny,bert-large", "--common", "geometric", "--devices", "16", "--no-range"]
+    few = ["--tensor-parallel", "1", "--micro-batch", "1", "--trials", "3", "--strategy", "random"]
+    arguments += [*few, "--global-batch", "64", "--work-dir", str(tmp_path)]
+    out = printed(arguments, capsys)
+    for words in ("phaze-opt ui", "Each model on this design", "Each model's own best chip"):
+        assert words in out
     assert (tmp_path / "mlflow.db").exists()
+    (page,) = tmp_path.rglob("report/report.html")
+    assert "own best chip" in page.read_text(encoding="utf-8")
+
+
+def test_a_common_search_says_what_each_models_own_best_chip_gives(tmp_path, capsys):
+    """The same search for the model alone, or a design that was met: never less than the common one."""
+    job = ["--devices", "16", "--global-batch", "64", "--tensor-parallel", "1", "--micro-batch", "1,2", "--no-range"]
+    search = ["search", *job, "--trials", "8", "--strategy", "random", "--seed", "5", "--no-tracking", "--work-dir"]
+    both = run_json([*search, tmp_path, "--models", "tiny,bert-large", "--common", "geometric"], capsys)
+    for name, own, member in zip(("tiny", "bert-large"), both["own_best"], both["best"]["members"], strict=True):
+        alone = run_json([*search, tmp_path / name, "--model", name], capsys)
+        rate = own["evaluation"]["throughput_samples_per_s"]
+        assert own["model"] == name
+        assert rate >= max(alone["best"]["throughput_samples_per_s"], member["throughput_samples_per_s"])
+        assert own["share"] == pytest.approx(member["throughput_samples_per_s"] / rate)
+    assert run_json([*search, tmp_path / "tiny", "--model", "tiny"], capsys)["own_best"] == []
+    off = run_json([*search, tmp_path / "off", "--models", "tiny,bert-large", "--no-own"], capsys)
+    assert off["own_best"] == []
 
 
 @pytest.mark.parametrize("objective", ["throughput_per_tdp", "pareto"])
@@ -146,6 +169,7 @@ def test_search_objectives(objective, tmp_path, capsys):
 
 def test_the_winner_can_be_pasted_back(tmp_path, capsys):
     workload = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+    workload += ["--tensor-parallel", "1,2", "--micro-batch", "1"]
     arguments = ["search", *workload, "--trials", "4", "--no-tracking", "--work-dir", str(tmp_path)]
     out = printed(arguments, capsys)
     (line,) = [line for line in out.splitlines() if "--arch " in line]

@@ -7,7 +7,20 @@ import sys
 import pytest
 from child_process import run_python
 
-SEARCH = ["search", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-tracking", "--trials", "4"]
+SEARCH = [
+    "search",
+    "--as",
+    "phaze",
+    "--model",
+    "tiny",
+    "--devices",
+    "8",
+    "--global-batch",
+    "16",
+    "--no-tracking",
+    "--trials",
+    "4",
+]
 AT_IMPORT = """
 import os, signal, sys
 

@@ -18,9 +18,9 @@ PATIENCE_S = 900
 """For a run that hangs; far above what a busy machine needs."""
 TINY = "--devices 8 --global-batch 16 --space space.toml --no-tracking --json"
 LONG_COMMANDS = {
-    "search": f"search --model bert-large {TINY} --trials 60 --strategy tpe",
-    "certify": f"certify --model tiny {TINY}",
-    "robust": f"certify --model tiny {TINY} --robust --robust-samples 1",
+    "search": f"search --as phaze --model bert-large {TINY} --trials 60 --strategy tpe",
+    "certify": f"certify --as phaze --model tiny {TINY}",
+    "robust": f"certify --as phaze --model tiny {TINY} --robust --robust-samples 1",
     "study": "study run study.toml --no-tracking --json",
 }
 CASES = (

@@ -15,7 +15,7 @@ from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
+from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
@@ -112,25 +112,34 @@ def test_full_recomputation_costs_time_and_saves_memory() -> None:
         assert full.memory.peak_bytes < without.memory.peak_bytes
 
 
-def test_plans_that_recompute_in_vain_are_left_out() -> None:
-    """By brute force over pairs: gone is what another recomputation beats, no more; softmax of 2021 keeps scores."""
+def test_plans_that_others_of_their_degrees_beat_are_left_out() -> None:
+    """By brute force over pairs: gone is what another recomputation or ZeRO stage beats; softmax of 2021 keeps scores.
+
+    Each that is gone is told with one that beats it and is there.
+    """
+    plans = list(dict.fromkeys(replace(plan, zero=stage) for plan in PLANS for stage in (0, 1, 2, 3)))
     for software in ("megatron-2021", "megatron-core"):
         machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), 1e15, NETWORK, load_stack(software, FITTED))
-        ranking = rank_plans(MODEL, TRAINING, PLANS, machine=machine)
-        kept = without_vain_recompute(ranking)
+        ranking = rank_plans(MODEL, TRAINING, plans, machine=machine)
+        kept = without_beaten(ranking)
+        every = list(ranking.ranked)
         beaten = {
             one.plan
-            for one in ranking.ranked
-            for other in ranking.ranked
-            if replace(one.plan, recompute=other.plan.recompute) == other.plan != one.plan
-            and other.time.seconds <= one.time.seconds
+            for place, one in enumerate(every)
+            for other in every[:place]
+            if replace(one.plan, recompute=other.plan.recompute, zero=other.plan.zero) == other.plan
             and other.memory.peak_bytes <= one.memory.peak_bytes
         }
         assert [each.plan for each in kept.ranked] == [each.plan for each in ranking.ranked if each.plan not in beaten]
-        assert kept.num_dominated == len(beaten)
+        assert set(kept.beaten) == beaten
+        by_plan = {each.plan: each for each in every}
+        for plan, other in zip(kept.beaten, kept.beaten_by, strict=True):
+            assert other not in beaten
+            assert by_plan[other].time.seconds <= by_plan[plan].time.seconds * (1 + 1e-12)
+            assert by_plan[other].memory.peak_bytes <= by_plan[plan].memory.peak_bytes
         in_vain = {plan for plan in beaten if plan.recompute is Recompute.SELECTIVE}
-        everything = [plan for plan in PLANS if plan.recompute is Recompute.SELECTIVE]
-        assert len(in_vain) == (len(everything) if software == "megatron-core" else 0)
+        everything = [plan for plan in plans if plan.recompute is Recompute.SELECTIVE]
+        assert (len(in_vain) == len(everything)) == (software == "megatron-core")
 
 
 def test_no_plan_is_refused() -> None:
