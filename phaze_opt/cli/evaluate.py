@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.architectures import EXAMPLE
+from phaze_opt.cli.evaluate_request import MachineOptions
 from phaze_opt.cli.options import RANGE_HELP, RECORDS, JsonOption, ModelOptions, is_given, with_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_tables
-from phaze_opt.cli.plan_options import MachineOptions
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
@@ -160,6 +160,7 @@ def _say_default_micro_batch(answer: PricedJob) -> None:
 
 def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
     """Tables of plans, of the best one's step and memory, and of the machine; how to launch it, what it rests on."""
+    from phaze_opt.report.design import time_shares
     from phaze_opt.report.plans import (
         alone_sentences,
         launch_sentences,
@@ -174,7 +175,9 @@ def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
     if not is_alone:
         print_tables(plans_table(ranking, setting, top=top))
     best = ranking.ranked[0]
-    print_tables(step_table(best, setting), memory_table(best), machine_table(answer.evaluation, setting))
+    shares = () if setting.is_real else time_shares(answer.evaluation.breakdown)
+    causes = [(name, seconds) for name, seconds, _ in shares]
+    print_tables(step_table(best, setting, causes), memory_table(best), machine_table(answer.evaluation, setting))
     said = launch_sentences(plans.flags(best, setting))
     for sentence in (*alone_sentences(best, setting), *said) if is_alone else said:
         screen.print(sentence)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from phaze_opt.cli.evaluate_request import EvaluateRequest
+from phaze_opt.cli.evaluate_request import EvaluateRequest, choose_software
 from phaze_opt.cli.options import parse_integers, read_integer
-from phaze_opt.cli.plan_options import choose_software
 from phaze_opt.cli.priced_job import PricedJob
 from phaze_opt.cli.scenario import load_scenario
 from phaze_opt.errors import InputError

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from phaze_opt import __version__
-from phaze_opt.cli import plan_options
+from phaze_opt.cli import evaluate_request
 from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
@@ -76,7 +76,7 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
         raise InputError(message, source="--sensitivity")
     choices = plan_choices(request.scenario, micro_batches(request))
     known, fitted = load_constants(), load_fitted(request.machine.constants)
-    software = plan_options.choose_software(request.scenario, device=device, fitted=fitted)
+    software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted)
     path = _path(request.machine.dtype or DEFAULT_DTYPE)
     network = _network(request, device, fitted)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
@@ -114,7 +114,7 @@ def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machi
             raise InputError(message, source=flag)
     training = TrainingSpec(
         micro_batch=1,
-        sequence_length=plan_options.training_length(model, scenario.sequence_length),
+        sequence_length=evaluate_request.training_length(model, scenario.sequence_length),
         global_batch=scenario.global_batch,
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
@@ -130,6 +130,7 @@ def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machi
         peak_flops_per_s=chip.peak_flops_per_s,
         max_area_mm2=scenario.max_area_mm2,
         max_tdp_w=scenario.max_tdp_w,
+        constants=load_constants() if request.device is None else None,
     )
     return replace(job, provenance=replace(chip.provenance, scenario_digest=job_digest(job, choices)))
 
@@ -200,7 +201,7 @@ def _notes(
     job: PlannedJob,
     chip: _Chip,
     *,
-    software: plan_options.ChosenSoftware,
+    software: evaluate_request.ChosenSoftware,
     device: Device | None,
     path: ComputePath,
 ) -> tuple[Note, ...]:
@@ -214,8 +215,8 @@ def _notes(
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
         num_experts=job.model.num_experts,
         sequence_length=job.training.sequence_length,
-        errors=plan_options.fitted_errors(own),
-        own_fit=plan_options.own_fit(own, stack.name),
+        errors=evaluate_request.fitted_errors(own),
+        own_fit=evaluate_request.own_fit(own, stack.name),
         is_scheduled=device is None,
     )
     if device is None:
@@ -233,8 +234,8 @@ def _setting(
     """What every plan of the answer shares."""
     training, stack = job.training, job.machine.stack
     # What a user fitted errs as the user's own rows say, not as published ones.
-    is_own = bool(plan_options.own_fit(request.machine.constants, stack.name))
-    errors = {} if is_own else plan_options.fitted_errors(request.machine.constants)
+    is_own = bool(evaluate_request.own_fit(request.machine.constants, stack.name))
+    errors = {} if is_own else evaluate_request.fitted_errors(request.machine.constants)
     return PriceSetting(
         machine=chip.name,
         software=stack.name,

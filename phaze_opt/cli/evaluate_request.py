@@ -1,13 +1,33 @@
-"""What the command line of ``evaluate`` asks for."""
+"""What the command line of ``evaluate`` asks for, and the software that it comes to; quick to import."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from phaze_opt.cli.plan_options import MachineOptions
-from phaze_opt.hardware.device import Device
-from phaze_opt.hardware.presets import find_machine
-from phaze_opt.objective.scenario import PlanSpace, form_of
-from phaze_opt.objective.scenario_options import ScenarioOptions
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import PLAN, Kind, ScenarioOptions, declared
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.device import Device
+    from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.report.software import SoftwareChoice
+    from phaze_opt.workload.model import ModelSpec
+    from phaze_opt.workload.software import TrainingStack
+
+_planned = partial(declared, panel=PLAN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOptions:
+    """What the user said of the machine's number format and constants; None where nothing was said."""
+
+    dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16")
+    constants: Path | None = _planned(
+        None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +56,8 @@ class EvaluateRequest:
     @property
     def device(self) -> Device | None:
         """The machine, if it exists."""
+        from phaze_opt.hardware.presets import find_machine
+
         return find_machine(self.arch)
 
     @property
@@ -45,4 +67,83 @@ class EvaluateRequest:
         Raises:
             InputError: an option of full plans is given beside.
         """
+        from phaze_opt.objective.scenario import PlanSpace, form_of
+
         return form_of(self.scenario).plans is PlanSpace.PHAZE
+
+
+def training_length(model: ModelSpec, asked: int | None) -> int:
+    """Tokens of a sequence: as asked, or the model's own maximum within reason.
+
+    Raises:
+        InputError: more than the model has positions for.
+    """
+    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
+
+    longest = model.max_sequence_length
+    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if asked is None else asked
+    if length > longest:
+        message = (
+            f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}, or as --model its "
+            "config.json with a larger max_position_embeddings"
+        )
+        raise InputError(message, source="--sequence-length")
+    return length
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSoftware:
+    """A software, and who decided on it.
+
+    Attributes:
+        measured: as it was measured.
+        stack: the same with gradients as wide as asked for.
+        choice: the user, measurements on the machine, or a rule.
+    """
+
+    measured: TrainingStack
+    stack: TrainingStack
+    choice: SoftwareChoice
+
+
+def choose_software(scenario: ScenarioOptions, *, device: Device | None, fitted: FittedConstants) -> ChosenSoftware:
+    """The software asked for, else the one measured on a real machine, else that of the rule.
+
+    Args:
+        scenario: names the software, its attention form (which only the ideal one takes) and the width of gradients.
+        device: a real machine; None for a designed chip.
+        fitted: constants of the software.
+
+    Raises:
+        InputError: no software goes by the name, or an option does not go with it.
+    """
+    from phaze_opt.cost.measured_software import usual_software
+    from phaze_opt.cost.stacks import load_stack
+    from phaze_opt.objective.scenario import named_stack
+    from phaze_opt.report.software import SoftwareChoice
+
+    name, is_measured = usual_software(device)
+    choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
+    if scenario.software is not None:
+        name, choice = scenario.software, SoftwareChoice.NAMED
+    stack = named_stack(scenario, name, fitted=fitted)
+    return ChosenSoftware(load_stack(name, fitted), stack, choice)
+
+
+def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
+    """Errors of rows kept out by data set, from the file of constants in force."""
+    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
+
+    return (read_own_file() if constants is None else read_fitted_file(constants)).sets
+
+
+def own_fit(constants: Path | None, software: str) -> str:
+    """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
+    from phaze_opt.cost.stacks import stack_groups
+    from phaze_opt.hardware.fitted import read_fitted_file
+    from phaze_opt.report.software import own_fit_note
+
+    if constants is None:
+        return ""
+    groups = read_fitted_file(constants).groups
+    return own_fit_note(software, [groups[name] for name in stack_groups(software) if name in groups])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli.evaluate_request import training_length
 from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, number, typer_option, with_options
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables
-from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import (
     CHOICES,

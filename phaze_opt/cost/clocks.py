@@ -1,6 +1,6 @@
 """What times the layers of a step on one device: a real machine's operators, or a designed chip's schedules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,8 +9,8 @@ import numpy as np
 from phaze_opt.cost.compiled_step import FORWARD, CompiledStep, forward_again
 from phaze_opt.cost.device_seconds import ATTENTION, VECTOR, SerialSteps
 from phaze_opt.cost.price_step import Floats, LayerTimes
-from phaze_opt.estimate.protocol import Estimator
-from phaze_opt.graph.operator import CoreType, OperatorGraph
+from phaze_opt.estimate.protocol import Estimates, Estimator, OperatorBreakdown
+from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
@@ -82,6 +82,14 @@ class ScheduleClock:
         """As `times`, with what no schedule goes below."""
         return self._times(step, lambda result: result.lower_bound_s)
 
+    def estimate(self, operators: Sequence[Operator]) -> Estimates:
+        """Latencies, traffic and energy of operators, row 0."""
+        return self._estimator.estimate(operators, self._table)
+
+    def explain(self, operators: Sequence[Operator]) -> tuple[OperatorBreakdown, ...]:
+        """What bounds each operator when it is spread over all cores."""
+        return self._estimator.explain(operators, self._accelerator)
+
     def schedules(self, step: CompiledStep) -> tuple[tuple[ScheduleResult, ...], ...]:
         """The schedules of embedding, block and head, each in its three phases."""
         return tuple(tuple(self._schedule(graph) for graph in layer.graph.phases) for layer in step.layers)
@@ -93,7 +101,7 @@ class ScheduleClock:
         if step.is_spared:
             again_s = np.array([seconds(self._schedule(forward_again(layer, step))) for layer in step.layers])
         pass_s = np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])])
-        estimates = self._estimator.estimate(step.operators, self._table)
+        estimates = self.estimate(step.operators)
         spread_s = estimates.spread_s[0]
         attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
         nothing = np.zeros_like(pass_s)
@@ -103,7 +111,7 @@ class ScheduleClock:
         """One problem's schedule; collectives are contracted, as `price_step` adds them."""
         kinds = (operator.core_type for operator in graph.operators)
         core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
-        estimates = self._estimator.estimate(graph.operators, self._table)
+        estimates = self.estimate(graph.operators)
         traffic = float(estimates.traffic_bytes[0].sum())
         return solve_compiled(
             compile_structure(core_types, graph.edges),

@@ -255,10 +255,12 @@ class Objective:
             peak_flops_per_s=chip.peak_flops_per_s,
             max_area_mm2=scenario.max_area_mm2,
             max_tdp_w=scenario.max_tdp_w,
+            constants=self.constants,
             provenance=self._provenance,
         )
         schedules = _layer_schedules(scheduled.option, scheduled.times)
-        times = PlanTimes(scheduled.layer_times, schedules, scheduled.bound_s)
+        results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
+        times = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
         return replace(evaluate_plan(job, scheduled.ranked, times=times), effort=effort)
 

@@ -61,12 +61,11 @@ class TimeBreakdown:
     """Seconds of one iteration by cause; the values sum to the iteration time.
 
     Attributes:
-        tensor_cores_s, vector_cores_s, memory_bound_s: what operators of a designed chip wait for, where a placement
-            is priced.
+        tensor_cores_s, vector_cores_s, memory_bound_s: what operators of a designed chip wait for.
         tensor_parallel_collectives_s, boundary_transfers_s, gradient_all_reduce_s, bubble_s, update_s: of placements
             and plans alike; of a plan what of the traffic is exposed.
-        matmul_s, attention_s, vector_s, launch_s, parameter_s, overhead_s, waiting_s: of a plan, as `StepTime` has
-            them.
+        matmul_s, attention_s, vector_s: of a plan on a machine that exists, as `StepTime` has them.
+        launch_s, parameter_s, overhead_s, waiting_s: of any plan.
     """
 
     tensor_cores_s: float = 0.0

@@ -1,19 +1,20 @@
 """Where an iteration's time and energy go (semantics 7)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
-from phaze_opt.graph.operator import Phase
+from phaze_opt.graph.operator import Operator, Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.best_placement import PlacedModel
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluation import TimeBreakdown
 from phaze_opt.placement.problem import Stage
+from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.units import BITS_PER_BYTE, PICO
 from phaze_opt.workload.training import TrainingSpec
 
@@ -70,14 +71,32 @@ def _split_phase(
     """Split one makespan."""
     phase = placed.option.phases[row][column]
     result = placed.times.schedules[row][column]
+    places = [index for index in range(len(phase.columns)) if phase.is_core[index]]
+    columns = [int(phase.columns[index]) for index in places]
+    return split_makespan(result, places, columns, estimates, [shares[each] for each in columns])
+
+
+def split_makespan(
+    result: ScheduleResult,
+    places: Sequence[int],
+    columns: Sequence[int],
+    estimates: Estimates,
+    shares: Sequence[tuple[float, float, float]],
+) -> PhaseShares:
+    """Split the makespan of one schedule by cause, in proportion to the time its operators run.
+
+    Args:
+        result: the schedule.
+        places: of the operators on cores, in its problem.
+        columns: of the same operators in the estimates.
+        estimates: latencies, row 0.
+        shares: of the same operators by cause (`cause_shares`).
+    """
     tensor_s = vector_s = busy_s = scheduled_s = 0.0
-    for index, operator_column in enumerate(phase.columns):
-        if not phase.is_core[index]:
-            continue
+    for index, column, (tensor, vector, _) in zip(places, columns, shares, strict=True):
         latencies = estimates.spread_s if result.is_spread[index] else estimates.one_core_s
-        duration_s = float(latencies[0, operator_column])
+        duration_s = float(latencies[0, column])
         scheduled_s = max(scheduled_s, result.start_s[index] + duration_s)
-        tensor, vector, _ = shares[int(operator_column)]
         tensor_s += tensor * duration_s
         vector_s += vector * duration_s
         busy_s += duration_s
@@ -171,12 +190,14 @@ def utilisations(
             for index in placed.option.phases[row][column].columns:
                 operator = compiled.operators[int(index)]
                 macs += runs * operator.macs
-                lane_cycles += runs * sum(
-                    work.elements * constants.value(f"vector_cycles.{work.kind.value}")
-                    for work in operator.vector_works
-                )
+                lane_cycles += runs * lane_cycles_of(operator, constants)
     cycles = placed.placement.batch_time_s * accelerator.clock_hz * len(placed.placement.stages)
     return macs / (cycles * accelerator.num_macs), lane_cycles / (cycles * accelerator.num_lanes)
+
+
+def lane_cycles_of(operator: Operator, constants: Constants) -> float:
+    """Cycles of one lane that an operator's vector work takes."""
+    return sum(work.elements * constants.value(f"vector_cycles.{work.kind.value}") for work in operator.vector_works)
 
 
 def energy_j(

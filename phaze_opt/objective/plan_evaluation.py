@@ -14,6 +14,7 @@ from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.compile import PHASES
 from phaze_opt.objective.evaluation import (
@@ -26,16 +27,18 @@ from phaze_opt.objective.evaluation import (
     broken_budget,
     budget_constraints,
 )
+from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utilisations, tell_causes
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
 from phaze_opt.plan.plan_search import Machine, PlanRanking
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.plain_data import field_values
+from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec
 
 NOT_MODELLED = ("tc_utilisation", "vc_utilisation", "energy_per_iteration_j", "average_power_w")
-"""Figures that no plan has yet: utilisations and energy come of placements (semantics 7)."""
+"""Figures that machines without schedules do not have: utilisations and energy (semantics 7)."""
 PROVEN_GAP = 1e-12
 
 
@@ -52,6 +55,7 @@ class PlannedJob:
         num_devices: of the cluster.
         peak_flops_per_s: of one device, in the format of the matmuls.
         max_area_mm2, max_tdp_w: budgets; None is no budget.
+        constants: of a designed chip; None of a machine that exists.
         provenance: of the evaluation; its digest of the scenario is `job_digest` unless given.
     """
 
@@ -65,6 +69,7 @@ class PlannedJob:
     peak_flops_per_s: float
     max_area_mm2: float | None = None
     max_tdp_w: float | None = None
+    constants: Constants | None = None
     provenance: Provenance = Provenance()
 
 
@@ -75,11 +80,13 @@ class PlanTimes:
     Attributes:
         layers: times of its layers, without collectives.
         schedules: of the layers of a designed chip; none of a real machine.
+        results: the same in full, by layer and phase.
         bound_s: what the step takes at least, whatever the schedules, s; the step itself where all are proven.
     """
 
     layers: LayerTimes
     schedules: tuple[LayerSchedule, ...] = ()
+    results: tuple[tuple[ScheduleResult, ...], ...] = ()
     bound_s: float = 0.0
 
 
@@ -132,7 +139,7 @@ def evaluate_plan(job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | Non
     rate = batch / seconds
     peak = job.num_devices * job.peak_flops_per_s
     flops = model_flops(job.model, job.training.sequence_length)
-    return replace(
+    found = replace(
         blank,
         micro_batch=ranked.plan.micro_batch,
         throughput_samples_per_s=rate,
@@ -145,6 +152,37 @@ def evaluate_plan(job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | Non
         schedules=known.schedules,
         breakdown=plan_breakdown(ranked.time),
         constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.memory_bytes - 1.0)),
+    )
+    return _with_metrics(found, job, step, ranked, known)
+
+
+def _with_metrics(
+    found: Evaluation, job: PlannedJob, step: CompiledStep, ranked: RankedPlan, known: PlanTimes
+) -> Evaluation:
+    """With what is known of a designed chip's operators: causes of the time, utilisations, energy."""
+    clock = job.machine.clock
+    if not isinstance(clock, ScheduleClock) or job.constants is None:
+        return found
+    seconds = ranked.time.seconds
+    chip = ChipStep(
+        step=step,
+        seconds=seconds,
+        schedules=known.results,
+        clock=clock,
+        accelerator=job.accelerator,
+        area_mm2=job.area_mm2 or 0.0,
+        network=job.machine.network,
+        constants=job.constants,
+    )
+    busy_tc, busy_vc = plan_utilisations(chip)
+    joules = plan_energy_j(chip)
+    return replace(
+        found,
+        breakdown=tell_causes(chip, ranked.time, known.layers, found.breakdown),
+        tc_utilisation=busy_tc,
+        vc_utilisation=busy_vc,
+        energy_per_iteration_j=joules,
+        average_power_w=joules / seconds / ranked.plan.num_devices,
     )
 
 
@@ -236,7 +274,11 @@ def _blank(job: PlannedJob) -> Evaluation:
         tdp_w=job.tdp_w or 0.0,
         provenance=job.provenance,
         constraints=budget_constraints(job.area_mm2, job.tdp_w, job),
-        unknown=(*missing, *(("throughput_per_tdp",) if job.tdp_w is None else ()), *NOT_MODELLED),
+        unknown=(
+            *missing,
+            *(("throughput_per_tdp",) if job.tdp_w is None else ()),
+            *(NOT_MODELLED if job.constants is None else ()),
+        ),
     )
 
 
@@ -252,19 +294,20 @@ def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTim
     if not isinstance(clock, ScheduleClock):
         return PlanTimes(clock.times(step), bound_s=step_s)
     repeats = (1, job.model.num_layers, 1)
+    found = clock.schedules(step)
     schedules = tuple(
         LayerSchedule(
             layer=layer.graph.name,
             phase=phase.value,
             repeats=count,
-            makespan_s=found.makespan_s,
-            lower_bound_s=found.lower_bound_s,
-            status=ScheduleQuality(found.status.value),
+            makespan_s=result.makespan_s,
+            lower_bound_s=result.lower_bound_s,
+            status=ScheduleQuality(result.status.value),
         )
-        for layer, count, results in zip(step.layers, repeats, clock.schedules(step), strict=True)
-        for phase, found in zip(PHASES, results, strict=True)
+        for layer, count, results in zip(step.layers, repeats, found, strict=True)
+        for phase, result in zip(PHASES, results, strict=True)
     )
     bound_s = step_s
     if any(each.gap > PROVEN_GAP for each in schedules):
         bound_s = min(step_s, lower_step(step, clock.lower_times(step), plan_network(job.machine.network, step.plan)))
-    return PlanTimes(clock.times(step), schedules, bound_s)
+    return PlanTimes(clock.times(step), schedules, found, bound_s)

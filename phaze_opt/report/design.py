@@ -29,7 +29,7 @@ CAUSES = (
     ("gradient_all_reduce_s", "gradient all-reduce", "the network: the data-parallel gradient all-reduce takes"),
     ("bubble_s", "pipeline bubble", "the pipeline: waiting for other stages takes"),
     ("update_s", "optimizer update", "the optimizer: updating the weights takes"),
-    ("matmul_s", "computing", "computing: the operators of its layers take"),
+    ("matmul_s", "matmuls", "matrix products: they take"),
     ("attention_s", "attention", "attention: its products and softmax take"),
     ("vector_s", "vector work", "vector work: norms, activations and other vector work take"),
     ("launch_s", "launches", "the host: waiting for launches takes"),
@@ -39,9 +39,10 @@ CAUSES = (
 )
 """Fields of `TimeBreakdown`, their short names, and the phrase that says what limits a design.
 
-Of the first `NUM_PLACED_ALONE` only placements have any, of the last seven only plans.
+Of the first `NUM_OF_DESIGNS` only designed chips have any; matmuls, attention and vector work are of machines that
+exist.
 """
-NUM_PLACED_ALONE = 3
+NUM_OF_DESIGNS = 3
 BAR_CELLS = 20
 NOMINAL = "nominal"
 ENDS = ("low", "high")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import is_expert
 from phaze_opt.report.chip import AXES, describe_cores, describe_memories
-from phaze_opt.report.design import CAUSES, NUM_PLACED_ALONE
+from phaze_opt.report.design import CAUSES, NUM_OF_DESIGNS
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
 from phaze_opt.report.text import format_number, format_time
 from phaze_opt.search.trial import Trial
@@ -181,9 +181,9 @@ def breakdown_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
     figure = go.Figure()
     for number, (field, label, _) in enumerate(CAUSES):
         seconds = [getattr(design.breakdown, field) for design in shown.values()]
-        # Plans have none of the first three, so that few colours are needed twice: those are hatched.
+        # Nothing has both the first three and matmuls, attention and vector work; other repeats are hatched.
         marker: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
-        if number >= len(COLOURS) + NUM_PLACED_ALONE:
+        if number >= len(COLOURS) + NUM_OF_DESIGNS:
             marker["pattern"] = {"shape": "/"}
         if any(seconds):
             figure.add_bar(

@@ -168,12 +168,20 @@ def _recompute_word(plan: ParallelPlan) -> str:
     return "mixed" if plan.stage_recompute else _RECOMPUTE[plan.recompute]
 
 
-def step_table(best: RankedPlan, setting: PriceSetting) -> TableContent:
-    """Where the time of one plan's step goes."""
+def step_table(best: RankedPlan, setting: PriceSetting, causes: Sequence[tuple[str, float]] = ()) -> TableContent:
+    """Where the time of one plan's step goes.
+
+    Args:
+        best: the plan.
+        setting: what it was priced under.
+        causes: of a designed chip, where computing is told apart by what it waits for: names and seconds.
+    """
     time = best.time
-    is_told_apart = time.attention_s > 0 or time.vector_s > 0
-    names = PART_NAMES if is_told_apart else {**PART_NAMES, "matmul_s": "computing (scheduled operators)"}
-    parts = sorted(((getattr(time, part.name), names[part.name]) for part in dataclasses.fields(time)), reverse=True)
+    if causes:
+        parts = [(seconds, name) for name, seconds in causes]
+    else:
+        parts = [(getattr(time, part.name), PART_NAMES[part.name]) for part in dataclasses.fields(time)]
+    parts.sort(reverse=True)
     fields: Fields[tuple[float, str]] = (
         words("part", lambda part: part[1]),
         number("time", lambda part: format_time(part[0])),

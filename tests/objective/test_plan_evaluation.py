@@ -18,7 +18,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective, load_estimator
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_plan, evaluate_ranking, stage_chunks
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import Scenario, make_scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plan.plan_search import Machine, rank_plans
 from phaze_opt.plan.plan_space import enumerate_plans
@@ -195,3 +195,52 @@ def test_an_evaluation_of_a_placement_has_no_more_than_it_had() -> None:
     assert all("chunks" not in stage for stage in line["placement"]["stages"])
     assert None not in line.values()
     assert evaluation_to_json(evaluation_from_json(line)) == line
+
+
+@pytest.mark.parametrize(("has_shards", "tensor"), [(False, 2), (True, 2), (False, 4), (False, 1)])
+def test_a_plan_that_is_a_placement_has_its_causes_utilisations_and_energy(has_shards, tensor):
+    """One stage under ideal software: both engines count the same work, each by code of its own.
+
+    Sequence shards gather more in backward, which placements leave out: it costs energy and no time.
+    """
+    job = {"devices": 16, "global_batch": 64, "tensor_parallel": (tensor,), "is_sequence_parallel": has_shards}
+    placed = make_scenario("bert-large", **job, published_form="phaze", recompute="never")
+    free = {"pipeline": (1,), "zero": (0,), "micro_batch": (4,), "gradient_bits": "16", "recompute": "none"}
+    planned = make_scenario("bert-large", **job, **free, software="ideal", estimator="analytic")
+    chip = load_architecture("tpu-v4")
+    old, new = Objective(placed).evaluate_accelerator(chip, 4), Objective(planned).evaluate_accelerator(chip)
+    assert len(old.placement.stages) == 1
+    for name in ("iteration_time_s", "tc_utilisation", "vc_utilisation"):
+        assert getattr(new, name) == pytest.approx(getattr(old, name), rel=1e-12), name
+    for name, seconds in old.breakdown.parts.items():
+        assert getattr(new.breakdown, name) == pytest.approx(seconds, rel=1e-9, abs=1e-15), name
+    # Two gathers of a block and one of the head, of 4 x 512 tokens of 1,024 numbers of two bytes, half of it by each.
+    gathered = 2 * (24 * 2 + 1) * 4 * 512 * 1024 * 2 / 2
+    more_j = has_shards * 16 * gathered * 8e-12 * load_constants().value("energy.link_pj_per_bit")
+    assert new.energy_per_iteration_j == pytest.approx(old.energy_per_iteration_j + more_j, rel=1e-12)
+
+
+def test_figures_of_a_plan_hold_together():
+    """Causes sum to the step, nothing is busier than all the time, sharded updates take less, recomputation more."""
+    chip = load_architecture("tpu-v4")
+    job = {"devices": 16, "global_batch": 64, "tensor_parallel": (2,), "pipeline": (2,), "interleave": (1,)}
+    by = {
+        (zero, recompute): Objective(
+            make_scenario("bert-large", **job, micro_batch=(1,), zero=(zero,), recompute=recompute, attention="unfused",
+                          software="ideal", sequence_length=256, is_sequence_parallel=False)
+        ).evaluate_accelerator(replace(chip, hbm_bytes=1 << 37))
+        for zero in (0, 1, 3) for recompute in ("none", "selective", "full")
+    }  # fmt: skip
+    for found in by.values():
+        assert sum(found.breakdown.parts.values()) == pytest.approx(found.iteration_time_s, rel=1e-9)
+        assert 0 < found.tc_utilisation < 1
+        assert 0 < found.vc_utilisation < 1
+        assert found.average_power_w * 16 * found.iteration_time_s == pytest.approx(found.energy_per_iteration_j)
+        assert found.unknown == ()
+    for zero in (0, 1, 3):
+        none, some, full = (by[zero, recompute] for recompute in ("none", "selective", "full"))
+        work = [found.tc_utilisation * found.iteration_time_s for found in (none, some, full)]
+        assert work[0] < work[1] < work[2] < 1.4 * work[0]
+        assert none.energy_per_iteration_j < full.energy_per_iteration_j
+    lanes = [by[zero, "none"].vc_utilisation * by[zero, "none"].iteration_time_s for zero in (0, 1)]
+    assert lanes[1] < lanes[0]
