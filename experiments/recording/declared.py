@@ -217,7 +217,7 @@ RECORDS = (
     ),
     _script("plans/check", "--write", 2, script="check"),
     _script("plans/cuts", "--write", 2, script="cuts"),
-    _script("plans/designs", "--write", 8, script="designs"),
+    _script("plans/designs", "--write", 18, script="designs"),
     _script("plans/lower", "--write", 2, script="lower"),
     Record(
         "pruner/results",

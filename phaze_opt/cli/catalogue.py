@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.options import JsonOption, with_options
+from phaze_opt.cli.options import FormOptions, JsonOption, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, same
-from phaze_opt.record.suggestions import parse_word
+from phaze_opt.objective.scenario_options import SpaceOptions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 MAX_SHOWN_VALUES = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormOptions:
-    """Whose published form a space has."""
-
-    published_form: str | None = same(ScenarioOptions, "published_form")
 
 
 def models(*, json: JsonOption = False) -> None:
@@ -88,12 +80,10 @@ def space(*, space: SpaceOptions, form: FormOptions, json: JsonOption = False) -
 
     The micro-batch is a part of each plan, and an axis of the space in the published form alone.
     """
-    from phaze_opt.objective.scenario import PlanSpace, PublishedForm, build_space
+    from phaze_opt.objective.scenario import PlanSpace, build_space
 
-    is_published = form.published_form is not None
-    if form.published_form is not None:
-        parse_word(PublishedForm, form.published_form, source="--as")
-    elif space.micro_batch:
+    is_published = form.checked() is not None
+    if space.micro_batch and not is_published:
         message = "is part of each plan and no axis of the space; leave it out, or give --as phaze too"
         raise InputError(message, source="--micro-batch")
     points = build_space(space, PlanSpace.PHAZE if is_published else PlanSpace.FULL)

@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from phaze_opt.errors import InputError
-from phaze_opt.objective.scenario_options import WORKLOAD, Declaration, Kind, declarations, declared
+from phaze_opt.objective.scenario_options import (
+    WORKLOAD,
+    Declaration,
+    Kind,
+    ScenarioOptions,
+    declarations,
+    declared,
+    same,
+)
 from phaze_opt.record.input_files import shorten
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.track.protocol import TrackerConfig
@@ -73,6 +82,25 @@ class RecordOptions:
         from phaze_opt.track.protocol import TrackerConfig
 
         return TrackerConfig(tracking_uri=self.tracking_uri, experiment=self.experiment, work_dir=self.work_dir)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormOptions:
+    """Whose published form a space has."""
+
+    published_form: str | None = same(ScenarioOptions, "published_form")
+
+    def checked(self) -> str | None:
+        """The form that was asked for.
+
+        Raises:
+            InputError: there is none of the name.
+        """
+        from phaze_opt.objective.scenario import PublishedForm
+
+        if self.published_form is None:
+            return None
+        return parse_word(PublishedForm, self.published_form, source="--as").value
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -75,6 +75,7 @@ def run(
         ),
     ] = False,
     dask: Annotated[str, typer.Option("--dask", help=options.DASK_HELP, rich_help_panel=MACHINES)] = "",
+    form: options.FormOptions,
     records: Annotated[options.RecordOptions, OF_STUDIES],
     track_trials: Annotated[
         str,
@@ -98,7 +99,9 @@ def run(
     from phaze_opt.track.protocol import TrialRuns
 
     trials = parse_word(TrialRuns, track_trials, source="--track-trials")
-    config = read_study(file)
+    config, published = read_study(file), form.checked()
+    if published is not None:
+        config = replace(config, settings=tuple(replace(each, published_form=published) for each in config.settings))
     if restart and not resume:
         say("--restart goes on with what is there, as --resume does")
     engine = shared_engine(storage=storage, dask=dask)

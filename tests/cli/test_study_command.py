@@ -251,3 +251,22 @@ def test_a_report_that_cannot_be_written_costs_a_warning(is_json, study, capsys,
     else:
         assert "strategy" in printed[0]
         assert "Study: " in printed[0]
+
+
+def test_a_study_is_run_in_the_published_form_or_by_full_plans(study: Path, tmp_path: Path, capsys: Capture) -> None:
+    """By default as all commands price designs; ``--as phaze`` is another study of its own."""
+    found = {}
+    for name, more in {"own": [], "published": ["--as", "phaze"]}.items():
+        where = ["--no-tracking", "--work-dir", str(tmp_path / name)]
+        answer = run_json(["study", "run", str(study), *more, *where], capsys)
+        found[name] = load_study(find_study("small", work_dir=tmp_path / name).path)
+        assert answer["is_complete"]
+    own, published = (found[name].conditions[0] for name in ("own", "published"))
+    assert (own.scenario.estimator, own.scenario.stack.name, own.space.axes.micro_batch) == (
+        "calibrated", "maxtext", (1,)
+    )  # fmt: skip
+    assert own.scenario.plans is not None
+    assert own.scenario.plans.micro_batch == (1, 4)
+    assert (published.scenario.estimator, published.scenario.plans) == ("analytic", None)
+    assert published.space.axes.micro_batch == (1, 4)
+    refused(["study", "run", str(study), "--as", "phas"], capsys, "--as", "did you mean phaze?")
