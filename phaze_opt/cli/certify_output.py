@@ -93,6 +93,8 @@ def print_result(
     if result.best:
         print_tables(words.best_table(result))
         screen.print(words.ties_sentence(ties))
+        for sentence in words.plan_sentences(result):
+            screen.print(sentence)
         print_tables(words.flatness_table(result))
         if len(result.history) > 1:
             print_tables(words.history_table(result))

@@ -178,7 +178,8 @@ def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
     shares = () if setting.is_real else time_shares(answer.evaluation.breakdown)
     causes = [(name, seconds) for name, seconds, _ in shares]
     print_tables(step_table(best, setting, causes), memory_table(best), machine_table(answer.evaluation, setting))
-    said = launch_sentences(plans.flags(best, setting))
+    # Nothing that exists runs a design.
+    said = launch_sentences(plans.flags(best, setting)) if setting.is_real else ()
     for sentence in (*alone_sentences(best, setting), *said) if is_alone else said:
         screen.print(sentence)
     if setting.notes:

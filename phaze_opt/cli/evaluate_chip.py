@@ -29,10 +29,12 @@ DESIGNED = "designed chips"
 def load_chip_scenario(request: EvaluateRequest, *, constants: Constants) -> Scenario:
     """The scenario that a request describes."""
     space = SpaceOptions(micro_batch=() if request.is_placed else micro_batches(request))
-    found = load_scenario(request.scenario, request.models, common="arithmetic", constants=constants, space=space)
+    fitted = load_fitted(request.machine.constants)
+    found = load_scenario(
+        request.scenario, request.models, common="arithmetic", constants=constants, space=space, fitted=fitted
+    )
     if request.is_placed:
         return found
-    fitted = load_fitted(request.machine.constants)
     return replace(found, stack=choose_software(request.scenario, device=None, fitted=fitted).stack)
 
 
@@ -49,6 +51,10 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     Raises:
         InputError: an option breaks a rule.
     """
+    given = {"--dtype": request.machine.dtype, "--constants": request.machine.constants}
+    for flag in (flag for flag, value in given.items() if value is not None):
+        message = "is of full plans; leave it out, or leave out --as or --plans"
+        raise InputError(message, source=flag)
     known = load_constants()
     scenario = load_chip_scenario(request, constants=known)
     samples = one_micro_batch(request.micro_batch)

@@ -6,12 +6,17 @@ from phaze_opt.cli.evaluate_chip import load_chip_scenario
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
-from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.headline_range import OTHER_SOFTWARE, HeadlineRange, range_of_design, range_of_prices
+from phaze_opt.objective.headline_range import (
+    OTHER_SOFTWARE,
+    HeadlineRange,
+    other_software,
+    range_of_design,
+    range_of_prices,
+)
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.plan.plan_search import rank_plans
 
@@ -50,7 +55,7 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
     for name in OTHER_SOFTWARE:
         if name == job.machine.stack.name:
             continue
-        machine = replace(job.machine, stack=load_stack(name, fitted))
+        machine = replace(job.machine, stack=other_software(job.machine.stack, name, fitted))
         ranked = rank_plans(job.model, job.training, [best.plan], machine=machine).ranked
         if ranked:
             prices[name] = job.training.global_batch / ranked[0].time.seconds

@@ -23,19 +23,19 @@ from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.table_coverage import check_covered
+from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import form_of, plan_choices
+from phaze_opt.objective.scenario import form_of, node_limit, plan_choices
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
-from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
@@ -172,12 +172,12 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
         raise InputError(message, source="--dtype")
     accelerator = load_architecture(request.arch)
     check_covered(accelerator, known)
-    estimator = load_estimator(_estimator(request))
+    estimator, gap = load_estimator(_estimator(request)), request.scenario.schedule_gap
     clock = ScheduleClock(
         accelerator,
         estimator=estimator,
         exclusivity=parse_word(Exclusivity, request.scenario.exclusivity, source="--exclusivity"),
-        options=ScheduleOptions(mip_gap=request.scenario.schedule_gap),
+        options=schedule_options(gap, node_limit(gap)),
     )
     return _Chip(
         name=accelerator.name or DESIGNED,

@@ -74,11 +74,26 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
     Raises:
         InputError: a name is blank or repeated, or the job cannot be priced on one of them.
     """
-    words = [word.strip() for word in names.split(",")] if names else []
+    words = _machines(names) if names else []
     if not all(words) or len(set(words)) < len(words):
         message = f"'{names[:60]}' must be machines separated by commas, each once, such as h100,mi300x"
         raise InputError(message, source=BASELINE)
     return tuple(_price_baseline(_same_job(request, answer, word), word) for word in words)
+
+
+def _machines(names: str) -> list[str]:
+    """Machines separated by commas; sizes inline belong to one design, and one named again begins another."""
+    found: list[str] = []
+    keys: set[str] = set()
+    for word in (each.strip() for each in names.split(",")):
+        key, is_size, _ = word.partition("=")
+        if is_size and keys and key.strip() not in keys:
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+            keys = set()
+        keys |= {key.strip()} if is_size else set()
+    return found
 
 
 def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:

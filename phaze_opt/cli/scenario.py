@@ -14,6 +14,7 @@ from phaze_opt.record.suggestions import parse_word
 if TYPE_CHECKING:
     from phaze_opt.cli.options import ModelOptions
     from phaze_opt.hardware.constants import Constants
+    from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
     from phaze_opt.space.search_space import SearchSpace
@@ -55,9 +56,17 @@ def named_models(names: str, *, source: str) -> tuple[ModelSpec, ...]:
 
 
 def load_scenario(
-    options: ScenarioOptions, models: tuple[ModelSpec, ...], *, common: str, constants: Constants, space: SpaceOptions
+    options: ScenarioOptions,
+    models: tuple[ModelSpec, ...],
+    *,
+    common: str,
+    constants: Constants,
+    space: SpaceOptions,
+    fitted: FittedConstants | None = None,
 ) -> Scenario:
     """The scenario that a command's options describe; of full plans, with the micro-batches of its space.
+
+    ``fitted`` are constants of networks' curves; the package's own unless given.
 
     Raises:
         InputError: an option breaks a rule; the message names it.
@@ -65,7 +74,7 @@ def load_scenario(
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.objective.scenario import CommonMean, build_scenario, planned_micro_batches
 
-    network = load_network(options.network, num_devices=options.devices, constants=constants)
+    network = load_network(options.network, num_devices=options.devices, constants=constants, fitted=fitted)
     mean = parse_word(CommonMean, common, source="--common")
     return build_scenario(options, models, network=network, common=mean, micro_batches=planned_micro_batches(space))
 

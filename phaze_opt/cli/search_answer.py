@@ -91,16 +91,18 @@ def find_answer(
 def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
     """The best chip of each model of a common design: by the same search for it alone, or met on the way.
 
-    Nothing of one model, of several objectives, or where no design is feasible.
+    Nothing of one model, of several objectives, or where no design is feasible; after Ctrl-C those that are finished.
     """
     result, goal = answer.result, answer.config.goal
     if result.best is None or len(answer.scenario.models) == 1 or len(goal_directions(goal)) > 1:
         return ()
-    found = []
+    found: list[OwnBest] = []
     for index, (model, common) in enumerate(zip(answer.scenario.models, result.best.members, strict=True)):
         config = replace(answer.config, name=f"{answer.config.name}, {model.name} alone")
         with working(f"searching the best chip of {model.name} alone"):
             alone = run_search(config, scenario=replace(answer.scenario, models=(model,)), space=answer.space)
+        if alone.is_interrupted:
+            return tuple(found)
         met = [
             (trial.point, trial.evaluation.members[index]) for trial in result.trials if trial.evaluation.is_feasible
         ]

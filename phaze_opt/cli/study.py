@@ -137,7 +137,8 @@ def run(
             print_json(study_to_json(result, session, wall_s=wall_s))
         elif result is not None:
             print_record(files, session)
-    _conclude(result, delivery, file)
+    again = f"phaze-opt study run {file}" + (f" --as {published}" if published else "")
+    _conclude(result, delivery, again)
 
 
 def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
@@ -157,28 +158,31 @@ def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[st
         return files
 
 
-def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
-    """Say what waits for the tracker's store, and end with the exit code that the study deserves."""
+def _conclude(result: StudyResult, delivery: Delivery, again: str) -> None:
+    """Say what waits for the tracker's store, and end with the exit code that the study deserves.
+
+    ``again`` is the command that goes on, but for how.
+    """
     say_undelivered(delivery)
     if result.is_interrupted:
         say(
             f"interrupted after {len(result.cells)} of {result.num_cells} searches; everything finished is kept: "
-            f"phaze-opt study run {file} --resume"
+            f"{again} --resume"
         )
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.failures:
-        say(_failed(result, file))
+        say(_failed(result, again))
         raise typer.Exit(EXIT_FAULT)
     if not any(trial.values for cell in result.cells for trial in cell.trials):
         end_infeasible("no trial of any search satisfied every constraint")
 
 
-def _failed(result: StudyResult, file: Path) -> str:
+def _failed(result: StudyResult, again: str) -> str:
     """Which searches failed, where their tracebacks are and what to do."""
     count = len(result.failures)
     return (
         f"{count} of {result.num_cells} searches failed by faults in the code of {', '.join(result.unranked)}; "
-        f"tracebacks are in {result.failures[0].file.parent}. Mend the code and run: phaze-opt study run {file} "
+        f"tracebacks are in {result.failures[0].file.parent}. Mend the code and run: {again} "
         + " ".join(f"--restart {name}" for name in result.unranked)
     )
 

@@ -184,7 +184,7 @@ class TableParts:
         table = np.stack([costs.parameters, costs.gathers, costs.reductions, costs.gradients, end_gradients], axis=1)
         self._replicas.append(table)
         self._num_replicas += len(table)
-        return first, step.plan.shards, step.plan.expert_shards, _update_shards(step)
+        return first, step.plan.shards, step.plan.expert_shards, update_shards(step)
 
     def _add_runs(self, runs: StageRuns, *, transfer: Ints, replica: Ints, recompute: Ints) -> None:
         """Runs of plans that share them, from each plan's first rows of transfers and replica traffic."""
@@ -237,7 +237,7 @@ def _tied_share(step: CompiledStep) -> float:
     return head.num_tied_parameters / head.num_parameters if len(step.blocks) == 1 and head.num_parameters else 0.0
 
 
-def _update_shards(step: CompiledStep) -> float:
+def update_shards(step: CompiledStep) -> float:
     """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
     plan, graph = step.plan, step.layers[BLOCK].graph
     if plan.zero == 0 or plan.expert == 1:

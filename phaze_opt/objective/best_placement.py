@@ -62,6 +62,11 @@ class OptionTimes:
         return self.upper_s if self.is_solved else self.lower_s
 
 
+def schedule_options(gap: float, nodes: int) -> ScheduleOptions:
+    """How far the schedules of an evaluation are solved: alike in every command."""
+    return ScheduleOptions(mip_gap=gap, mip_nodes=nodes, time_limit_s=HANG_GUARD_S)
+
+
 def phase_costs(phase: CompiledPhase, estimates: Estimates, accelerator: Accelerator) -> PhaseCosts:
     """Pick one problem's latencies out of the estimates of all operators (row 0)."""
     traffic = float(estimates.traffic_bytes[0, phase.columns].sum())
@@ -125,9 +130,7 @@ def solve_option(
     option: CompiledOption, times: OptionTimes, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
 ) -> int:
     """Solve every schedule of one tensor degree, tightening ``times`` in place; returns the MIPs solved."""
-    limits = ScheduleOptions(
-        mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes, time_limit_s=HANG_GUARD_S
-    )
+    limits = schedule_options(scenario.schedule_gap, scenario.schedule_nodes)
     solved: list[tuple[ScheduleResult, ...]] = []
     for row, layer in enumerate(option.phases):
         results = []

@@ -165,9 +165,10 @@ def edge_note(answer: Answer) -> str:
         ends.append(f"{axis.key} at its {end}est, {axis.printed(value)}")
     if not ends:
         return ""
+    own = "--hbm and --micro-batch theirs" if len(space.axes.micro_batch) > 1 else "--hbm its own"
     return (
         f"The best design is at the edge of the space {space.name} ({'; '.join(ends)}): better ones may lie beyond. "
-        "A space file (--space) widens any axis, --hbm and --micro-batch theirs."
+        f"A space file (--space) widens any axis, {own}."
     )
 
 

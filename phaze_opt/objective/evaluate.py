@@ -14,7 +14,7 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.table_coverage import check_covered
-from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, verify_placed
+from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, schedule_options, verify_placed
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
 from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledModel, CompiledOption, compile_model
 from phaze_opt.objective.evaluation import (
@@ -35,7 +35,6 @@ from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plan.plan_search import Machine
 from phaze_opt.plugins import PluginGroup, load_plugin
-from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.workload.model import ModelSpec
 
 
@@ -267,7 +266,7 @@ class Objective:
     def _clock(self, accelerator: Accelerator) -> ScheduleClock:
         """What times any step's layers on a chip as this scenario schedules them."""
         scenario = self.scenario
-        options = ScheduleOptions(mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes)
+        options = schedule_options(scenario.schedule_gap, scenario.schedule_nodes)
         return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=scenario.exclusivity, options=options)
 
     def _blank(self, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:

@@ -13,7 +13,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
-from phaze_opt.hardware.fitted import load_fitted, read_own_file
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
@@ -142,7 +142,12 @@ def _other_stacks(scenario: Scenario) -> Iterator[TrainingStack]:
         return
     for name in OTHER_SOFTWARE:
         if name != scenario.stack.name:
-            yield load_stack(name, load_fitted())
+            yield other_software(scenario.stack, name, load_fitted())
+
+
+def other_software(stack: TrainingStack, name: str, fitted: FittedConstants) -> TrainingStack:
+    """Another software with gradients as wide, so that it is the software that differs."""
+    return replace(load_stack(name, fitted), gradient_bytes=stack.gradient_bytes)
 
 
 def _model_part(value: float, error: float, where: str) -> RangePart:

@@ -19,7 +19,7 @@ from phaze_opt.placement.verify import verify_heterogeneous
 
 OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP})
 
-PLACEMENTS_ALONE = "a pipeline of one design per stage has placements alone; use it with --plans phaze"
+PLACEMENTS_ALONE = "a pipeline of one design per stage has placements alone; use it with --as phaze or --plans phaze"
 
 
 @dataclass(frozen=True, slots=True)

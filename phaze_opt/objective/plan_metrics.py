@@ -12,6 +12,7 @@ from phaze_opt.cost.compiled_step import AGAIN as FORWARD_AGAIN
 from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAYERS, NUM_PASSES, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
 from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.step_table_parts import update_shards
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import group_members, held_parameters, plan_network, stage_counts
 from phaze_opt.estimate.collectives import sent_bytes
@@ -69,7 +70,8 @@ def tell_causes(chip: ChipStep, time: StepTime, layers: LayerTimes, breakdown: T
         layers: times of its layers.
         breakdown: of the parts.
     """
-    own = replace(chip.step, stack=replace(chip.step.stack, loss_traffic=1.0, lone_head_efficiency=1.0))
+    plain = replace(chip.step.stack, loss_traffic=1.0, lone_head_efficiency=1.0, accumulation_bytes=0.0)
+    own = replace(chip.step, stack=plain)
     classes_s = layers.pass_s[..., None] * _cause_shares(chip)
     times = LayerTimes(classes_s, np.zeros_like(layers.attention_s))
     told = price_step(own, times, plan_network(chip.network, chip.step.plan))
@@ -120,7 +122,7 @@ def plan_runs(step: CompiledStep) -> Floats:
         again = {Recompute.FULL: FORWARD_AGAIN, Recompute.SELECTIVE: SELECTIVE}.get(choice)
         if again is not None:
             runs[stage, BLOCK, again] = step.num_micro_batches * counts[stage, BLOCK]
-    runs[..., UPDATE] = counts / (plan.shards if plan.zero else 1)
+    runs[..., UPDATE] = counts / update_shards(step)
     if len(counts) == 1:
         head = step.layers[HEAD].graph
         runs[0, HEAD, UPDATE] *= 1.0 - head.num_tied_parameters / head.num_parameters
@@ -190,11 +192,13 @@ def _replica_bytes(step: CompiledStep, network: Network) -> float:
 
     Without ZeRO gradients are all-reduced. Sharded, gradients are scattered (once, or with ZeRO 2 and 3 for every
     micro-batch) and parameters gathered (once, or with ZeRO 3 in both directions of every micro-batch); copies of the
-    shards all-reduce theirs.
+    shards all-reduce theirs. The first and the last stage add up the gradients of a tied table.
     """
     plan, m = step.plan, step.num_micro_batches
     gradient, parameter = step.stack.gradient_bytes, step.training.dtype_bytes
-    total = 0.0
+    tied = step.layers[HEAD].graph.num_tied_parameters / (plan.shards if plan.zero > 1 else 1)
+    # An all-reduce of two, at both ends.
+    total = 2.0 * gradient * tied if len(step.blocks) > 1 else 0.0
     for held in held_parameters(step, stage_counts(step.blocks), network):
         size = math.prod(dimension.size for dimension in held.group)
         copies = math.prod(dimension.size for dimension in held.copies)

@@ -17,7 +17,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
+from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.plain_data import field_values, later
@@ -260,12 +260,17 @@ def build_scenario(
         max_tdp_w=options.max_tdp_w,
         estimator=form.estimator,
         schedule_gap=options.schedule_gap,
-        schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
+        schedule_nodes=node_limit(options.schedule_gap),
         plans=plan_choices(options, micro_batches) if has_plans else None,
         stack=named_stack(options, options.software or DESIGN_SOFTWARE, fitted=load_fitted())
         if has_plans
         else IDEAL_STACK,
     )
+
+
+def node_limit(schedule_gap: float) -> int:
+    """Branch-and-bound nodes that each schedule's ILP may take where a gap is accepted."""
+    return LIMITED_NODES if schedule_gap > 0 else NO_NODE_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +394,19 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> Pl
     )
 
 
+def _given(known: Declaration, value: Any) -> Any:
+    """A value from Python as options have it: counts ascending and within limits, words as text."""
+    if known.kind is Kind.WORD and value is not None:
+        return str(value)
+    if known.kind is not Kind.COUNTS:
+        return value
+    counts = tuple(sorted({value} if isinstance(value, int) else set(value)))
+    if not all(isinstance(count, int) and known.low <= count <= known.high for count in counts):
+        message = f"{list(counts)} must be integers from {known.low} to {known.high:,}"
+        raise InputError(message, key=known.name)
+    return counts
+
+
 def make_scenario(models: str | Sequence[str], *, common: str = "arithmetic", **options: Any) -> Scenario:
     """The scenario of a job, with the options and the defaults of ``phaze-opt search``.
 
@@ -401,8 +419,13 @@ def make_scenario(models: str | Sequence[str], *, common: str = "arithmetic", **
         InputError: an option breaks a rule, or a model or network is unknown.
         TypeError: there is no option of the name.
     """
-    batches = tuple(options.pop("micro_batch", ()))
-    given = ScenarioOptions(**options)
+    known = declarations(ScenarioOptions) | {"micro_batch": declarations(SpaceOptions)["micro_batch"]}
+    read = {name: _given(known[name], value) if name in known else value for name, value in options.items()}
+    batches = read.pop("micro_batch", ())
+    given = ScenarioOptions(**read)
+    if batches and form_of(given).plans is PlanSpace.PHAZE:
+        message = "is the chip's beside Phaze's placements; give it to `evaluate_accelerator`"
+        raise InputError(message, key="micro_batch")
     return build_scenario(
         given,
         tuple(map(load_model, [models] if isinstance(models, str) else models)),

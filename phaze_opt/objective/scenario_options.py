@@ -31,6 +31,8 @@ MAX_MICRO_BATCH = 1 << 16
 MAX_DEGREE = 1 << 20
 """Largest degree of parallelism that a plan may be given."""
 MAX_HBM_GB = 1 << 20
+PLANNED_MICRO_BATCHES = (1, 2, 4, 8, 16)
+"""Of full plans, as `workload.plan.FREE_MICRO_BATCH`."""
 USUAL_MICRO_BATCHES, USUAL_HBM_GB = (1, 2, 4, 8), (32, 64, 80)
 """The default values of the axes of `hardware.chip_template`, which takes numpy to import."""
 _DECLARATION = "declaration"
@@ -191,7 +193,7 @@ class ScenarioOptions:
     interleave: tuple[int, ...] = _degrees(help="Model chunks a stage (1F1B is 1).")
     zero: tuple[int, ...] = _of_plan(
         (),
-        "ZeRO stages: 1 shards optimizer state, 2 gradients too, 3 parameters too (FSDP).",
+        "ZeRO stages: 0 shards nothing, 1 optimizer state, 2 gradients too, 3 parameters too (FSDP).",
         kind=Kind.COUNTS,
         low=0,
         high=3,
@@ -227,10 +229,10 @@ class SpaceOptions:
 
     micro_batch: tuple[int, ...] = _of_space(
         (),
-        "Micro-batches to search, samples.",
+        "Micro-batches to search, samples: of the plans, or of Phaze's placements an axis of the space.",
         Kind.COUNTS,
         high=MAX_MICRO_BATCH,
-        shown=f"{_listed(USUAL_MICRO_BATCHES)}, or those of --space",
+        shown=f"{_listed(PLANNED_MICRO_BATCHES)}, as phaze {_listed(USUAL_MICRO_BATCHES)}; or those of --space",
     )
     hbm_gb: tuple[int, ...] = _of_space(
         (),

@@ -112,8 +112,7 @@ def without_beaten(ranking: PlanRanking) -> PlanRanking:
     plans that are equal in both, the first stays.
     """
     ranked = ranking.ranked
-    nothing = np.zeros(len(ranked), np.int64)
-    degrees = replace(ranked.plans.without_recompute(), zero=nothing, state_shards=nothing)
+    degrees = replace(ranked.plans.without_recompute(), zero=np.zeros(len(ranked), np.int64))
     least = _least_before(degrees.twins(), ranked.peak_bytes)
     is_kept = least < 0
     is_kept[~is_kept] = ranked.peak_bytes[~is_kept] < ranked.peak_bytes[least[~is_kept]]

@@ -20,6 +20,7 @@ from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.report.chip import POINT_NOTE, compared_parts, trained_fields
 from phaze_opt.report.design import CAUSES, describe_degrees
+from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_time, format_value, shown_value
 
@@ -138,6 +139,18 @@ def best_table(result: CertifyResult) -> TableContent:
     return table_of(title, fields, result.best, note, emphasis=lambda design: design.rank == 1)
 
 
+def plan_sentences(result: CertifyResult) -> tuple[str, ...]:
+    """The plan of each model on the best design; nothing of placements."""
+    best = result.best[0].evaluation
+    placed = [(each.model, each.placement) for each in best.members or (best,)]
+    plans = [(name, placement.plan) for name, placement in placed if placement is not None]
+    return tuple(
+        f"Its {describe_plan(plan)}." if not best.members else f"{name}, {describe_plan(plan)}."
+        for name, plan in plans
+        if plan is not None
+    )
+
+
 def best_designs_csv(result: CertifyResult) -> str:
     """The best designs with all their figures, a line each."""
     fields = [field.name for field in dataclasses.fields(DesignPoint)]
@@ -213,9 +226,10 @@ def thinned(history: tuple[CertifyProgress, ...]) -> tuple[CertifyProgress, ...]
 def effort_sentence(result: CertifyResult) -> str:
     """What the proof cost."""
     claim, provenance = result.certificate.claim, result.certificate.provenance
+    placed = "placements" if result.certificate.scenario.plans is None else "programs over plans"
     return (
         f"{claim.num_points:,} points bounded, {claim.num_solved:,} solved; "
-        f"{provenance.num_ilp_solves:,} schedule ILPs, {provenance.num_placements:,} placements; "
+        f"{provenance.num_ilp_solves:,} schedule ILPs, {provenance.num_placements:,} {placed}; "
         f"{format_time(result.wall_s)}."
     )
 

@@ -88,7 +88,8 @@ def pipeline_bars(
         backward_s: backward time of each stage, with what it receives, s.
         sync_s: synchronisation of each stage after its last backward, s.
         num_micro_batches: micro-batches to replay.
-        num_chunks: model chunks of a stage, which share its time evenly.
+        num_chunks: model chunks of a stage, which share its time evenly; with several the micro-batches are no more
+            than the stages, or a multiple of them.
     """
     num_stages = len(forward_s)
     orders = [
@@ -117,6 +118,7 @@ def pipeline_bars(
             position[stage] += 1
             if 0 <= taker <= last and taker % num_stages not in (stage, *waiting):
                 waiting.append(taker % num_stages)
+    assert len(bars) == 2 * num_micro_batches * num_stages * num_chunks, "work waits for work that waits for it"
     bars += [PipelineBar(s, -1, Work.SYNC, free_s[s], free_s[s] + sync_s[s]) for s in range(num_stages)]
     return tuple(bars)
 
@@ -137,8 +139,9 @@ def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], back
 
     num_stages, num_chunks = len(result.stages), 1 if result.plan is None else result.plan.interleave
     shown = min(result.num_micro_batches, max(num_stages + 2, 12), max(1, MAX_BARS // (2 * num_stages * num_chunks)))
-    if num_chunks > 1 and shown > num_stages:
-        shown -= shown % num_stages
+    if num_chunks > 1:
+        # Two groups of stages show that the warm-up ends; whole groups alone can be replayed.
+        shown = min(result.num_micro_batches, max(2 * num_stages, shown - shown % num_stages))
     transfer_s = [
         max(0.0, stage.time_s - ahead - back) / 2
         for stage, ahead, back in zip(result.stages, forward_s, backward_s, strict=True)

@@ -175,6 +175,17 @@ def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
     assert row.split()[-2:] == ["n/p", "750"]
 
 
+def test_designs_inline_are_baselines_beside_machines(capsys) -> None:
+    """As searches print them: sizes belong to one design until one is named again."""
+    small, large = (f"num_tc=16,num_vc=64,tc_width=128,tc_depth=128,glb_mb={mb},hbm_gb=80" for mb in (4, 32))
+    few = [*JOB, "--micro-batch", "4", "--tensor-parallel", "1", "--zero", "1", "--no-range"]
+    answer = run_json([*few, "--arch", "h100", "--baseline", f"{small},a100-80g, {large}"], capsys)
+    assert [each["setting"]["machine"] for each in answer["baselines"]] == [
+        "designed chips", "a100-80g", "designed chips"
+    ]  # fmt: skip
+    assert [each["architecture"]["glb_mb"] for each in answer["baselines"][::2]] == [4, 32]
+
+
 def test_a_baseline_beside_a_placement_has_its_assumptions(capsys) -> None:
     """The published form too: a machine that exists is priced as if designed, a design as if asked for alone."""
     job = [*JOB, "--as", "phaze", "--micro-batch", "2"]

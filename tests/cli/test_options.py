@@ -11,6 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import (
+    PLANNED_MICRO_BATCHES,
     USUAL_HBM_GB,
     USUAL_MICRO_BATCHES,
     Kind,
@@ -18,6 +19,7 @@ from phaze_opt.objective.scenario_options import (
     declarations,
     declared,
 )
+from phaze_opt.workload.plan import FREE_MICRO_BATCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,7 @@ def test_words_of_a_scenario_are_those_of_its_types():
 
 
 def test_the_usual_values_in_the_help_are_those_of_the_axes():
+    assert PLANNED_MICRO_BATCHES == FREE_MICRO_BATCH
     for shown, name in ((USUAL_MICRO_BATCHES, "micro_batch"), (USUAL_HBM_GB, "hbm_bytes")):
         axis = AXIS[name]
         assert shown == tuple(map(axis.printed, axis.default_values))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.cost.clocks import MachineClock, ScheduleClock
+from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath
@@ -18,6 +19,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective, load_estimator
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_plan, evaluate_ranking, stage_chunks
+from phaze_opt.objective.plan_metrics import plan_runs
 from phaze_opt.objective.scenario import Scenario, make_scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plan.plan_search import Machine, rank_plans
@@ -218,6 +220,21 @@ def test_a_plan_that_is_a_placement_has_its_causes_utilisations_and_energy(has_s
     gathered = 2 * (24 * 2 + 1) * 4 * 512 * 1024 * 2 / 2
     more_j = has_shards * 16 * gathered * 8e-12 * load_constants().value("energy.link_pj_per_bit")
     assert new.energy_per_iteration_j == pytest.approx(old.energy_per_iteration_j + more_j, rel=1e-12)
+
+
+def test_experts_update_on_fewer_replicas_than_all_else():
+    """As the price has it: of mixtral's blocks nearly all is experts, which an eighth of the replicas hold."""
+    degrees = {"pipeline": (2,), "tensor_parallel": (1,), "data": (32,), "zero": (1,), "interleave": (1,)}
+    scenario = make_scenario(
+        "mixtral-8x7b", devices=64, global_batch=64, **degrees, expert_parallel=(8,), micro_batch=(1,)
+    )
+    plan = ParallelPlan(pipeline=2, data=32, expert=8, zero=1)
+    step = compile_step(scenario.models[0], scenario.training_of(scenario.models[0], 1), plan, stack=scenario.stack)
+    block = step.layers[1].graph
+    share = block.num_expert_parameters / block.num_parameters
+    expected = (1 - share) / 32 + share / 4
+    assert plan_runs(step)[0, 1, 2] == pytest.approx(16 * expected)
+    assert expected > 6 / 32
 
 
 def test_figures_of_a_plan_hold_together():

@@ -190,8 +190,27 @@ def test_a_scenario_from_python_has_the_defaults_of_the_command_line():
     assert make_scenario("tiny", devices=8, global_batch=16) == built()
     narrow = make_scenario(["tiny"], devices=8, global_batch=16, micro_batch=(1,), zero=(1,))
     assert (narrow.plans.micro_batch, narrow.plans.zero) == ((1,), (1,))
+    assert make_scenario("tiny", devices=8, global_batch=16, micro_batch=1, zero=[1], gradient_bits=16) == replace(
+        narrow, stack=replace(narrow.stack, gradient_bytes=2)
+    )
     with pytest.raises(TypeError):
         make_scenario("tiny", devises=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"zero": (7,)}, "'zero': .* from 0 to 3"),
+        ({"data": (0,)}, "'data': .* from 1"),
+        ({"micro_batch": (0,)}, "'micro_batch'"),
+        ({"pipeline": ("2",)}, "'pipeline'"),
+        ({"published_form": "phaze", "micro_batch": (4,)}, "'micro_batch': is the chip's"),
+        ({"published_form": "phase"}, "did you mean phaze"),
+    ],
+)
+def test_what_python_gives_is_held_to_the_rules_of_the_command_line(options, words):
+    with pytest.raises(InputError, match=words):
+        make_scenario("tiny", devices=8, global_batch=16, **options)
 
 
 @pytest.mark.parametrize(

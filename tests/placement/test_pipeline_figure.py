@@ -1,5 +1,6 @@
 """The 1F1B replay: order, dependencies, micro-batches in flight, closed-form length, and the figure."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
 from phaze_opt.report.pipeline import Work, one_forward_one_backward, pipeline_bars, pipeline_figure
+from phaze_opt.workload.plan import ParallelPlan
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,6 +86,25 @@ def test_equal_interleaved_stages_idle_for_the_fill_over_the_chunks(stages: int,
         [1.0] * stages, [2.0] * stages, sync_s=[0.0] * stages, num_micro_batches=micro, num_chunks=chunks
     )
     assert max(bar.end_s for bar in bars) == pytest.approx(3.0 * (micro + (stages - 1) / chunks))
+
+
+@pytest.mark.parametrize(("stages", "chunks", "micro"), [(8, 2, 64), (7, 3, 28), (4, 2, 4)])
+def test_an_interleaved_pipeline_is_drawn_past_its_warm_up(stages: int, chunks: int, micro: int) -> None:
+    """Of many micro-batches the last stage goes back before it has gone ahead with all that are drawn."""
+    plan = ParallelPlan(pipeline=stages, interleave=chunks)
+    result = replace(_result(stages, micro), plan=plan)
+    figure = pipeline_figure(result, forward_s=[1.0] * stages, backward_s=[2.0] * stages)
+    begins = {
+        trace.name: [begin for begin, stage in zip(trace.base, trace.y, strict=True) if stage == stages - 1]
+        for trace in figure.data
+    }
+    assert (min(begins["backward"]) < max(begins["forward"])) == (micro > stages)
+    assert not figure.layout.shapes, "the dotted line is what a placement is charged"
+
+
+def test_a_replay_that_cannot_end_is_no_answer() -> None:
+    with pytest.raises(AssertionError, match="waits for work"):
+        pipeline_bars([1.0] * 4, [1.0] * 4, sync_s=[0.0] * 4, num_micro_batches=5, num_chunks=3)
 
 
 def _result(num_stages: int, micro: int) -> PlacementResult:

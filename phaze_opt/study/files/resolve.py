@@ -14,7 +14,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, form_of, planned_micro_batches
-from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
@@ -67,9 +67,21 @@ def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> C
     Raises:
         InputError: a value of either is wrong.
     """
+    _check_form(setting, origin)
     constants = _resolve_constants(setting, origin)
     scenario = _resolve_scenario(setting, workload, constants, origin)
     return Condition(setting, workload, scenario, _resolve_space(setting, constants, origin), constants)
+
+
+def _check_form(setting: Setting, origin: Origin) -> None:
+    """Refuse options that rule each other out, at the key of the one that is named."""
+    try:
+        form_of(setting)
+    except InputError as error:
+        known = declarations(ScenarioOptions).values()
+        field = next((each.name for each in known if each.flag == error.source), "")
+        with origin("setting", setting.name, field):
+            raise
 
 
 def plan_cells(config: StudyConfig, conditions: Iterable[Condition]) -> tuple[Cell, ...]:

@@ -128,7 +128,7 @@ class _Pricing:
                 values = goal_values(condition.goal, evaluation)
                 if values and values[0] > self.lower[row, chip]:
                     self.lower[row, chip] = values[0]
-                    self.micro_batch[row, chip] = sizes[choice]
+                    self.micro_batch[row, chip] = evaluation.micro_batch if evaluation.is_planned else sizes[choice]
         for chip in chips:
             bounds[chip] = 0.0
 
