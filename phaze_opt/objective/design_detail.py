@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.price_step import price_loads
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
@@ -79,7 +78,7 @@ def _detail_plan(objective: Objective, chip: Accelerator) -> DesignDetail:
         message = "no plan fits the memory, so there is nothing to draw"
         raise InputError(message)
     prices, ranked = planned.prices, scheduled.ranked
-    step = compile_step(planned.compiled.model, prices.training, ranked.plan, stack=prices.stack)
+    step = scheduled.step
     network = plan_network(prices.network, ranked.plan)
     loads = price_loads(step, scheduled.layer_times, network)
     return DesignDetail(

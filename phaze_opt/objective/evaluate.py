@@ -261,7 +261,7 @@ class Objective:
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
         times = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
-        return replace(evaluate_plan(job, scheduled.ranked, times=times), effort=effort)
+        return replace(evaluate_plan(job, scheduled.ranked, times=times, step=scheduled.step), effort=effort)
 
     def _clock(self, accelerator: Accelerator) -> ScheduleClock:
         """What times any step's layers on a chip as this scenario schedules them."""

@@ -121,7 +121,9 @@ def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memo
     )
 
 
-def evaluate_plan(job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | None = None) -> Evaluation:
+def evaluate_plan(
+    job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | None = None, step: CompiledStep | None = None
+) -> Evaluation:
     """The evaluation of one plan that fits; budgets are not looked at.
 
     Its breakdown sums to the step, its placement holds every stage with layers, memory and times. Of a designed chip it
@@ -131,8 +133,9 @@ def evaluate_plan(job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | Non
         job: what the plan is for.
         ranked: the plan with its step and memory.
         times: of its layers, where they are known already; else the job's clock is asked.
+        step: the plan's, where it is compiled already.
     """
-    step = compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
+    step = step or compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
     known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
     blank = _blank(job)
     seconds, batch = ranked.time.seconds, job.training.global_batch
@@ -173,6 +176,7 @@ def _with_metrics(
         area_mm2=job.area_mm2 or 0.0,
         network=job.machine.network,
         constants=job.constants,
+        estimates=clock.estimate(step.operators),
     )
     busy_tc, busy_vc = plan_utilisations(chip)
     joules = plan_energy_j(chip)

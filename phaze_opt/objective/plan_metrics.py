@@ -16,6 +16,7 @@ from phaze_opt.cost.step_table_parts import update_shards
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import group_members, held_parameters, plan_network, stage_counts
 from phaze_opt.estimate.collectives import sent_bytes
+from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import Collective, CoreType
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
@@ -46,6 +47,7 @@ class ChipStep:
         area_mm2: of it.
         network: of the cluster.
         constants: cycles of vector work, energies.
+        estimates: of the step's operators.
     """
 
     step: CompiledStep
@@ -56,6 +58,7 @@ class ChipStep:
     area_mm2: float
     network: Network
     constants: Constants
+    estimates: Estimates
 
 
 def tell_causes(chip: ChipStep, time: StepTime, layers: LayerTimes, breakdown: TimeBreakdown) -> TimeBreakdown:
@@ -92,14 +95,14 @@ def tell_causes(chip: ChipStep, time: StepTime, layers: LayerTimes, breakdown: T
 def _cause_shares(chip: ChipStep) -> Floats:
     """Shares of every pass by cause, in the classes of a price, shape (layers, passes, classes); they sum to 1."""
     shares = np.zeros((NUM_LAYERS, NUM_PASSES, 3))
+    causes = list(map(cause_shares, chip.clock.explain(chip.step.operators)))
+    off_core = (CoreType.NONE, CoreType.NETWORK)
     for row, (layer, results) in enumerate(zip(chip.step.layers, chip.schedules, strict=True)):
-        for column, (graph, result) in enumerate(zip(layer.graph.phases, results, strict=True)):
-            off_core = (CoreType.NONE, CoreType.NETWORK)
+        passes = zip(layer.graph.phases, layer.passes, results, strict=True)
+        for column, (graph, own, result) in enumerate(passes):
             places = [at for at, operator in enumerate(graph.operators) if operator.core_type not in off_core]
-            explained = chip.clock.explain([graph.operators[at] for at in places])
-            split = split_makespan(
-                result, places, places, chip.clock.estimate(graph.operators), list(map(cause_shares, explained))
-            )
+            columns = own.columns.tolist()
+            split = split_makespan(result, places, columns, chip.estimates, [causes[each] for each in columns])
             whole = result.makespan_s or 1.0
             shares[row, column, MATMUL] = split.tensor_cores_s / whole
             shares[row, column, VECTOR] = split.vector_cores_s / whole
@@ -155,7 +158,7 @@ def plan_utilisations(chip: ChipStep) -> tuple[float, float]:
 def plan_energy_j(chip: ChipStep) -> float:
     """Energy of one step over all used devices: operators, links and static, J."""
     plan, runs = chip.step.plan, plan_runs(chip.step)
-    used_j = _of_passes(chip.step, np.asarray(chip.clock.estimate(chip.step.operators).energy_j[0]))
+    used_j = _of_passes(chip.step, np.asarray(chip.estimates.energy_j[0]))
     network = plan_network(chip.network, plan)
     sent = float((runs * _collective_bytes(chip.step, network)).sum()) + _boundary_bytes(chip.step)
     sent += _replica_bytes(chip.step, network)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.step_traffic import plan_network
@@ -85,6 +85,7 @@ class ScheduledPlan:
 
     Attributes:
         ranked: its degrees and choices, the time of its step, and its memory.
+        step: compiled alone.
         option: the layers' problems.
         times: their schedules.
         layer_times: what they come to.
@@ -95,6 +96,7 @@ class ScheduledPlan:
     """
 
     ranked: RankedPlan
+    step: CompiledStep
     option: CompiledOption
     times: OptionTimes
     layer_times: LayerTimes
@@ -201,10 +203,11 @@ class _PlanSearch:
         layers, ranked = int(self._layers_of[best]), self._found[best]
         option, times = self._planned.compiled.options[layers], self._times[layers]
         own = self._layer_times(layers, self._known_s)
-        self._verify(ranked, own)
+        step = self._verified(ranked, own)
         verify_option(option, times, self._estimates, self._accelerator, scenario=self._scenario)
         return ScheduledPlan(
             ranked=ranked,
+            step=step,
             option=option,
             times=times,
             layer_times=own,
@@ -228,8 +231,8 @@ class _PlanSearch:
             bound_s = min(bound_s, found)
         return bound_s
 
-    def _verify(self, ranked: RankedPlan, times: LayerTimes) -> None:
-        """Price the plan alone, from graphs of its own.
+    def _verified(self, ranked: RankedPlan, times: LayerTimes) -> CompiledStep:
+        """The plan's step, compiled and priced alone, from graphs of its own.
 
         Raises:
             VerificationError: it takes another time than among all plans; a bug.
@@ -240,6 +243,7 @@ class _PlanSearch:
         if abs(alone / ranked.time.seconds - 1.0) > SAME_STEP:
             message = f"a step of {ranked.time.seconds!r} s among all plans takes {alone!r} s alone"
             raise VerificationError(message)
+        return step
 
 
 def layer_classes(makespan_s: Floats, num_classes: int = NUM_CLASSES) -> Floats:
