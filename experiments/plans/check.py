@@ -6,17 +6,13 @@ schedule.
 Run: python experiments/plans/check.py [--write]
 """
 
-import argparse
-import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from records import finish, parser_of
 
 from phaze_opt.certify.check.plans.cut_check import CutCheck
 from phaze_opt.certify.check.plans.plan_check import PlanCheck
@@ -35,7 +31,6 @@ from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices
 
-RESULT = Path(__file__).with_suffix(".json")
 DEVICES, BATCH, HBM_GB, NUM_BEST = 1024, 4096, 80, 8
 CHIPS = {"bert-large": 2048, "gpt3-175b": 2048, "mixtral-8x7b": 1024}
 ALL_CHIPS = 88_080
@@ -120,19 +115,12 @@ def measure(name: str, count: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print, and maybe write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    record = {
-        "machine": platform.machine(),
-        "versions": {"python": platform.python_version(), "numpy": version("numpy"), "phaze-opt": version("phaze-opt")},
+    given = parser_of(__doc__).parse_args()
+    figures = {
         "clock": "CPU time of one process",
         "models": {name: measure(name, count) for name, count in CHIPS.items()},
     }
-    text = json.dumps(record, indent=1)
-    print(text)
-    if given.write:
-        RESULT.write_text(text + "\n")
+    finish(__file__, figures, write=given.write)
 
 
 if __name__ == "__main__":

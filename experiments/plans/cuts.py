@@ -5,17 +5,13 @@ On H100 under Megatron-Core, as fitted. Times of the program are medians of repe
 Run: python experiments/plans/cuts.py [--write]
 """
 
-import argparse
-import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from records import finish, parser_of
 
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.cut_table import build_cut_table
@@ -36,7 +32,6 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute, split_blocks
 from phaze_opt.workload.training import TrainingSpec
 
-RESULT = Path(__file__).with_suffix(".json")
 REPEATS = 15
 TIGHT = 1.05
 """Memory of the tight case, in multiples of the least that any cut and recomputation need."""
@@ -186,20 +181,13 @@ def optimum(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and maybe write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    record = {
-        "machine": platform.machine(),
-        "versions": {"python": platform.python_version(), "numpy": version("numpy"), "phaze-opt": version("phaze-opt")},
+    given = parser_of(__doc__).parse_args()
+    figures = {
         "programs": programs(),
         "gain_of_uneven_stages": {name: gains(name) for name in JOBS},
         "best_plans": {name: optimum(name) for name in JOBS},
     }
-    text = json.dumps(record, indent=1)
-    print(text)
-    if given.write:
-        RESULT.write_text(text + "\n")
+    finish(__file__, figures, write=given.write)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,13 @@ form (placements, ideal operators and software, four micro-batches).
 Run: python experiments/plans/designs.py [--write]
 """
 
-import argparse
-import json
-import platform
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from records import finish, parser_of
 
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -28,7 +25,6 @@ from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.zoo import list_models
 
-RESULT = Path(__file__).with_suffix(".json")
 MODELS = ("bert-large", "gpt3-175b", "mixtral-8x7b")
 DEVICES, BATCH, NUM_CHIPS = 1024, 4096, 200
 
@@ -95,13 +91,9 @@ def measure_proof(name: str, plans: PlanSpace, *, has_check: bool = True) -> dic
 
 def main() -> None:
     """Measure, print, and maybe write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
+    given = parser_of(__doc__).parse_args()
     measure_proof("tiny", PlanSpace.FULL)
-    record = {
-        "machine": f"{platform.machine()}, 2 cores",
-        "versions": {"python": platform.python_version(), "numpy": version("numpy"), "phaze-opt": version("phaze-opt")},
+    figures = {
         "models": {
             name: {
                 "unseen_designs": measure_evaluations(name),
@@ -116,10 +108,7 @@ def main() -> None:
             if name not in MODELS
         },
     }
-    text = json.dumps(record, indent=1)
-    print(text)
-    if given.write:
-        RESULT.write_text(text + "\n")
+    finish(__file__, figures, write=given.write)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,11 @@ is priced again. The price itself is counted beside it: where it falls, no searc
 Run: python experiments/plans/lower.py [--write]
 """
 
-import argparse
-import json
-import platform
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
+from records import finish, parser_of
 
 from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, StepCompiler
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
@@ -28,7 +24,6 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.training import TrainingSpec
 
-RESULT = Path(__file__).with_suffix(".json")
 DEVICES, BATCH, LENGTH = 64, 256, 1024
 MODELS = ("gpt2-xl", "llama-2-7b", "mixtral-8x7b")
 PLANS = 64
@@ -95,25 +90,19 @@ def measure(rounds: int, seed: int = 0) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure, print, and maybe write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=700)
-    parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     started = time.perf_counter()
     found = measure(given.rounds)
-    record = {
-        "machine": platform.machine(),
-        "versions": {"python": platform.python_version(), "numpy": version("numpy"), "phaze-opt": version("phaze-opt")},
+    figures = {
         "wall_s": round(time.perf_counter() - started, 1),
         "perturbations": sum(each["perturbations"] for each in found.values()),
         "falls_of_the_bound": sum(each["falls_of_the_bound"] for each in found.values()),
         "bound_above_price": sum(each["bound_above_price"] for each in found.values()),
         "software": found,
     }
-    text = json.dumps(record, indent=1)
-    print(text)
-    if given.write:
-        RESULT.write_text(text + "\n")
+    finish(__file__, figures, write=given.write)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class RecordOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormOptions:
-    """Whose published form a space has."""
+    """Whose published form an answer has."""
 
     published_form: str | None = same(ScenarioOptions, "published_form")
 
@@ -253,10 +253,9 @@ def parse_integers(text: str, *, option: str, high: int, low: int = 1) -> tuple[
         value = read_integer(word, low=low, high=high)
         if value is None:
             example = ",".join(str(each) for each in (1, 2, 4, 8) if each <= high)
-            message = (
-                f"{shorten(text)} must be integers from {low} to {high:,} separated by commas, such as {example}; "
-                f"{shorten(word.strip())} is not"
-            )
+            message = f"{shorten(text)} must be integers from {low} to {high:,} separated by commas, such as {example}"
+            if word != text:
+                message += f"; {shorten(word.strip())} is not"
             raise InputError(message, source=option)
         values.append(value)
     return tuple(sorted(set(values)))

@@ -19,6 +19,9 @@ from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleResult
 from phaze_opt.schedule.solve import solve_compiled
 from phaze_opt.schedule.structure import compile_structure
 
+Schedules = tuple[tuple[ScheduleResult, ...], ...]
+"""Of embedding, block and head, each in forward, backward and update."""
+
 
 class LayerClock(Protocol):
     """Times embedding, block and head on one device."""
@@ -71,16 +74,20 @@ class ScheduleClock:
         self._exclusivity = exclusivity
         self._options = options
 
-    def times(self, step: CompiledStep) -> LayerTimes:
+    def times(self, step: CompiledStep, schedules: Schedules | None = None) -> LayerTimes:
         """Makespans of a step's layers; what selective recomputation repeats runs serially.
 
         What full recomputation runs again is scheduled without the operators that the software keeps.
-        """
-        return self._times(step, lambda result: result.makespan_s)
 
-    def lower_times(self, step: CompiledStep) -> LayerTimes:
+        Args:
+            step: compiled.
+            schedules: those of `schedules`, if they are made already.
+        """
+        return self._times(step, schedules, lambda result: result.makespan_s)
+
+    def lower_times(self, step: CompiledStep, schedules: Schedules | None = None) -> LayerTimes:
         """As `times`, with what no schedule goes below."""
-        return self._times(step, lambda result: result.lower_bound_s)
+        return self._times(step, schedules, lambda result: result.lower_bound_s)
 
     def estimate(self, operators: Sequence[Operator]) -> Estimates:
         """Latencies, traffic and energy of operators, row 0."""
@@ -90,13 +97,15 @@ class ScheduleClock:
         """What bounds each operator when it is spread over all cores."""
         return self._estimator.explain(operators, self._accelerator)
 
-    def schedules(self, step: CompiledStep) -> tuple[tuple[ScheduleResult, ...], ...]:
+    def schedules(self, step: CompiledStep) -> Schedules:
         """The schedules of embedding, block and head, each in its three phases."""
         return tuple(tuple(self._schedule(graph) for graph in layer.graph.phases) for layer in step.layers)
 
-    def _times(self, step: CompiledStep, seconds: Callable[[ScheduleResult], float]) -> LayerTimes:
+    def _times(
+        self, step: CompiledStep, schedules: Schedules | None, seconds: Callable[[ScheduleResult], float]
+    ) -> LayerTimes:
         """Times of a step's layers, by what counts of a schedule."""
-        pass_s = np.array([[seconds(result) for result in layer] for layer in self.schedules(step)])
+        pass_s = np.array([[seconds(result) for result in layer] for layer in schedules or self.schedules(step)])
         again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
             again_s = np.array([seconds(self._schedule(forward_again(layer, step))) for layer in step.layers])

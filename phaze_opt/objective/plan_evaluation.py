@@ -7,7 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 
-from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.clocks import ScheduleClock, Schedules
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import LayerTimes, lower_step, price_stages
 from phaze_opt.cost.step_time import StepTime
@@ -32,7 +32,6 @@ from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementSta
 from phaze_opt.plan.plan_search import Machine, PlanRanking
 from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.plain_data import field_values
-from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec
@@ -86,7 +85,7 @@ class PlanTimes:
 
     layers: LayerTimes
     schedules: tuple[LayerSchedule, ...] = ()
-    results: tuple[tuple[ScheduleResult, ...], ...] = ()
+    results: Schedules = ()
     bound_s: float = 0.0
 
 
@@ -313,5 +312,7 @@ def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTim
     )
     bound_s = step_s
     if any(each.gap > PROVEN_GAP for each in schedules):
-        bound_s = min(step_s, lower_step(step, clock.lower_times(step), plan_network(job.machine.network, step.plan)))
-    return PlanTimes(clock.times(step), schedules, found, bound_s)
+        bound_s = min(
+            step_s, lower_step(step, clock.lower_times(step, found), plan_network(job.machine.network, step.plan))
+        )
+    return PlanTimes(clock.times(step, found), schedules, found, bound_s)

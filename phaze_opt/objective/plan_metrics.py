@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.clocks import ScheduleClock, Schedules
 from phaze_opt.cost.compiled_step import AGAIN as FORWARD_AGAIN
 from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAYERS, NUM_PASSES, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
@@ -23,15 +23,12 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.evaluation import TimeBreakdown
 from phaze_opt.objective.metrics import cause_shares, lane_cycles_of, split_makespan
-from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.units import BITS_PER_BYTE, PICO
 from phaze_opt.workload.plan import Recompute
 
 Floats = NDArray[np.float64]
 SELECTIVE = NUM_PASSES
 """A pass beside those of `cost.compiled_step`: what selective recomputation runs again."""
-Schedules = Sequence[Sequence[ScheduleResult]]
-"""Of embedding, block and head, each in forward, backward and update."""
 
 
 @dataclass(frozen=True, slots=True)

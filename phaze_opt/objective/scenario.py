@@ -287,17 +287,16 @@ def form_of(options: ScenarioOptions) -> Form:
     Raises:
         InputError: a word is unknown, or one option rules another out.
     """
-    is_published = options.published_form is not None
-    own = Form(PlanSpace.FULL, DEFAULT_ESTIMATOR)
+    own, is_published = Form(PlanSpace.FULL, DEFAULT_ESTIMATOR), False
     if options.published_form is not None:
         parse_word(PublishedForm, options.published_form, source="--as")
-        own = Form(PlanSpace.PHAZE, IDEAL_ESTIMATOR)
+        own, is_published = Form(PlanSpace.PHAZE, IDEAL_ESTIMATOR), True
     plans = own.plans if options.plans is None else parse_word(PlanSpace, options.plans, source="--plans")
     estimator = own.estimator if options.estimator is None else check_estimator(options.estimator, "--estimator")
-    for flag, value, published in (("--plans", plans, own.plans), ("--estimator", estimator, own.estimator)):
-        if is_published and value != published:
-            message = f"'{value}' is not the published form's; leave it out, or leave out --as"
-            raise InputError(message, source=flag)
+    if is_published and Form(plans, estimator) != own:
+        flag, value = ("--plans", plans) if plans is not own.plans else ("--estimator", estimator)
+        message = f"'{value}' is not the published form's; leave it out, or leave out --as"
+        raise InputError(message, source=flag)
     if plans is PlanSpace.PHAZE:
         _refuse_plan_options(options, asked_by="--as" if is_published else "--plans")
     return Form(plans, estimator)
