@@ -141,6 +141,7 @@ class _PlanSearch:
         self._lower_s, self._known_s = bounds.makespan_s[0].copy(), bounds.makespan_s[0].copy()
         self._times: dict[int, OptionTimes] = {}
         self._found: dict[int, RankedPlan] = {}
+        self._layer_s: Floats | None = None
         self._num_ilp_solves = self._num_searches = 0
 
     def run(self) -> ScheduledPlan | None:
@@ -151,7 +152,10 @@ class _PlanSearch:
             best = int(np.argmin(comparable(values)))
             if np.isinf(values[best]):
                 return None
-            if not is_searched[best]:
+            if not self._degrees.is_measured(best, self._memory_bytes):
+                self._degrees.measure(best, self._memory_bytes)
+                values[best] = self._closed_s(np.array([best]))[0]
+            elif not is_searched[best]:
                 values[best], is_searched[best] = self._searched_s(best), True
             elif best in self._found:
                 return self._result(best, values)
@@ -162,8 +166,9 @@ class _PlanSearch:
 
     def _closed_s(self, chosen: Rows | None) -> Floats:
         """Closed bounds of sets at the times known, s."""
-        layer_s = self._planned.prices.layer_s(layer_classes(self._known_s, 1)[None], self._attention_s)
-        bounds: Floats = self._degrees.bounds_s(layer_s, chosen)[0]
+        if self._layer_s is None:
+            self._layer_s = self._planned.prices.layer_s(layer_classes(self._known_s, 1)[None], self._attention_s)
+        bounds: Floats = self._degrees.bounds_s(self._layer_s, chosen, memory_bytes=self._memory_bytes)[0]
         return bounds
 
     def _searched_s(self, number: int) -> float:
@@ -197,6 +202,7 @@ class _PlanSearch:
         times = self._times[layers]
         times.lower_s = np.maximum(times.lower_s, self._lower_s[layers])
         self._lower_s[layers], self._known_s[layers] = times.lower_s, times.known_s
+        self._layer_s = None
 
     def _result(self, best: int, values: Floats) -> ScheduledPlan:
         """The plan in full, its schedules replayed and its step priced alone, and the bound that open gaps leave."""
@@ -295,13 +301,18 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
     """
     degrees, layers_of = planned.degrees, planned.degrees.layers_of
     classes_s = layer_classes(bounds.makespan_s)
-    values = degrees.bounds_s(planned.prices.layer_s(classes_s, bounds.attention_s))[0]
+    layer_s = planned.prices.layer_s(classes_s, bounds.attention_s)
+    values = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     is_searched = np.zeros(len(values), dtype=np.bool_)
     while True:
         best = int(np.argmin(comparable(values)))
         layers = int(layers_of[best])
         if is_searched[best] or np.isinf(values[best]):
             return layers, float(values.min())
+        if not degrees.is_measured(best, memory_bytes):
+            degrees.measure(best, memory_bytes)
+            values[best] = degrees.bounds_s(layer_s, np.array([best]), memory_bytes=memory_bytes)[0, 0]
+            continue
         times = LayerTimes(classes_s[0, layers], bounds.attention_s[0, layers])
         limit_s = float(values[is_searched].min(initial=math.inf)) * (1.0 + SAME_STEP)
         values[best], is_searched[best] = degrees.least_bound_s(best, times, memory_bytes, limit_s=limit_s), True

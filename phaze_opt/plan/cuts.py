@@ -66,6 +66,18 @@ def allowed_stages(
     return allowed if may.any(axis=1).all() and most >= step.model.num_layers else None
 
 
+def most_blocks(allowed: Flags, blocks: Sequence[int]) -> Floats:
+    """The most blocks that stages hold if none recomputes, none more than attention, or all in any way, shape (3,).
+
+    Args:
+        allowed: of `allowed_stages`.
+        blocks: of the columns.
+    """
+    may = np.logical_or.accumulate(allowed, axis=-1)
+    held: Floats = np.where(may, np.asarray(blocks, float)[:, None], 0.0).max(axis=1).sum(axis=0)
+    return held
+
+
 def least_memory_bytes(step: CompiledStep, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> float:
     """What the fullest stage holds under the cuts and recomputations that take the least memory."""
     from phaze_opt.plan.cut_program import BACKWARD, FORWARD, StageCandidates, front_bounds  # noqa: PLC0415

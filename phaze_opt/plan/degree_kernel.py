@@ -5,6 +5,9 @@ given, what replicas send every micro-batch. With cuts that are free some stage 
 rounded up; so what is sent and updated once takes at least what it does for the stage of an even cut for which that is
 least, and for the embedding and the head alone.
 
+Where it is known how many blocks the memory of a device lets stages hold without recomputing, the other blocks count
+with what they run again.
+
 Gradients G hide behind the slowest stage M: G - overlap min(G, M) stays. With P the bound of the pipeline, which takes
 m M at least, a step takes max(P, m M) + G - overlap min(G, M). That falls up to M = P / m and rises from there on, as
 the overlap is at most 1; so it is at least what it is there.
@@ -47,22 +50,53 @@ Flags = NDArray[np.bool_]
 
 
 @inlined
-def _least_s(layer_s: Floats, layer: int, may: Flags) -> float:
+def _least_s(own: Floats, layer: int, may: Flags) -> float:
     """A layer's forward and backward passes of a micro-batch with the recomputation that takes least, s."""
-    once = layer_s[layer, FORWARD] + layer_s[layer, BACKWARD]
+    once = own[layer, FORWARD] + own[layer, BACKWARD]
     least = np.inf
     if may[NO_RECOMPUTE]:
         least = once
     if may[SELECTIVE]:
-        least = min(least, once + layer_s[layer, ATTENTION])
+        least = min(least, once + own[layer, ATTENTION])
     if may[FULL]:
-        least = min(least, once + (layer_s[layer, AGAIN] if layer == 1 else 0.0))
+        least = min(least, once + (own[layer, AGAIN] if layer == 1 else 0.0))
     return least
+
+
+@inlined
+def _blocks_s(own: Floats, num_blocks: float, may: Flags, most: Floats) -> tuple[float, float]:
+    """Least time of one block, and by how much all of them exceed as many times that, forward and backward, s.
+
+    ``most`` is the most blocks that stages can hold if they run nothing again, attention at most, or anything. Infinite
+    if they cannot hold all.
+    """
+    partly_s = own[1, ATTENTION] if may[SELECTIVE] else np.inf
+    fully_s = own[1, AGAIN] if may[FULL] else np.inf
+    kept = min(num_blocks, most[NO_RECOMPUTE]) if may[NO_RECOMPUTE] else 0.0
+    partly = min(num_blocks, most[SELECTIVE]) - kept if partly_s <= fully_s else 0.0
+    fully = num_blocks - kept - partly
+    again_s = np.inf
+    if kept > 0.0:
+        again_s = 0.0
+    if partly > 0.0:
+        again_s = min(again_s, partly_s)
+    if fully > 0.0:
+        again_s = min(again_s, fully_s)
+    if most[FULL] < num_blocks or again_s == np.inf:
+        return np.inf, np.inf
+    beyond_s = 0.0
+    if partly > 0.0:
+        beyond_s += partly * (partly_s - again_s)
+    if fully > 0.0:
+        beyond_s += fully * (fully_s - again_s)
+    if kept > 0.0:
+        beyond_s += kept * (0.0 - again_s)
+    return own[1, FORWARD] + own[1, BACKWARD] + again_s, beyond_s
 
 
 @compiled
 def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
-    rows: PriceRows, num_blocks: int, may: Flags, layer_s: Floats, chosen: Ints, seconds: Floats
+    rows: PriceRows, num_blocks: int, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
 ) -> None:
     """Bounds below the step of plans over all cuts and recomputations of their stages.
 
@@ -70,6 +104,8 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
         rows: of `cost.price_rows.price_rows`; plans recompute and, without interleaving, are cut in any way.
         num_blocks: of the model.
         may: whether stages may recompute nothing, attention, everything; shape (3,).
+        held: the most blocks that stages of each plan hold if they recompute nothing, attention at most, or anything;
+            shape (chosen plans, 3); infinite where that is not known.
         layer_s: shape (chips, groups, layers, 5), s.
         chosen: plans.
         seconds: is filled; shape (chips, chosen plans), s.
@@ -80,9 +116,13 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
             plan = chosen[place]
             first, last = start[plan], start[plan + 1]
             own = layer_s[chip, group[plan]]
-            embedding_s, block_s, head_s = _least_s(own, 0, may), _least_s(own, 1, may), _least_s(own, 2, may)
+            embedding_s, head_s = _least_s(own, 0, may), _least_s(own, 2, may)
+            block_s, beyond_s = _blocks_s(own, float(num_blocks), may, held[place])
+            if block_s == np.inf:
+                seconds[chip, place] = np.inf
+                continue
             m, v = plans[plan, MICRO_BATCHES], plans[plan, INTERLEAVE]
-            total, top, num_stages, between = 0.0, 0.0, 0.0, np.inf
+            total, top, num_stages, between = beyond_s, 0.0, 0.0, np.inf
             is_free = v == 1.0 and (last - first > 1 or runs[first, LENGTH] > 1.0)
             for run in range(first, last):
                 length, transfer = runs[run, LENGTH], runs[run, TRANSFER]

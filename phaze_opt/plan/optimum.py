@@ -62,17 +62,21 @@ def optimal_plan(
     degrees = free_degrees(model, training, num_devices=num_devices, choices=choices, machine=machine)
     prices = degrees.prices
     times = clock_sets(prices, machine.clock)
-    bounds = degrees.bounds_s(prices.layer_s(times.classes_s[None], times.attention_s[None]))[0]
+    layer_s, memory_bytes = prices.layer_s(times.classes_s[None], times.attention_s[None]), machine.memory_bytes
+    bounds = degrees.bounds_s(layer_s)[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
     for number in np.argsort(comparable(bounds), kind="stable").tolist():
         limit_s = np.inf if best is None else best[2].time.seconds * SLACK
         if bounds[number] >= limit_s:
             break
+        degrees.measure(number, memory_bytes)
+        if degrees.bounds_s(layer_s, np.array([number]), memory_bytes=memory_bytes)[0, 0] >= limit_s:
+            continue
         num_searched += 1
         own = int(degrees.layers_of[number])
         layers = LayerTimes(times.classes_s[own], times.attention_s[own])
-        found = degrees.best_stages(number, layers, machine.memory_bytes, limit_s=limit_s)
+        found = degrees.best_stages(number, layers, memory_bytes, limit_s=limit_s)
         if found is None:
             continue
         key = float(comparable(found.time.seconds)), number

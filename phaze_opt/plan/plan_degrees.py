@@ -17,7 +17,7 @@ from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, stage_sizes
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, most_blocks, stage_sizes
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.ranked_plans import RankedPlan
@@ -49,6 +49,7 @@ class PlanDegrees:
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
     _allowed: dict[tuple[int, float], Flags | None] = field(default_factory=dict, repr=False)
     _may_fit: dict[float, Flags] = field(default_factory=dict, repr=False)
+    _most_blocks: dict[float, Floats] = field(default_factory=dict, repr=False)
     _least_bytes: float | None = None
 
     def __len__(self) -> int:
@@ -60,21 +61,40 @@ class PlanDegrees:
         """Which of ``prices.sets`` the layers of each set are timed as, shape (sets,)."""
         return self.prices.set_of[self.set_rows]
 
-    def bounds_s(self, layer_s: Floats, chosen: Rows | None = None) -> Floats:
-        """Closed bounds below the step of any plan of sets, whatever its memory, shape (chips, sets), s.
+    def bounds_s(self, layer_s: Floats, chosen: Rows | None = None, *, memory_bytes: float = np.inf) -> Floats:
+        """Closed bounds below the step of any plan of sets, shape (chips, sets), s.
 
         Args:
             layer_s: of `PricedPlans.layer_s`.
             chosen: which sets; all unless given.
+            memory_bytes: of a device; what `measure` has found of it counts.
         """
         from phaze_opt.plan.degree_kernel import degree_bounds_s  # noqa: PLC0415 - pulls in numba
 
-        rows = self.set_rows if chosen is None else self.set_rows[chosen]
+        rows, most = self.set_rows, self._most(memory_bytes)
+        if chosen is not None:
+            rows, most = rows[chosen], most[chosen]
         seconds = np.empty((len(layer_s), len(rows)))
         may = np.array([each in self.recomputes for each in RECOMPUTES])
         num_blocks = self.prices.sets[0].model.num_layers
-        degree_bounds_s(self.prices.rows, num_blocks, may, np.ascontiguousarray(layer_s), rows, seconds)
+        degree_bounds_s(self.prices.rows, num_blocks, may, most, np.ascontiguousarray(layer_s), rows, seconds)
         return seconds
+
+    def is_measured(self, number: int, memory_bytes: float) -> bool:
+        """Whether `measure` has been asked for a set."""
+        return bool(np.isfinite(self._most(memory_bytes)[number, 0]))
+
+    def measure(self, number: int, memory_bytes: float) -> None:
+        """Find how many blocks the stages of a set hold with what they recompute, so that closed bounds may know it."""
+        allowed = self._allowed_stages(number, memory_bytes)
+        held = 0.0 if allowed is None else most_blocks(allowed, stage_sizes(self.step(number)))
+        self._most(memory_bytes)[number] = held
+
+    def _most(self, memory_bytes: float) -> Floats:
+        """Of every set what `cuts.most_blocks` says, infinite where nobody has asked, shape (sets, recomputations)."""
+        if memory_bytes not in self._most_blocks:
+            self._most_blocks[memory_bytes] = np.full((len(self), len(RECOMPUTES)), np.inf)
+        return self._most_blocks[memory_bytes]
 
     def may_fit(self, memory_bytes: float) -> Flags:
         """Whether some stages of each set may fit a device of ``memory_bytes``, shape (sets,)."""

@@ -207,6 +207,30 @@ def test_shipped_software_on_a_measured_network(name, zero, shards):
         assert best.time.seconds == pytest.approx(seconds[number], rel=1e-12)
 
 
+@pytest.mark.parametrize(("interleave", "share"), [(1, 0.0), (2, 0.8)])
+def test_closed_bounds_know_what_memory_makes_stages_recompute(interleave, share):
+    """Once a set is measured, its closed bound rises as memory falls; of given cuts nearly as its best plan does."""
+    machine = machine_of(1e15)
+    model = replace(MODEL, num_layers=6)
+    choices = PlanChoices((1,), (2,), data=(2,), micro_batch=(1,), zero=(0,), interleave=(interleave,))
+    degrees, times = one_set(model, num_devices=4, choices=choices, machine=machine)
+    layer_s = degrees.prices.layer_s(times.classes_s[None, None], times.attention_s[None, None])
+    _, seconds, peaks = price_all(model, machine, degrees.step(0).plan, tuple(Recompute))
+    closed, least = [], []
+    for capacity in np.unique(peaks):
+        plain = degrees.bounds_s(layer_s, memory_bytes=capacity)[0, 0]
+        assert not degrees.is_measured(0, capacity)
+        degrees.measure(0, capacity)
+        assert degrees.is_measured(0, capacity)
+        closed.append(degrees.bounds_s(layer_s, memory_bytes=capacity)[0, 0])
+        least.append(seconds[peaks <= capacity].min())
+        assert plain <= closed[-1] <= degrees.least_bound_s(0, times, capacity) <= least[-1] * (1.0 + 1e-12)
+    assert closed == sorted(closed, reverse=True)
+    assert closed[0] - closed[-1] > share * (least[0] - least[-1]) >= 0.0, "fewer bytes make stages recompute"
+    degrees.measure(0, peaks.min() * 0.999)
+    assert degrees.bounds_s(layer_s, memory_bytes=peaks.min() * 0.999)[0, 0] == np.inf
+
+
 def test_more_memory_and_more_choices_are_never_worse():
     model = replace(MODEL, num_layers=5)
     choices = PlanChoices(tensor=(1, 2), pipeline=(2, 4), micro_batch=(1, 2), zero=(0, 1))
