@@ -64,7 +64,7 @@ class SearchOptions:
     dask: str = _searching("", DASK_HELP, Kind.TEXT)
     resume: bool = _searching(False, "Continue the same search where it was interrupted.", Kind.SWITCH)
     heterogeneous: bool = _searching(
-        False, "Also place one design per pipeline stage, and report its gain.", Kind.SWITCH
+        False, "Also find the best pipeline of one design per stage, and report its gain.", Kind.SWITCH
     )
     has_own: bool = _searching(
         True, "Of a common design: also search each model's own best chip.", Kind.SWITCH, flag="--own"
@@ -84,14 +84,11 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.heterogeneous import PLACEMENTS_ALONE
     from phaze_opt.track.guard import open_tracker
 
     constants = load_constants()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     problem = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
-    if options.heterogeneous and problem.plans is not None:
-        raise InputError(PLACEMENTS_ALONE, source="--heterogeneous")
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)

@@ -159,5 +159,5 @@ def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) 
 
 def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:
     """The best pipeline of one design per stage among the designs of a search; None if none fits."""
-    with working("placing one design per stage"):
+    with working("planning one design per stage"):
         return heterogeneous_of_search(result, Objective(scenario))

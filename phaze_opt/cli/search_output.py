@@ -17,6 +17,7 @@ from phaze_opt.objective.design_detail import detail_design
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.plain_data import to_plain
 from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
@@ -25,6 +26,7 @@ from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.search import heterogeneous_contents, search_contents, write_search_report
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.track.protocol import Delivery, TrackingSession
+from phaze_opt.workload.plan import ParallelPlan
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -71,6 +73,8 @@ def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     data["gain_per_tdp"] = pipeline.gain_per_tdp if has_uniform else None
     data["tensor_parallel"] = pipeline.placement.tensor_parallel
     data["data_parallel"] = pipeline.placement.data_parallel
+    plan = pipeline.placement.plan
+    data["plan"] = None if plan is None else to_plain(ParallelPlan, plan)
     data["stages"] = [
         {"architecture": asdict(stage.point), "layers": [list(entry) for entry in stage.layers]}
         for stage in pipeline.stages

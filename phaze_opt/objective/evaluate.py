@@ -1,5 +1,6 @@
 """`Objective`: a design point in, an `Evaluation` out; pure and deterministic."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -29,8 +30,16 @@ from phaze_opt.objective.evaluation import (
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
+from phaze_opt.objective.plan_refinement import ChipMakespans
 from phaze_opt.objective.scenario import PLANNED, Scenario
-from phaze_opt.objective.scheduled_plan import PlannedModel, ScheduledPlan, plan_model, schedule_best_plan
+from phaze_opt.objective.scheduled_plan import (
+    MixedChips,
+    PlannedModel,
+    ScheduledPlan,
+    plan_model,
+    schedule_best_plan,
+    schedule_mixed_plan,
+)
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plan.plan_search import Machine
@@ -179,6 +188,25 @@ class Objective:
         estimates = self.estimate(accelerator, PLANNED, index=index)
         bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
         return schedule_best_plan(planned, bounds, estimates, accelerator, scenario=scenario or self.scenario)
+
+    def plan_stages(self, accelerators: Sequence[Accelerator], *, index: int = 0) -> MixedChips | None:
+        """The fastest full plan of one model whose stages each run on one of several chips; None if no plan fits.
+
+        Args:
+            accelerators: the chips; of equal plans stages run on the first ones.
+            index: which model of the scenario.
+
+        Raises:
+            InputError: as of `plan`.
+        """
+        planned = self.planned(index)
+        chips = []
+        for accelerator in accelerators:
+            _check_elements(accelerator, planned.compiled)
+            estimates = self.estimate(accelerator, PLANNED, index=index)
+            bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
+            chips.append(ChipMakespans.of(accelerator, estimates, bounds))
+        return schedule_mixed_plan(planned, chips, scenario=self.scenario)
 
     def _pools_of(self, index: int) -> PhasePools:
         """Dual vectors of one model."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from phaze_opt.cost.clocks import ScheduleClock, Schedules
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import LayerTimes, lower_step, price_stages
-from phaze_opt.cost.step_time import StepTime
+from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
@@ -209,8 +209,12 @@ def plan_breakdown(time: StepTime) -> TimeBreakdown:
 
 def plan_placement(step: CompiledStep, ranked: RankedPlan, *, layers: LayerTimes, network: Network) -> PlacementResult:
     """A plan as a placement: every stage with its layers, memory and times."""
+    return stages_placement(step, ranked, price_stages(step, layers, plan_network(network, ranked.plan)))
+
+
+def stages_placement(step: CompiledStep, ranked: RankedPlan, times: StageTimes) -> PlacementResult:
+    """`plan_placement` from the times of the stages."""
     plan = ranked.plan
-    times = price_stages(step, layers, plan_network(network, plan))
     stages = (
         Stage(
             first=chunks[0].first,

@@ -28,7 +28,7 @@ BEHIND, WHOLE, SLOWEST, SYNC, LEAST_SYNC = range(5)
 FORWARD, BACKWARD, ONCE, LEAST_ONCE = range(4)
 """Last axis of `StageCandidates.seconds`: the fields of `StageReading`."""
 FROM, COLUMN, CHOICE = range(3)
-"""Where a label comes from: the label behind its stage, the stage's column and recomputation."""
+"""Where a label comes from: the label behind its stage, the stage's column and choice."""
 FIRST_LABELS = 1024
 MARGINS = (1.02, 1.1, 1.5, np.inf)
 """Times of the bound below which a step is looked for, one after the other."""
@@ -38,10 +38,10 @@ class StageCandidates(NamedTuple):
     """What stages may be.
 
     Attributes:
-        seconds: shape (kinds, columns, recomputations, 4), s.
+        seconds: shape (kinds, columns, choices, 4), s; a choice is a recomputation, or a chip and a recomputation.
         kinds: kind of every stage, shape (stages,).
         blocks: blocks of every column, shape (columns,).
-        allowed: candidates that each stage may take, shape (stages, columns, recomputations).
+        allowed: candidates that each stage may take, shape (stages, columns, choices).
     """
 
     seconds: Floats
@@ -61,7 +61,7 @@ class PipelineRules(NamedTuple):
 
 @compiled
 def useful_choices(cuts: StageCandidates, num_micro_batches: float, incumbent_s: float) -> Flags:
-    """Recomputations that can be best for a stage with these blocks, shape as ``allowed``: the least load that fits.
+    """Choices that can be best for a stage with these blocks, shape as ``allowed``: the least load that fits.
 
     One is left out where another one is no worse in anything, of equal ones all but the first, and what alone takes as
     long as the incumbent.
@@ -72,6 +72,8 @@ def useful_choices(cuts: StageCandidates, num_micro_batches: float, incumbent_s:
         for column in range(columns):
             seconds = cuts.seconds[cuts.kinds[stage], column]
             for one in range(choices):
+                if not useful[stage, column, one]:
+                    continue
                 for other in range(choices):
                     if one == other or not cuts.allowed[stage, column, other]:
                         continue
@@ -81,6 +83,7 @@ def useful_choices(cuts: StageCandidates, num_micro_batches: float, incumbent_s:
                         is_equal = is_equal and seconds[other, part] == seconds[one, part]
                     if is_below and (other < one or not is_equal):
                         useful[stage, column, one] = False
+                        break
                 load = seconds[one, FORWARD] + seconds[one, BACKWARD]
                 if num_micro_batches * load + seconds[one, LEAST_ONCE] >= incumbent_s:
                     useful[stage, column, one] = False
@@ -252,7 +255,7 @@ def solve_cuts(cuts: StageCandidates, rules: PipelineRules, incumbent_s: float) 
         incumbent_s: only times below it are looked for.
 
     Returns:
-        the time; column and recomputation of every stage, shape (stages, 2); the most labels of one state; all labels
+        the time; column and choice of every stage, shape (stages, 2); the most labels of one state; all labels
         kept. Where no cut is below the incumbent, the time is the incumbent's and the most labels are 0.
     """
     stages = len(cuts.kinds)

@@ -1,7 +1,10 @@
-"""The best cuts and recomputation of one set of degrees: a table of what stages may be, and the program over it."""
+"""The best cuts and recomputation of one set of degrees: a table of what stages may be, and the program over it.
+
+Where stages may run on one of several chips, each has a table, and a stage's choice is a chip and a recomputation.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +12,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.cut_table import CutReading, CutTable
 from phaze_opt.cost.stage_costs import choice_bytes
+from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES
@@ -18,20 +22,45 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
+class MixedStages:
+    """Cuts, chips and recomputations of a pipeline's stages, first stage first."""
+
+    blocks: tuple[int, ...]
+    chips: tuple[int, ...]
+    recomputes: tuple[Recompute, ...]
+
+    def with_stage(self, stage: int, chip: int, recompute: Recompute) -> "MixedStages":
+        """The same with another chip and recomputation in one stage."""
+        return replace(
+            self,
+            chips=(*self.chips[:stage], chip, *self.chips[stage + 1 :]),
+            recomputes=(*self.recomputes[:stage], recompute, *self.recomputes[stage + 1 :]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StageChoice:
-    """Cuts and recomputation of a plan.
+    """The stages of a plan.
 
     Attributes:
         seconds: of the step.
-        blocks: of each stage.
-        recomputes: of each stage.
+        stages: their cuts and recomputation, and their chips by the places of the tables.
         most_labels: the most labels that the program kept for one stage and number of blocks.
     """
 
     seconds: float
-    blocks: tuple[int, ...]
-    recomputes: tuple[Recompute, ...]
+    stages: MixedStages
     most_labels: int
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Of each stage."""
+        return self.stages.blocks
+
+    @property
+    def recomputes(self) -> tuple[Recompute, ...]:
+        """Of each stage."""
+        return self.stages.recomputes
 
 
 def stage_sizes(step: CompiledStep) -> Sequence[int]:
@@ -59,11 +88,23 @@ def allowed_stages(
     Returns:
         Shape (stages, columns, recomputations); None if no stages that fit hold all blocks.
     """
+    allowed = fitting_stages(step, blocks, memory_bytes, recomputes)
+    return allowed if holds_all_blocks(allowed, blocks, step.model.num_layers) else None
+
+
+def fitting_stages(
+    step: CompiledStep, blocks: Sequence[int], memory_bytes: float, recomputes: Sequence[Recompute]
+) -> Flags:
+    """As `allowed_stages`, whether or not they hold all blocks."""
     sizes = np.asarray(blocks, np.intp)
-    allowed = _possible(step, sizes, recomputes) & (choice_bytes(step)[:, sizes] <= memory_bytes)
+    return _possible(step, sizes, recomputes) & (choice_bytes(step)[:, sizes] <= memory_bytes)
+
+
+def holds_all_blocks(allowed: Flags, blocks: Sequence[int], num_blocks: int) -> bool:
+    """Whether every stage has a candidate, and the largest ones together have all blocks of the model."""
     may = np.asarray(allowed.any(axis=-1), np.bool_)
-    most = np.where(may, sizes, 0).max(axis=1).sum()
-    return allowed if may.any(axis=1).all() and most >= step.model.num_layers else None
+    most = np.where(may, np.asarray(blocks, np.intp), 0).max(axis=1).sum()
+    return bool(may.any(axis=1).all() and most >= num_blocks)
 
 
 def most_blocks(allowed: Flags, blocks: Sequence[int]) -> Floats:
@@ -103,41 +144,126 @@ def _possible(step: CompiledStep, sizes: NDArray[np.intp], recomputes: Sequence[
 
 
 def best_choice(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:
-    """The cuts and recomputation of the least price below a limit; None if there are none.
+    """`best_choice_on` one chip."""
+    return best_choice_on([table], allowed, limit_s=limit_s)
+
+
+def best_choice_on(tables: Sequence[CutTable], allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:
+    """The cuts, chips and recomputation of the least price below a limit; None if there are none.
 
     Times are compared on a grid, so that the last digits of a CPU choose nothing: another choice may be faster by
     rounding. The price of the choice is that of the grid too; `price_steps` gives the plan's own.
+
+    Args:
+        tables: of the same step, one for each chip.
+        allowed: what stages may take, the recomputations of one chip behind those of the other.
+        limit_s: larger values do not matter.
     """
-    return _solve(table, table.price(), allowed, limit_s=limit_s, is_on_grid=True)
+    return _solve(tables, [each.price() for each in tables], allowed, limit_s=limit_s, is_on_grid=True)
 
 
 def least_bound_s(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> float:
     """The least `lower_s` over all cuts and recomputations, or the limit if that is less, s; infinite if none fits."""
-    found = _solve(table, table.lower(), allowed, limit_s=limit_s, is_on_grid=False)
+    found = _solve([table], [table.lower()], allowed, limit_s=limit_s, is_on_grid=False)
     return limit_s if found is None else found.seconds
 
 
-def _solve(
-    table: CutTable, reading: CutReading, allowed: Flags, *, limit_s: float, is_on_grid: bool
+def least_choice_on(
+    tables: Sequence[CutTable], is_exact: Sequence[bool], allowed: Flags, *, limit_s: float = np.inf
 ) -> StageChoice | None:
-    """Run the program on one reading of a table."""
+    """What is the least by the price of chips whose times are exact, and by the bound below it of all others.
+
+    No pipeline is faster. One that is found on chips of exact times takes as long as it says: its stages hide nothing
+    behind the slowest one. Decision 0264 has the proof. Of several chips times are on the grid of `best_choice_on`.
+
+    Args:
+        tables: of the same step, one for each chip.
+        is_exact: whether the layer times of each are attained; else they are lower bounds.
+        allowed: as `best_choice_on` takes it.
+        limit_s: larger values do not matter.
+    """
+    readings = [table.price() if exact else table.lower() for table, exact in zip(tables, is_exact, strict=True)]
+    return _solve(tables, readings, allowed, limit_s=limit_s, is_on_grid=len(tables) > 1)
+
+
+def _solve(
+    tables: Sequence[CutTable], readings: Sequence[CutReading], allowed: Flags, *, limit_s: float, is_on_grid: bool
+) -> StageChoice | None:
+    """Run the program on one reading of each table."""
     from phaze_opt.plan.cut_program import PipelineRules, StageCandidates, solve_cuts  # noqa: PLC0415
 
+    table = tables[0]
     rules = table.rules
-    parts = (reading.forward_s, reading.backward_s, reading.sync_s, reading.least_sync_s)
-    seconds = np.ascontiguousarray(np.stack(parts, axis=-1))
+    each_chip = [
+        np.stack((each.forward_s, each.backward_s, each.sync_s, each.least_sync_s), axis=-1) for each in readings
+    ]
+    seconds = np.ascontiguousarray(np.concatenate(each_chip, axis=2))
+    hidden_share = max(each.hidden_share for each in readings)
     m, v = float(rules.num_micro_batches[0]), float(rules.interleave[0])
     overhead_s, factor = float(rules.overhead_s[0]), 1.0 + float(rules.waiting[0])
     value, chosen, most, _ = solve_cuts(
         StageCandidates(comparable(seconds) if is_on_grid else seconds, table.kinds, table.blocks, allowed),
-        PipelineRules(table.step.model.num_layers, m, v, reading.hidden_share),
+        PipelineRules(table.step.model.num_layers, m, v, hidden_share),
         limit_s / factor - overhead_s,
     )
     if not most:
         return None
+    chips, recomputes = np.divmod(chosen[:, 1], len(RECOMPUTES))
     return StageChoice(
         (value + overhead_s) * factor,
-        tuple(int(each) for each in table.blocks[chosen[:, 0]]),
-        tuple(RECOMPUTES[each] for each in chosen[:, 1]),
+        MixedStages(
+            tuple(int(each) for each in table.blocks[chosen[:, 0]]),
+            tuple(int(each) for each in chips),
+            tuple(RECOMPUTES[each] for each in recomputes),
+        ),
         most,
     )
+
+
+def price_of_stages(tables: Sequence[CutTable], stages: MixedStages) -> float:
+    """The step of stages on the chips of some tables, s."""
+    return float(step_times(*_loads_of(tables, stages)).seconds[0])
+
+
+def lower_of_stages(tables: Sequence[CutTable], stages: MixedStages) -> float:
+    """A bound below the step that rises with every time of a layer, s."""
+    return float(lower_s(*_loads_of(tables, stages))[0])
+
+
+def cheaper_choices(
+    stages: MixedStages, stage: int, *, allowed: Flags, recomputes: Sequence[Recompute]
+) -> list[tuple[int, Recompute]]:
+    """Chips before the one of a stage, each with the recomputations that fit, that of the stage first.
+
+    Args:
+        stages: as they are.
+        stage: which of them.
+        allowed: whether its blocks fit, shape (chips, recomputations).
+        recomputes: what stages may recompute.
+    """
+    own = stages.recomputes[stage]
+    ways = (own, *(each for each in recomputes if each is not own))
+    return [(chip, way) for chip in range(stages.chips[stage]) for way in ways if allowed[chip, RECOMPUTES.index(way)]]
+
+
+def is_as_fast(seconds: float, best_s: float) -> bool:
+    """Whether a step takes no longer than the best, but for rounding."""
+    return bool(comparable(seconds) <= comparable(best_s))
+
+
+def _loads_of(tables: Sequence[CutTable], stages: MixedStages) -> tuple[StageLoads, StepRules]:
+    """What stages do, of the candidates in the tables of their chips."""
+    kinds, blocks = tables[0].kinds, np.asarray(stages.blocks, np.intp)
+    every_size = tables[0].step.model.num_layers + 1
+    rows = np.array([RECOMPUTES.index(each) for each in stages.recomputes], np.intp) * every_size + blocks
+    chips = np.asarray(stages.chips, np.intp)
+
+    def own(name: str) -> Floats:
+        values = np.zeros(len(chips))
+        for chip in np.unique(chips):
+            here = chips == chip
+            values[here] = getattr(tables[chip].loads, name)[rows[here], kinds[here]]
+        return values[None]
+
+    rules = {each.name: getattr(tables[0].rules, each.name)[:1] for each in fields(StepRules)}
+    return StageLoads(**{each.name: own(each.name) for each in fields(StageLoads)}), StepRules(**rules)

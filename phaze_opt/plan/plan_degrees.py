@@ -1,7 +1,8 @@
 """Sets of degrees whose stages are free: cut anywhere where nothing interleaves, each recomputing in its own way.
 
 A set is the plans that differ in recomputation alone. Its closed bound says whether it can win; the program over cuts
-says with which stages. What no chip changes, which candidates fit and what they send, is kept.
+says with which stages, and on which of several chips each of them runs (decision 0264). What no chip changes, which
+candidates fit and what they send, is kept.
 """
 
 from collections import OrderedDict
@@ -12,16 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
-from phaze_opt.cost.cut_table import build_cut_table
+from phaze_opt.cost.cut_table import CutTable, build_cut_table
+from phaze_opt.cost.mixed_step import StageDevices, price_mixed_step
 from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, most_blocks, stage_sizes
+from phaze_opt.plan.cuts import (
+    MixedStages,
+    StageChoice,
+    best_choice_on,
+    fitting_stages,
+    holds_all_blocks,
+    is_as_fast,
+    least_bound_s,
+    least_choice_on,
+    least_memory_bytes,
+    most_blocks,
+    stage_sizes,
+)
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.ranked_plans import RankedPlan
-from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 
@@ -30,6 +43,29 @@ Flags = NDArray[np.bool_]
 
 KEPT_CHOICES = 256
 """Sets of degrees whose candidates are kept at a time; a matter of memory only."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageChip:
+    """A chip that stages may run on.
+
+    Attributes:
+        times: of the layers of a set of degrees on it.
+        memory_bytes: capacity of one device.
+        is_exact: whether the times are attained; else they are lower bounds.
+    """
+
+    times: LayerTimes
+    memory_bytes: float
+    is_exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPlan:
+    """A plan and the chip of each of its stages, by its place among those that stages chose from."""
+
+    ranked: RankedPlan
+    chips: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +83,7 @@ class PlanDegrees:
     recomputes: tuple[Recompute, ...]
     _set_of_row: NDArray[np.int64] = field(repr=False)
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
-    _allowed: dict[tuple[int, float], Flags | None] = field(default_factory=dict, repr=False)
+    _allowed: dict[tuple[int, float], Flags] = field(default_factory=dict, repr=False)
     _may_fit: dict[float, Flags] = field(default_factory=dict, repr=False)
     _most_blocks: dict[float, Floats] = field(default_factory=dict, repr=False)
     _least_bytes: float | None = None
@@ -86,8 +122,8 @@ class PlanDegrees:
 
     def measure(self, number: int, memory_bytes: float) -> None:
         """Find how many blocks the stages of a set hold with what they recompute, so that closed bounds may know it."""
-        allowed = self._allowed_stages(number, memory_bytes)
-        held = 0.0 if allowed is None else most_blocks(allowed, stage_sizes(self.step(number)))
+        allowed = self._allowed_on(number, [memory_bytes])
+        held = 0.0 if allowed is None else most_blocks(allowed, self.sizes(number))
         self._most(memory_bytes)[number] = held
 
     def _most(self, memory_bytes: float) -> Floats:
@@ -103,7 +139,7 @@ class PlanDegrees:
             fits = np.isin(self._set_of_row[self.set_rows], self._set_of_row[alike])
             # Where no plan whose stages are alike fits, others may.
             for number in np.flatnonzero(~fits).tolist():
-                fits[number] = self._allowed_stages(number, memory_bytes) is not None
+                fits[number] = self._allowed_on(number, [memory_bytes]) is not None
             self._may_fit[memory_bytes] = fits
         return self._may_fit[memory_bytes]
 
@@ -116,34 +152,73 @@ class PlanDegrees:
             memory_bytes: capacity of one device.
             limit_s: larger values do not matter.
         """
-        allowed = self._allowed_stages(number, memory_bytes)
+        allowed = self._allowed_on(number, [memory_bytes])
         if allowed is None:
             return np.inf
-        table = build_cut_table(self._stage_choices(number), times, blocks=stage_sizes(self.step(number)))
+        (table,) = self.tables(number, [StageChip(times, memory_bytes)])
         return least_bound_s(table, allowed, limit_s=limit_s)
+
+    def least_choice(self, number: int, chips: Sequence[StageChip], *, limit_s: float = np.inf) -> StageChoice | None:
+        """The stages of a set behind the least bound below any of its plans (`least_choice_on`).
+
+        None if none that fits is below the limit.
+
+        Args:
+            number: of the set.
+            chips: that stages may run on.
+            limit_s: larger values do not matter.
+        """
+        allowed = self._allowed_on(number, [each.memory_bytes for each in chips])
+        if allowed is None:
+            return None
+        is_exact = [each.is_exact for each in chips]
+        return least_choice_on(self.tables(number, chips), is_exact, allowed, limit_s=limit_s)
 
     def best_stages(
         self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf
     ) -> RankedPlan | None:
+        """`best_stages_on` one chip; arguments as `least_bound_s` takes them."""
+        found = self.best_stages_on(number, [StageChip(times, memory_bytes)], limit_s=limit_s)
+        return None if found is None else found.ranked
+
+    def best_stages_on(self, number: int, chips: Sequence[StageChip], *, limit_s: float = np.inf) -> MixedPlan | None:
         """The fastest plan of a set; None if none that fits is below the limit.
 
-        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_bound_s` takes them.
+        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_choice` takes them.
         """
-        allowed = self._allowed_stages(number, memory_bytes)
+        allowed = self._allowed_on(number, [each.memory_bytes for each in chips])
         if allowed is None:
             return None
-        step = self.step(number)
-        table = build_cut_table(self._stage_choices(number), times, blocks=stage_sizes(step))
-        chosen = best_choice(table, allowed, limit_s=limit_s)
+        tables = self.tables(number, chips)
+        chosen = best_choice_on(tables, allowed, limit_s=limit_s)
         if chosen is None:
             return None
-        best = self.ranked(number, step.plan.with_stages(chosen.blocks, chosen.recomputes), times)
+        best = self.mixed(number, chosen.stages, chips)
         for recompute in self.recomputes:
-            alike = step.plan.with_stages(step.blocks, (recompute,) * step.plan.pipeline)
-            even = self.ranked(number, alike, times)
-            if even.memory.fits(memory_bytes) and comparable(even.time.seconds) <= comparable(best.time.seconds):
-                return even
+            even = self._even_stages(number, recompute, tables, allowed)
+            plan = best if even is None else self.mixed(number, even, chips)
+            if even is not None and is_as_fast(plan.ranked.time.seconds, best.ranked.time.seconds):
+                return plan
         return best
+
+    def mixed(self, number: int, stages: MixedStages, chips: Sequence[StageChip]) -> MixedPlan:
+        """A plan of a set at its own price, each stage on one of the chips."""
+        plan = self.step(number).plan.with_stages(stages.blocks, stages.recomputes)
+        if len(set(stages.chips)) == 1:
+            return MixedPlan(self.ranked(number, plan, chips[stages.chips[0]].times), stages.chips)
+        own = self._cut_step(number, plan)
+        devices = StageDevices([each.times for each in chips], stages.chips)
+        time = price_mixed_step(own, devices, self.network_of(number))
+        return MixedPlan(RankedPlan(plan, time, step_memory(own)), stages.chips)
+
+    def tables(self, number: int, chips: Sequence[StageChip]) -> list[CutTable]:
+        """What the stages of a set may be on each chip."""
+        choices, sizes = self._stage_choices(number), self.sizes(number)
+        return [build_cut_table(choices, chip.times, blocks=sizes) for chip in chips]
+
+    def sizes(self, number: int) -> Sequence[int]:
+        """Numbers of blocks that stages of a set may have."""
+        return stage_sizes(self.step(number))
 
     @property
     def least_bytes(self) -> float:
@@ -155,8 +230,7 @@ class PlanDegrees:
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
         """A plan of a set at its own price."""
-        step = self.step(number)
-        own = replace(step, plan=plan, blocks=blocks_of(step.model, plan))
+        own = self._cut_step(number, plan)
         return RankedPlan(plan, price_step(own, times, self.network_of(number)), step_memory(own))
 
     def network_of(self, number: int) -> Network:
@@ -178,13 +252,40 @@ class PlanDegrees:
         self._choices.move_to_end(number)
         return self._choices[number]
 
-    def _allowed_stages(self, number: int, memory_bytes: float) -> Flags | None:
-        """Candidates of a set's stages that fit."""
+    def _cut_step(self, number: int, plan: ParallelPlan) -> CompiledStep:
+        """The step of a plan of a set."""
+        step = self.step(number)
+        return replace(step, plan=plan, blocks=blocks_of(step.model, plan))
+
+    def fitting(self, number: int, memory_bytes: float) -> Flags:
+        """Candidates of a set's stages that fit, shape (stages, columns, recomputations)."""
         key = number, memory_bytes
         if key not in self._allowed:
             step = self.step(number)
-            self._allowed[key] = allowed_stages(step, stage_sizes(step), memory_bytes, self.recomputes)
+            self._allowed[key] = fitting_stages(step, stage_sizes(step), memory_bytes, self.recomputes)
         return self._allowed[key]
+
+    def _allowed_on(self, number: int, memories_bytes: Sequence[float]) -> Flags | None:
+        """Candidates that fit on each of several chips, one behind the other; None if no stages hold all blocks."""
+        step = self.step(number)
+        fitting = [self.fitting(number, each) for each in memories_bytes]
+        allowed = fitting[0] if len(fitting) == 1 else np.concatenate(fitting, axis=2)
+        return allowed if holds_all_blocks(allowed, stage_sizes(step), step.model.num_layers) else None
+
+    def _even_stages(
+        self, number: int, recompute: Recompute, tables: Sequence[CutTable], allowed: Flags
+    ) -> MixedStages | None:
+        """Even stages that all recompute alike, on the chips that are best for them; None if they do not fit."""
+        step = self.step(number)
+        is_even = np.asarray(stage_sizes(step)) == np.array(step.blocks)[:, None]
+        is_alike = np.array([each is recompute for each in RECOMPUTES] * len(tables))
+        alike = allowed & is_even[..., None] & is_alike
+        if not alike.any(axis=(1, 2)).all():
+            return None
+        if len(tables) == 1:
+            return MixedStages(step.blocks, (0,) * step.plan.pipeline, (recompute,) * step.plan.pipeline)
+        found = best_choice_on(tables, alike)
+        return None if found is None else found.stages
 
 
 def list_degrees(prices: PricedPlans, recomputes: Sequence[Recompute]) -> PlanDegrees:

@@ -20,6 +20,7 @@ from phaze_opt.report.design import evaluation_contents, is_proven, limits_sente
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
+from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.search.result import OwnBest, SearchResult
@@ -200,6 +201,11 @@ def heterogeneous_table(found: HeterogeneousEvaluation) -> TableContent:
         ("designs", f"{found.num_designs} used of {found.num_candidates} candidates"),
     )
     note = "exact over placement and choice of designs, recomputed independently; candidates: designs of this search"
+    if placement.plan is not None:
+        note = (
+            f"{describe_plan(placement.plan)}; exact over plans and choice of designs, priced again alone; candidates: "
+            "designs of this search"
+        )
     return pairs_table("Heterogeneous pipeline", rows, note=note)
 
 

@@ -10,6 +10,7 @@ from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, evaluate_
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.trial import Trial, rank
 
+_PASSES = ("forward", "backward")
 DEFAULT_TOP_K = 6
 """Best designs of a search that stages may choose from, beside the tops of every layer kind."""
 
@@ -59,7 +60,10 @@ def candidate_points(records: Sequence[Trial[Evaluation]], *, top_k: int = DEFAU
 def _device_seconds(record: Trial[Evaluation], layer: str) -> float:
     """Forward and backward of one layer on all devices of a stage, a sample, s; infinite if it is not scheduled."""
     evaluation = record.evaluation
-    passes = [item.makespan_s for item in evaluation.schedules if item.layer == layer and item.phase != "update"]
-    if not passes or evaluation.placement is None:
+    own = [item for item in evaluation.schedules if item.layer == layer]
+    passes = [item.makespan_s for item in own if item.phase in _PASSES]
+    placement = evaluation.placement
+    if not passes or placement is None:
         return float("inf")
-    return sum(passes) * evaluation.placement.tensor_parallel / evaluation.micro_batch
+    context = 1 if placement.plan is None else placement.plan.context
+    return sum(passes) * placement.tensor_parallel * context / evaluation.micro_batch

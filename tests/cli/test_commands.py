@@ -160,6 +160,22 @@ def test_a_common_search_says_what_each_models_own_best_chip_gives(tmp_path, cap
     assert off["own_best"] == []
 
 
+def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, capsys):
+    """Never slower than the best design; its plan is told in the line and in the table, placements have none."""
+    search = [*SEARCH, "--strategy", "random", "--heterogeneous", "--no-range", "--no-tracking", "--work-dir"]
+    answer = run_json([*search, tmp_path, "--pipeline", "2"], capsys)
+    found = answer["heterogeneous"]
+    assert found["throughput_samples_per_s"] >= answer["best"]["throughput_samples_per_s"] * (1 - 1e-9)
+    assert found["gain"] >= 0.0
+    assert (found["plan"]["pipeline"], len(found["stages"])) == (2, 2)
+    assert found["plan"]["micro_batch"] == found["micro_batch"]
+    words = " ".join(printed([*search, tmp_path, "--pipeline", "2"], capsys).split())
+    assert "Heterogeneous pipeline" in words
+    assert f"plan: tensor 1 x pipeline 2 x data {found['data_parallel']}" in words.split("Heterogeneous")[1]
+    placed = [word for word in search if word not in ("--micro-batch", "1,2")]
+    assert run_json([*placed, tmp_path, "--as", "phaze"], capsys)["heterogeneous"]["plan"] is None
+
+
 @pytest.mark.parametrize("objective", ["throughput_per_tdp", "pareto"])
 def test_search_objectives(objective, tmp_path, capsys):
     document = run_json([*SEARCH, "--objective", objective, "--no-tracking", "--work-dir", str(tmp_path)], capsys)

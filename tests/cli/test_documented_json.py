@@ -16,7 +16,7 @@ TEXT = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 TINY = "--model tiny --devices 8 --global-batch 16"
 COMMANDS = {
     "evaluate": f"evaluate {TINY} --arch tpu-v4",
-    "search": f"search {TINY} --trials 1 --strategy random --no-tracking --work-dir WORK",
+    "search": f"search {TINY} --trials 1 --strategy random --heterogeneous --no-tracking --work-dir WORK",
     "validate": "validate --data MINE --dataset op_llmcompass --constants WORK/c.json",
     "calibrate": "calibrate --data MINE --out WORK/c.json --no-held-out",
     "network list": "network list",

@@ -16,8 +16,8 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.plan_refinement import layer_classes
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.scheduled_plan import layer_classes
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices

@@ -19,7 +19,6 @@ from phaze_opt.objective.best_placement import bound_option, solve_option
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
-from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.scenario import PLANNED, CommonMean, Scenario, build_scenario, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.objective.scheduled_plan import least_step, least_steps_s
@@ -126,12 +125,6 @@ def test_a_chip_without_room_says_what_the_smallest_plan_needs():
     evaluation = Objective(scenario).evaluate(point)
     assert evaluation.status is EvaluationStatus.OUT_OF_MEMORY
     assert "plans fits; the smallest needs" in evaluation.reason
-
-
-def test_a_pipeline_of_several_designs_has_no_full_plans():
-    scenario = scenario_of("tiny", "maxtext", 4)
-    with pytest.raises(InputError, match="placements alone"):
-        evaluate_heterogeneous(Objective(scenario), points_of(np.random.default_rng(3), 2))
 
 
 def built(**options):
