@@ -23,10 +23,13 @@ class CertifyProblem:
     goal: Goal = Goal.THROUGHPUT
 
     def __post_init__(self) -> None:
-        """Only goals with one best value can be certified."""
+        """Only goals with one best value can be certified, and only plans whose stages are free."""
         if len(goal_directions(self.goal)) > 1:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
+        if self.scenario.plans is not None and self.scenario.plans.blocks:
+            message = "certificates are over every cut of the stages; leave the stages out"
+            raise InputError(message, key="stage_blocks")
 
     @property
     def digest(self) -> str:

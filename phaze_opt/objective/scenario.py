@@ -17,6 +17,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.given_stages import given_stages
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
@@ -304,7 +305,7 @@ def form_of(options: ScenarioOptions) -> Form:
 
 OF_FULL_PLANS = (
     "software", "pipeline", "data", "context_parallel", "expert_parallel", "interleave", "zero", "state_shards",
-    "gradient_bits",
+    "gradient_bits", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
@@ -373,8 +374,9 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> Pl
         micro_batches: samples; all usual ones unless given.
 
     Raises:
-        InputError: state is to be sharded over some replicas, and by no ZeRO stage.
+        InputError: state is to be sharded over some replicas, and by no ZeRO stage; or stages that are given are none.
     """
+    blocks, stage_recompute = given_stages(options)
     if options.state_shards and options.zero == (0,):
         message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
         raise InputError(message, source="--state-shards")
@@ -390,6 +392,8 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> Pl
         state_shards=options.state_shards or (0,),
         recompute=_RECOMPUTES[parse_word(RecomputeChoice, options.recompute, source="--recompute")],
         is_sequence_parallel=options.is_sequence_parallel,
+        blocks=blocks,
+        stage_recompute=stage_recompute,
     )
 
 

@@ -212,6 +212,18 @@ class ScenarioOptions:
         kind=Kind.WORD,
         enumeration="phaze_opt.objective.scenario:RecomputeChoice",
     )
+    stage_blocks: str = _of_plan(
+        "",
+        "Blocks of each pipeline stage, first stage first, such as 7,8x14,7 (eight stages of 14).",
+        kind=Kind.TEXT,
+        shown="free",
+    )
+    stage_recompute: str = _of_plan(
+        "",
+        "What each stage of --stage-blocks recomputes, such as full,9xnone.",
+        kind=Kind.TEXT,
+        shown="as --recompute says",
+    )
     is_sequence_parallel: bool = _of_plan(
         True,
         "Shard norms and residuals over the tensor group too.",

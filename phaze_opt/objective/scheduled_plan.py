@@ -72,7 +72,7 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     if not len(plans):
         raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
     prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
-    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices.recompute))
+    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices))
 
 
 @dataclass(frozen=True, slots=True)

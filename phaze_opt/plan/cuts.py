@@ -63,10 +63,10 @@ class StageChoice:
         return self.stages.recomputes
 
 
-def stage_sizes(step: CompiledStep) -> Sequence[int]:
-    """Numbers of blocks that stages of a step may have; with interleaving those of its plan's cuts."""
+def stage_sizes(step: CompiledStep, *, has_free_cuts: bool = True) -> Sequence[int]:
+    """Numbers of blocks that stages of a step may have; with interleaving, or given cuts, those of its plan's cuts."""
     plan = step.plan
-    if plan.interleave > 1:
+    if plan.interleave > 1 or not has_free_cuts:
         return sorted(set(step.blocks))
     if plan.pipeline == 1:
         return step.blocks
@@ -93,11 +93,17 @@ def allowed_stages(
 
 
 def fitting_stages(
-    step: CompiledStep, blocks: Sequence[int], memory_bytes: float, recomputes: Sequence[Recompute]
+    step: CompiledStep,
+    blocks: Sequence[int],
+    memory_bytes: float,
+    recomputes: Sequence[Recompute],
+    *,
+    has_free_cuts: bool = True,
 ) -> Flags:
     """As `allowed_stages`, whether or not they hold all blocks."""
     sizes = np.asarray(blocks, np.intp)
-    return _possible(step, sizes, recomputes) & (choice_bytes(step)[:, sizes] <= memory_bytes)
+    possible = _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts)
+    return possible & (choice_bytes(step)[:, sizes] <= memory_bytes)
 
 
 def holds_all_blocks(allowed: Flags, blocks: Sequence[int], num_blocks: int) -> bool:
@@ -119,7 +125,9 @@ def most_blocks(allowed: Flags, blocks: Sequence[int]) -> Floats:
     return held
 
 
-def least_memory_bytes(step: CompiledStep, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> float:
+def least_memory_bytes(
+    step: CompiledStep, blocks: Sequence[int], recomputes: Sequence[Recompute], *, has_free_cuts: bool = True
+) -> float:
     """What the fullest stage holds under the cuts and recomputations that take the least memory."""
     from phaze_opt.plan.cut_program import BACKWARD, FORWARD, StageCandidates, front_bounds  # noqa: PLC0415
 
@@ -127,16 +135,20 @@ def least_memory_bytes(step: CompiledStep, blocks: Sequence[int], recomputes: Se
     memory = choice_bytes(step)[:, sizes]
     held = np.zeros((*memory.shape, max(FORWARD, BACKWARD) + 1))
     held[..., FORWARD] = memory
-    candidates = StageCandidates(held, stages, sizes, _possible(step, sizes, recomputes))
+    candidates = StageCandidates(held, stages, sizes, _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts))
     _, fullest = front_bounds(candidates, step.model.num_layers)
     return float(fullest[-1, -1])
 
 
-def _possible(step: CompiledStep, sizes: NDArray[np.intp], recomputes: Sequence[Recompute]) -> Flags:
+def _possible(
+    step: CompiledStep, sizes: NDArray[np.intp], recomputes: Sequence[Recompute], *, has_free_cuts: bool
+) -> Flags:
     """Candidates that are of a plan, whether or not they fit, shape (stages, columns, recomputations)."""
     possible = np.zeros((step.plan.pipeline, len(sizes), len(RECOMPUTES)), np.bool_)
     possible[..., [each in recomputes for each in RECOMPUTES]] = True
-    if step.plan.interleave > 1:
+    if step.plan.stage_recompute:
+        possible &= np.array([[each is own for each in RECOMPUTES] for own in step.plan.stage_recompute])[:, None, :]
+    if step.plan.interleave > 1 or not has_free_cuts:
         possible &= (sizes == np.array(step.blocks)[:, None])[..., None]
     else:
         possible[1:-1, sizes == 0] = False

@@ -99,4 +99,4 @@ def free_degrees(
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
     prices = price_plans(model, training, plans, network=machine.network, stack=machine.stack)
-    return list_degrees(prices, choices.recompute)
+    return list_degrees(prices, choices)

@@ -35,7 +35,7 @@ from phaze_opt.plan.cuts import (
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.ranked_plans import RankedPlan
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 
 Floats = NDArray[np.float64]
@@ -76,11 +76,13 @@ class PlanDegrees:
         prices: plans whose stages all recompute alike, every way that is allowed.
         set_rows: the first of each set's plans, shape (sets,).
         recomputes: what a stage may recompute.
+        has_free_cuts: whether stages without interleaving are cut anywhere; else plans state their cuts.
     """
 
     prices: PricedPlans
     set_rows: Rows
     recomputes: tuple[Recompute, ...]
+    has_free_cuts: bool
     _set_of_row: NDArray[np.int64] = field(repr=False)
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
     _allowed: dict[tuple[int, float], Flags] = field(default_factory=dict, repr=False)
@@ -218,14 +220,18 @@ class PlanDegrees:
 
     def sizes(self, number: int) -> Sequence[int]:
         """Numbers of blocks that stages of a set may have."""
-        return stage_sizes(self.step(number))
+        return stage_sizes(self.step(number), has_free_cuts=self.has_free_cuts)
 
     @property
     def least_bytes(self) -> float:
         """What the smallest of all plans needs, bytes."""
         if self._least_bytes is None:
-            steps = (self.step(number) for number in range(len(self)))
-            self._least_bytes = min(least_memory_bytes(step, stage_sizes(step), self.recomputes) for step in steps)
+            self._least_bytes = min(
+                least_memory_bytes(
+                    self.step(number), self.sizes(number), self.recomputes, has_free_cuts=self.has_free_cuts
+                )
+                for number in range(len(self))
+            )
         return self._least_bytes
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
@@ -262,7 +268,9 @@ class PlanDegrees:
         key = number, memory_bytes
         if key not in self._allowed:
             step = self.step(number)
-            self._allowed[key] = fitting_stages(step, stage_sizes(step), memory_bytes, self.recomputes)
+            self._allowed[key] = fitting_stages(
+                step, self.sizes(number), memory_bytes, self.recomputes, has_free_cuts=self.has_free_cuts
+            )
         return self._allowed[key]
 
     def _allowed_on(self, number: int, memories_bytes: Sequence[float]) -> Flags | None:
@@ -270,14 +278,14 @@ class PlanDegrees:
         step = self.step(number)
         fitting = [self.fitting(number, each) for each in memories_bytes]
         allowed = fitting[0] if len(fitting) == 1 else np.concatenate(fitting, axis=2)
-        return allowed if holds_all_blocks(allowed, stage_sizes(step), step.model.num_layers) else None
+        return allowed if holds_all_blocks(allowed, self.sizes(number), step.model.num_layers) else None
 
     def _even_stages(
         self, number: int, recompute: Recompute, tables: Sequence[CutTable], allowed: Flags
     ) -> MixedStages | None:
         """Even stages that all recompute alike, on the chips that are best for them; None if they do not fit."""
         step = self.step(number)
-        is_even = np.asarray(stage_sizes(step)) == np.array(step.blocks)[:, None]
+        is_even = np.asarray(self.sizes(number)) == np.array(step.blocks)[:, None]
         is_alike = np.array([each is recompute for each in RECOMPUTES] * len(tables))
         alike = allowed & is_even[..., None] & is_alike
         if not alike.any(axis=(1, 2)).all():
@@ -288,8 +296,9 @@ class PlanDegrees:
         return None if found is None else found.stages
 
 
-def list_degrees(prices: PricedPlans, recomputes: Sequence[Recompute]) -> PlanDegrees:
-    """The sets of degrees of plans that recompute in every one of these ways."""
+def list_degrees(prices: PricedPlans, choices: PlanChoices) -> PlanDegrees:
+    """The sets of degrees of plans that recompute in every way, and are cut as the choices say."""
     sets = prices.plans.without_recompute().twins()
     _, first = np.unique(sets, return_index=True)
-    return PlanDegrees(prices, np.sort(first), tuple(recomputes), sets)
+    recomputes = tuple(dict.fromkeys(choices.stage_recompute)) or choices.recompute
+    return PlanDegrees(prices, np.sort(first), recomputes, not choices.blocks, sets)

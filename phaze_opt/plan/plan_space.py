@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import PLAN_RULES, ParallelPlan, PlanChoices, chunked_cuts
+from phaze_opt.workload.plan import PLAN_RULES, ParallelPlan, PlanChoices, Recompute, chunked_cuts
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 
@@ -39,19 +39,25 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
     """
     choices = _resolved(choices, model)
     parts = []
+    if choices.blocks and given_obstacle(model, choices):
+        return PlanColumns.of([])
     for tensor, context in product(choices.tensor, choices.context):
         degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
         combined = _combined(tensor, context, degrees, choices)
-        if choices.has_cuts:
+        if choices.blocks:
+            combined = _with_given_stages(combined, choices)
+        elif choices.has_cuts:
             combined = _with_cuts(combined, model.num_layers)
         parts.append(_admitted(model, training, combined, choices))
     return PlanColumns.joined([PlanColumns.of([]), *parts])
 
 
 def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
-    """The choices with free interleaving and expert degrees as the model admits them."""
+    """The choices with free interleaving and expert degrees as the model admits them, and stages that are given."""
     return replace(
         choices,
+        pipeline=choices.pipeline or ((len(choices.blocks),) if choices.blocks else ()),
+        recompute=(Recompute.NONE,) if choices.stage_recompute else choices.recompute,
         interleave=choices.interleave or _divisors(model.num_layers),
         expert=choices.expert or _divisors(model.num_experts),
     )
@@ -87,6 +93,26 @@ def _with_cuts(plans: PlanColumns, num_layers: int) -> PlanColumns:
                 parts.append(replace(plans.take(rows), stages=stages, stage_choices=(NO_STAGES, (cuts, ()))))
                 order.append(rows)
     return PlanColumns.joined(parts).take(np.argsort(np.concatenate(order), kind="stable"))
+
+
+def _with_given_stages(plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
+    """The plans of as many stages as are given, with these; with interleaving where equal chunks have such cuts."""
+    parts, stages = [PlanColumns.of([])], len(choices.blocks)
+    rows = plans.take(plans.pipeline == stages)
+    for interleave in np.unique(rows.interleave).tolist():
+        cuts = chunked_cuts(sum(choices.blocks), stages, interleave) if stages > 1 else ()
+        if interleave > 1 and choices.blocks not in cuts:
+            continue
+        own = rows.take(rows.interleave == interleave)
+        one = ParallelPlan(pipeline=stages, interleave=interleave)
+        stated = one.with_stages(choices.blocks, choices.stage_recompute or one.recomputes)
+        key = stated.blocks, stated.stage_recompute
+        if choices.stage_recompute:
+            own = replace(own, recompute=np.full(len(own), RECOMPUTES.index(stated.recompute)))
+        if key != NO_STAGES:
+            own = replace(own, stages=np.ones(len(own), np.int64), stage_choices=(NO_STAGES, key))
+        parts.append(own)
+    return PlanColumns.joined(parts)
 
 
 def _uneven_cuts(num_layers: int, pipeline: int, interleave: int) -> tuple[tuple[int, ...], ...]:
@@ -226,9 +252,28 @@ def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
     return f"a global batch of {global_batch} does not divide into {whole}; give {nearest}"
 
 
+def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
+    """Why stages that are given are not of a model or of a pipeline, as a sentence; None if they are."""
+    given = f"stages of {list(choices.blocks)} blocks"
+    if sum(choices.blocks) != model.num_layers:
+        return f"{given} have {sum(choices.blocks)}, not the {model.num_layers} of {model.name}"
+    if choices.pipeline not in ((), (len(choices.blocks),)):
+        return f"{given} are {len(choices.blocks)} of a pipeline of {' or '.join(map(str, choices.pipeline))}"
+    try:
+        ParallelPlan(pipeline=len(choices.blocks), blocks=choices.blocks, stage_recompute=choices.stage_recompute)
+    except InputError as error:
+        return str(error)
+    return None
+
+
 def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:
     """What hinders the smallest plan of choices that admit none, as a sentence."""
-    choices = _resolved(choices, model)
+    faulty = given_obstacle(model, choices) if choices.blocks else None
+    return faulty or _explain(model, training, num_devices, _resolved(choices, model))
+
+
+def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
+    """The sentence, where no stages are given or they are the model's."""
     tensor, context = min(choices.tensor), min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data
@@ -250,7 +295,9 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
     replicas = data if choices.data else num_devices // needed
     try:
         least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
-        plan = ParallelPlan(tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0])
+        plan = ParallelPlan(
+            tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
+        )
     except InputError as error:
         return str(error)
     obstacle = plan_obstacle(model, training, plan)
@@ -265,7 +312,7 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
 
 def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
     """Pipeline and data degrees on the devices that tensor and context groups leave."""
-    most = min(devices, model.num_layers + len(_ENDS) * choices.has_cuts)
+    most = min(devices, model.num_layers + len(_ENDS) * (choices.has_cuts or bool(choices.blocks)))
     stages = choices.pipeline or tuple(p for p in range(1, most + 1) if devices % p == 0)
     for pipeline in stages:
         if choices.data:

@@ -219,3 +219,7 @@ class PlanChoices:
     has_cuts: Annotated[bool, later(False)] = False
     """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
     as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""
+    blocks: Annotated[tuple[int, ...], later(())] = ()
+    """Blocks of each stage, where they are given; pipelines have as many stages then."""
+    stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
+    """What each stage recomputes, where ``blocks`` are given too; ``recompute`` says nothing then."""

@@ -39,11 +39,13 @@ def planned_models(problem: CheckedProblem) -> PlannedModels:
     """The plans of every model.
 
     Raises:
-        CertificateError: a model has none, or the scenario has no plans.
+        CertificateError: a model has none, or the scenario has no plans or stages that are given.
     """
     scenario, estimator = problem.certificate.scenario, problem.estimator
     if scenario.plans is None:
         refuse("its scenario has no full plans", file=CERTIFICATE_FILE)
+    if scenario.plans.blocks or scenario.plans.stage_recompute:
+        refuse("its plans are of given stages, and a proof is over all of them", file=CERTIFICATE_FILE)
     checks = tuple(CutCheck(scenario, model, scenario.plans) for model in scenario.models)
     for check, model in zip(checks, scenario.models, strict=True):
         if not check.even.plans:

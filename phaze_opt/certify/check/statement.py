@@ -24,6 +24,8 @@ _TOLD = frozenset((
     "schedule_nodes", "plans", "stack",
 ))  # fmt: skip
 """Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
+_OF_CUTS = ("has_cuts", "blocks", "stage_recompute")
+"""Fields of the choices of plans that a certificate, which is over every cut, leaves at their defaults."""
 _MAX_LISTED = 16
 _MAX_CHANGES = 4
 
@@ -112,7 +114,7 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """What full plans may be, and what their software does that an ideal one does not."""
     if scenario.plans is None:
         return
-    named = (field.name for field in fields(scenario.plans) if field.name != "has_cuts")
+    named = (field.name for field in fields(scenario.plans) if field.name not in _OF_CUTS)
     choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
     yield "Plans", f"{', '.join(choices)}; every cut of the stages, a recomputation for each"
     differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))
