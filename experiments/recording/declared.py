@@ -218,6 +218,7 @@ RECORDS = (
     _script("plans/check", "--write", 2, script="check"),
     _script("plans/cuts", "--write", 2, script="cuts"),
     _script("plans/designs", "--write", 18, script="designs"),
+    _script("plans/heterogeneous", "--write", 4, script="heterogeneous"),
     _script("plans/lower", "--write", 2, script="lower"),
     Record(
         "pruner/results",

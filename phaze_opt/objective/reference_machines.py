@@ -21,7 +21,7 @@ from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import split_blocks
+from phaze_opt.workload.plan import PlanChoices, split_blocks
 
 REFERENCES = ("tpu-v4", "tpu-v4-published")
 """Phaze's TPUv4-like point (256 vector lanes), and the published machine (2,048 lanes, 1,200 GB/s)."""
@@ -33,8 +33,8 @@ def evaluate_references(
     """Each reference at its best micro-batch of those given; budgets do not apply to references.
 
     Returns:
-        By name: the machines of `REFERENCES` with the best placement there is, then hand placements where the models
-        have any (`evaluate_experts`), which may be infeasible.
+        By name: the machines of `REFERENCES` with the best plan or placement there is, then hand placements where the
+        models have any (`evaluate_experts`), which may be infeasible.
     """
     objective = Objective(replace(scenario, max_area_mm2=None, max_tdp_w=None), constants=constants)
     best: dict[str, Evaluation] = {}
@@ -58,20 +58,20 @@ def evaluate_experts(
     The tensor degree is the expert's, whatever degrees the scenario offers to a search, and budgets do not apply. On a
     cluster of another size the number of replicas follows the devices (`ExpertPlacement.data_parallel`). What does not
     fit is an evaluation with its reason. Several models share a machine and a micro-batch, each with its own placement.
+    Of full plans the hand placement is the plan of its degrees and cuts that shards no state, under the scenario's
+    software; micro-batch and recomputation are the best of those the scenario has, for each model of several.
 
     Returns:
-        Evaluations by name; empty if one of the models has no hand placement, and of full plans: hand placements are
-        priced without software, full plans with it.
+        Evaluations by name; empty if one of the models has no hand placement.
     """
-    if scenario.plans is not None:
-        return {}
     book = load_expert_book()
     experts = [book.placement_of(model) for model in scenario.models]
     known = [expert for expert in experts if expert is not None]
     if len(known) < len(experts):
         return {}
+    kind = _HandPricer if scenario.plans is None else _HandPlanner
     pricers = [
-        _HandPricer(expert, replace(scenario, models=(model,), max_area_mm2=None, max_tdp_w=None), constants)
+        kind(expert, replace(scenario, models=(model,), max_area_mm2=None, max_tdp_w=None), constants)
         for model, expert in zip(scenario.models, known, strict=True)
     ]
     best: dict[str, Evaluation] = {}
@@ -88,7 +88,7 @@ def is_expert(name: str) -> bool:
 
 
 def _evaluate(
-    pricers: "Sequence[_HandPricer]", accelerator: Accelerator, micro_batch: int, *, scenario: Scenario
+    pricers: "Sequence[_HandPricer | _HandPlanner]", accelerator: Accelerator, micro_batch: int, *, scenario: Scenario
 ) -> Evaluation:
     """All models on one machine at one micro-batch."""
     members = [pricer.evaluate(accelerator, micro_batch) for pricer in pricers]
@@ -108,11 +108,7 @@ class _HandPricer:
     def evaluate(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One machine at one micro-batch."""
         if not self._has_devices:
-            devices = self._scenario.cluster.num_devices
-            reason = (
-                f"the hand placement of {self._expert.pipeline} stages x {self._expert.tensor} devices does not fit "
-                f"{devices} devices"
-            )
+            reason = self._expert.too_few(self._scenario.cluster.num_devices)
             return self._objective.refuse(accelerator, micro_batch, EvaluationStatus.TOO_FEW_DEVICES, reason)
         compiled = self._objective.compiled(0, micro_batch)
         estimates = self._objective.estimate(accelerator, micro_batch)
@@ -149,6 +145,27 @@ class _HandPricer:
         )
 
 
+class _HandPlanner:
+    """Prices one model's hand placement on any machine as a full plan."""
+
+    def __init__(self, expert: "ExpertPlacement", scenario: Scenario, constants: Constants) -> None:
+        self._expert, self._num_devices = expert, scenario.cluster.num_devices
+        if self._has_devices:
+            scenario = replace(scenario, plans=expert.as_choices(scenario))
+        self._objective = Objective(scenario, constants=constants)
+
+    @property
+    def _has_devices(self) -> bool:
+        return self._expert.devices_per_replica <= self._num_devices
+
+    def evaluate(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+        """One machine; the micro-batch is the plan's."""
+        if not self._has_devices:
+            reason = self._expert.too_few(self._num_devices)
+            return self._objective.refuse(accelerator, micro_batch, EvaluationStatus.TOO_FEW_DEVICES, reason)
+        return self._objective.evaluate_accelerator(accelerator)
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertPlacement:
     """A hand placement of one model.
@@ -182,6 +199,35 @@ class ExpertPlacement:
         With the 1,024 devices and the batches it was made for, this is ``data``.
         """
         return min(num_devices // self.devices_per_replica, -(-global_batch // micro_batch))
+
+    def too_few(self, num_devices: int) -> str:
+        """That not even one replica fits so many devices."""
+        return (
+            f"the hand placement of {self.pipeline} stages x {self.tensor} devices does not fit {num_devices} devices"
+        )
+
+    def as_choices(self, scenario: Scenario) -> PlanChoices:
+        """The full plans that are this placement, under a scenario of full plans; one replica fits its devices.
+
+        Replicas are as many as the devices hold and the batch divides into, as training software demands.
+        """
+        assert scenario.plans is not None
+        batch, sizes = scenario.global_batch, scenario.plans.micro_batch
+        most = self.data_parallel(num_devices=scenario.cluster.num_devices, global_batch=batch, micro_batch=min(sizes))
+        even = (data for data in range(most, 0, -1) if any(batch % (data * size) == 0 for size in sizes))
+        return replace(
+            scenario.plans,
+            tensor=(self.tensor,),
+            pipeline=(self.pipeline,),
+            data=(next(even, 1),),
+            context=(1,),
+            expert=(1,),
+            interleave=(1,),
+            zero=(0,),
+            state_shards=(0,),
+            blocks=split_blocks(self.num_layers, self.pipeline),
+            stage_recompute=(),
+        )
 
     def cuts(self) -> tuple[int, ...]:
         """First layer of every stage but the first, in a chain of embedding, blocks and head.

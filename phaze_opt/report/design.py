@@ -90,6 +90,7 @@ def _machine_note(chip: Accelerator) -> str:
 
 
 EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"
+PLANNED_EXPERTS_NOTE = f"{EXPERTS_NOTE}, as plans that shard no state"
 MODELLED_NOTE = "every column is modelled, area and TDP at 22 nm; tpu-v4 is Phaze's reference of 256 vector lanes"
 
 
@@ -131,7 +132,7 @@ def experts_table(evaluation: Evaluation, *, experts: Mapping[str, Evaluation]) 
         for name, other in experts.items()
         if not other.is_feasible
     ]
-    note = "; ".join([EXPERTS_NOTE, *failed])
+    note = "; ".join([PLANNED_EXPERTS_NOTE if evaluation.is_planned else EXPERTS_NOTE, *failed])
     return table_of("Hand placements of an expert", fields, experts.items(), note)
 
 

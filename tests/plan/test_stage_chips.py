@@ -241,3 +241,20 @@ def test_each_stage_updates_and_waits_on_its_own_chip():
     assert stages[0].sync_s[0, 0] < stages[1].sync_s[0, 0]
     assert stages[1].sync_s[0, 1] < stages[0].sync_s[0, 1]
     assert np.array_equal(stages[0].micro_batch_s, stages[1].micro_batch_s)
+
+
+def test_last_digits_of_a_cpu_choose_no_chip():
+    """Layer times of equal chips that differ where rounding does lead to the same stages."""
+    degrees = one_set(5, 3, 1, data_overlap=0.5)
+    first, second = chips_of(np.random.default_rng(3), degrees.step(0), 2)
+    chosen = set()
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        noisy = [
+            replace(each, classes_s=each.classes_s * (1.0 + 1e-14 * rng.uniform(-1, 1, each.classes_s.shape)))
+            for each in (first, second, first, second)
+        ]
+        found = degrees.best_stages_on(0, [StageChip(each, 1e15) for each in noisy])
+        bound = degrees.least_choice(0, [StageChip(each, 1e15, number > 0) for number, each in enumerate(noisy)])
+        chosen.add((found.ranked.plan, found.chips, bound.stages))
+    assert len(chosen) == 1
