@@ -252,7 +252,7 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
         least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
         plan = ParallelPlan(tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0])
     except InputError as error:
-        return str(error)
+        return str(error).removeprefix(f"'{error.key}': ")
     obstacle = plan_obstacle(model, training, plan)
     if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
         # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.
