@@ -109,7 +109,8 @@ def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
         if alone.best is not None:
             met.append((alone.trials[alone.best_number].point, alone.best))
         point, own = max(met, key=lambda each: goal_values(goal, each[1])[0])
-        found.append(OwnBest(common, point, own, goal_values(goal, common)[0] / goal_values(goal, own)[0]))
+        share = goal_values(goal, common)[0] / goal_values(goal, own)[0]
+        found.append(OwnBest(common, point, own, share, alone.wall_s))
     return tuple(found)
 
 

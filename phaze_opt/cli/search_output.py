@@ -59,7 +59,13 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
 def own_to_json(found: Sequence[OwnBest]) -> list[dict[str, Any]]:
     """What each model of a common design gets from the chip it has for itself."""
     return [
-        {"model": each.own.model, "share": each.share, "evaluation": evaluation_to_json(each.own)} for each in found
+        {
+            "model": each.own.model,
+            "share": each.share,
+            "wall_s": each.wall_s,
+            "evaluation": evaluation_to_json(each.own),
+        }
+        for each in found
     ]
 
 

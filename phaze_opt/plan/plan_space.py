@@ -299,7 +299,7 @@ def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices
             tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
         )
     except InputError as error:
-        return str(error)
+        return str(error).removeprefix(f"'{error.key}': ")
     obstacle = plan_obstacle(model, training, plan)
     if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
         # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.

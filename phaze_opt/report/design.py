@@ -61,10 +61,16 @@ def design_table(evaluation: Evaluation) -> TableContent:
         ("memories", describe_memories(chip)),
         ("peak", f"{format_scaled(chip.peak_flops_per_s, 'FLOP/s')} at {chip.clock_hz / 1e9:.3g} GHz"),
         ("area, TDP", f"{format_number(evaluation.area_mm2)} mm2, {format_number(evaluation.tdp_w)} W"),
-        ("model", f"{evaluation.model}, {evaluation.num_parameters:,} parameters"),
+        ("model" if not evaluation.members else "models", _models(evaluation)),
         ("sequence, micro-batch", f"{_sequences(evaluation)} tokens, {samples}"),
     )
     return pairs_table(title, rows, note=_machine_note(chip))
+
+
+def _models(evaluation: Evaluation) -> str:
+    """Each model with its parameters."""
+    members = evaluation.members or (evaluation,)
+    return "; ".join(f"{member.model}, {member.num_parameters:,} parameters" for member in members)
 
 
 def _sequences(evaluation: Evaluation) -> str:
@@ -93,6 +99,8 @@ EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched 
 PLANNED_EXPERTS_NOTE = f"{EXPERTS_NOTE}, as plans that shard no state"
 MODELLED_NOTE = "every column is modelled, area and TDP at 22 nm; tpu-v4 is Phaze's reference of 256 vector lanes"
 
+MEAN_NOTE = "samples/s and tokens/s are means over the models (--common), and an iteration is a batch at that rate"
+
 
 def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> TableContent:
     """The design beside the reference machines, a column each: rates, ratios, efficiency, area and power."""
@@ -113,7 +121,8 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ),
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
-    note = "; ".join([MODELLED_NOTE, *failed])
+    mean = [MEAN_NOTE] if evaluation.members else []
+    note = "; ".join([MODELLED_NOTE, *mean, *failed])
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
 
 

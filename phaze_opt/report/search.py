@@ -171,9 +171,10 @@ def own_table(own: Sequence[OwnBest]) -> TableContent:
         *trained_fields(lambda each: each.point, lambda each: each.own),
         number("W", lambda each: format_number(each.own.tdp_w)),
     )
+    more = format_time(sum(each.wall_s for each in own))
     note = (
         "own best: the same search for the model alone, or a design met here; share: what this design attains of it, "
-        f"by the goal; {POINT_NOTE}"
+        f"by the goal; these searches took {more} more; {POINT_NOTE}"
     )
     return table_of("Each model's own best chip", fields, own, note)
 

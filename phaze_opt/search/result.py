@@ -68,9 +68,11 @@ class OwnBest:
         point: its own chip.
         own: on its own chip.
         share: value of the goal on the common design over that on its own chip.
+        wall_s: time of the search for it alone, beside that of the common one, s.
     """
 
     common: Evaluation
     point: DesignPoint
     own: Evaluation
     share: float
+    wall_s: float
