@@ -262,7 +262,7 @@ def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
     try:
         ParallelPlan(pipeline=len(choices.blocks), blocks=choices.blocks, stage_recompute=choices.stage_recompute)
     except InputError as error:
-        return str(error)
+        return str(error).removeprefix(f"'{error.key}': ")
     return None
 
 

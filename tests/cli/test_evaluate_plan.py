@@ -35,6 +35,25 @@ def test_free_degrees_are_searched_and_sorted(capsys):
     assert narrowed["plans"][0]["pipeline"] == 2
 
 
+@pytest.mark.parametrize("machine", [["--arch", "h100"], ["--arch", "tpu-v4"]])
+def test_stages_by_hand_are_the_only_ones(machine, capsys):
+    """Of a real machine and of a design; Megatron-LM's layout says the same cut."""
+    job = [*BERT, *machine, "--devices", "16", "--tensor-parallel", "1", "--micro-batch", "2", "--zero", "1"]
+    answer = run_json([*job, "--stage-blocks", "5, 2x7,5", "--top", "9"], capsys)
+    assert {tuple(plan["blocks"]) for plan in answer["plans"]} == {(5, 7, 7, 5)}
+    assert [stage["last"] - stage["first"] + 1 for stage in answer["placement"]["stages"]] == [6, 7, 7, 6]
+    plain = next(plan for plan in answer["plans"] if plan["recompute"] == "none")
+    assert "--pipeline-model-parallel-layout 'Et*5|t*7|t*7|t*5L'" in plain["launch"]["megatron"]
+    ways = ["none", "full", "none", "selective"]
+    mixed = run_json([*job, "--stage-blocks", "5,2x7,5", "--stage-recompute", ",".join(ways)], capsys)
+    assert {tuple(plan["stage_recompute"]) for plan in mixed["plans"]} == {tuple(ways)}
+    assert mixed["iteration_time_s"] > answer["iteration_time_s"]
+    refused([*job, "--stage-blocks", "4x7"], capsys, "have 28, not the 24 of bert-large")
+    refused([*job, "--stage-blocks", "12,0,12"], capsys, "at least 1 in every stage")
+    refused([*job, "--stage-blocks", "5,2x7,5", "--interleave", "2"], capsys, "not 2 equal chunks")
+    refused([*job, "--stage-recompute", "full"], capsys, "--stage-recompute", "give --stage-blocks too")
+
+
 def test_zero_shards_state(capsys):
     fixed = [*A100, "--tensor-parallel", "1", "--pipeline", "1", "--micro-batch", "1", "--recompute", "none"]
     whole, sharded = (run_json([*fixed, "--zero", stage], capsys)["plans"][0] for stage in ("0", "3"))
