@@ -28,8 +28,8 @@ class CertifyProblem:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
-            message = "certificates are over every cut of the stages; leave the stages out"
-            raise InputError(message, key="stage_blocks")
+            message = "certificates are over every cut of the stages; leave it out"
+            raise InputError(message, source="--stage-blocks")
 
     @property
     def digest(self) -> str:
