@@ -1,0 +1,452 @@
+"""The die model against published dies, floorplans and powers; writes dies.json beside this file.
+
+    python experiments/validation/dies.py
+
+Every die is also predicted by constants fitted without it, and without its whole family. Powers are fitted to five
+GPUs here, each kept out in turn; die_constants.toml holds the values, as a test sees to. The areas of
+fitted_constants.json are fitted by calibrate.py, and used here as they are.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.die_area import die_area
+from phaze_opt.hardware.silicon.die_columns import DieRates
+from phaze_opt.hardware.silicon.die_constants import (
+    AREA_GROUP,
+    FITTED_AREAS,
+    area_constants,
+    load_die_constants,
+    power_constants,
+)
+from phaze_opt.hardware.silicon.die_edge import die_edge
+from phaze_opt.hardware.silicon.die_power import die_power
+from phaze_opt.hardware.silicon.die_report import DieReport, die_report
+from phaze_opt.units import GIGA, MEBI, PICO
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.family import FitParameter, Part
+from phaze_opt.validation.fit import Expectation, fit_parameters
+from phaze_opt.validation.held_out import leave_one_out, predict_held_out
+from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.silicon.dies import (
+    DIE_ERROR,
+    DIES,
+    KEPT_APART,
+    compile_dies,
+    deviation,
+    dies_of_rows,
+    is_fitted,
+)
+
+OUT = Path(__file__).with_name("dies.json")
+Floats = NDArray[np.float64]
+
+FLOORPLANNED = ("GA100", "Aldebaran GCD", "TPUv1", "TPUv4i")
+"""Dies whose parts set what constants are expected to be: leaving them out of the fit does not make them unseen."""
+POWER_GROUP = "silicon/power"
+POWER_ERROR = 0.2
+"""Log error that the power of a chip is expected to have."""
+POWERS = (
+    "mac_pj",
+    "threaded_lane_pj",
+    "local_pj_per_byte",
+    "network_pj_per_byte",
+    "memory_share",
+    "link_pj_per_bit",
+    "static_w_per_mm2",
+    "board_w",
+)
+"""Fitted to GPUs; the energy of a vector lane, which none of them has, stays as expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floorplan:
+    """A part of a die photograph or floorplan, and the components of the model that it holds.
+
+    ``has_spare``: the parts of this die add up to all of it, so that each holds its share of spare area.
+    """
+
+    die: str
+    part: str
+    area_mm2: float
+    components: tuple[str, ...]
+    has_spare: bool
+
+
+FLOORPLANS = (
+    Floorplan("GA100", "cores", 476.25, ("arrays", "lanes", "local"), has_spare=True),
+    Floorplan("GA100", "L2 and interconnect", 76.44 + 119.31, ("buffer", "network"), has_spare=True),
+    Floorplan("GA100", "HBM PHYs and controllers", 58 + 31.77, ("hbm",), has_spare=True),
+    Floorplan("GA100", "links, host, other", 20.95 + 40, ("links", "host"), has_spare=True),
+    Floorplan("Aldebaran GCD", "cores", 446.22, ("arrays", "lanes", "local"), has_spare=True),
+    Floorplan("Aldebaran GCD", "L2 and interconnect", 33 + 25.2, ("buffer", "network"), has_spare=True),
+    Floorplan("Aldebaran GCD", "HBM PHYs and controllers", 83.26 + 40.83, ("hbm",), has_spare=True),
+    Floorplan("Aldebaran GCD", "links, host, other", 45.52 + 42 + 4, ("links", "host"), has_spare=True),
+    Floorplan("TPUv4i", "arrays", 4 * 14, ("arrays",), has_spare=False),
+    Floorplan("TPUv4i", "CMEM", 112, ("buffer", "network"), has_spare=False),
+    Floorplan("TPUv4i", "VMEM, if 51 mm^2 are all of it", 51, ("local",), has_spare=False),
+    Floorplan("TPUv4i", "scalar and vector units", 8.7, ("lanes",), has_spare=False),
+    Floorplan("TPUv1", "array", 0.24 * 331, ("arrays",), has_spare=False),
+    Floorplan("TPUv1", "unified buffer", 0.29 * 331, ("buffer", "network"), has_spare=False),
+)
+"""LLMCompass (die photographs), ISCA 2021 fig. 6 through accelforge, ISCA 2017."""
+
+DESIGNS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "optimum of the demo, published form": (
+            "num_tc=32,tc_width=128,tc_depth=64,num_vc=64,vc_width=128,glb_mb=4,hbm_gb=80",
+            "hbm2e",
+        ),
+        "the same with 16 MB": (
+            "num_tc=32,tc_width=128,tc_depth=64,num_vc=64,vc_width=128,glb_mb=16,hbm_gb=80",
+            "hbm2e",
+        ),
+        "tpu-v4 (Phaze's reference)": ("tpu-v4", "hbm2e"),
+        "tpu-v4-published": ("tpu-v4-published", "hbm2"),
+    }
+)
+"""Chips on N7 with 500 GB/s of links (two-level)."""
+
+PROTOTYPE: Mapping[str, float] = MappingProxyType(
+    {"mac": 865e-6, "byte": 0.265, "simt": 21700e-6, "simd": 5600e-6, "fp64": 6530e-6, "buffer": 0.272, "local": 0.73,
+     "port": 0.0013, "network": 0.0166, "hbm": 22.3, "link": 0.063, "io": 40.0, "used": 0.836}
+)  # fmt: skip
+"""Constants of the prototype that this model follows, mm^2 at N7."""
+PROTOTYPE_LOGIC = MappingProxyType({28: 4.93, 16: 2.53, 8: 1.46, 7: 1.0, 6: 0.93, 5: 0.60})
+PROTOTYPE_MEMORY = MappingProxyType({28: 4.70, 16: 2.59, 8: 1.48, 7: 1.0, 6: 1.0, 5: 0.778})
+
+
+def whole_dies() -> tuple[Row, ...]:
+    """The 17 dies with a published area and a model, in the order of the file."""
+    (dataset,), _ = read_datasets(None, ("dies",))
+    return tuple(row for row in dataset.rows if is_fitted(row) or row.values.get("use") == KEPT_APART)
+
+
+def leave_out(rows: Sequence[Row], test: str) -> Floats:
+    """Areas predicted without what a test keeps out in turn, over those published, shape (num_rows,)."""
+    folds = leave_one_out([DIES.splits[test](row) for row in rows])
+    return predict_held_out(DIES, rows, folds, FittedConstants({})) / compile_dies(rows).measured_s
+
+
+def summary(ratios: Floats) -> dict[str, float]:
+    """Mean absolute error in per cent, mean ratio, and mean and largest factor either way."""
+    factors = np.exp(np.abs(np.log(ratios)))
+    return {
+        "num": len(ratios),
+        "mean_error_percent": round(float(np.abs(ratios - 1).mean()) * 100, 2),
+        "mean_ratio": round(float(ratios.mean()), 3),
+        "mean_factor": round(float(factors.mean()), 3),
+        "worst_factor": round(float(factors.max()), 3),
+    }
+
+
+def area_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Ratios of predicted to published areas of every die, by how the constants were come by, and their summaries."""
+    compiled = compile_dies(rows)
+    ratios = {
+        "expected": compiled.seconds(FittedConstants({})) / compiled.measured_s,
+        "fitted": compiled.seconds(load_fitted()) / compiled.measured_s,
+        "chip_left_out": leave_out(rows, "chip"),
+        "family_left_out": leave_out(rows, "family"),
+    }
+    is_kept = np.array([row.values.get("use") == KEPT_APART for row in rows])
+    is_planned = np.array([row.text("die") in FLOORPLANNED for row in rows])
+    choices = {"all": np.ones(len(rows), bool), "kept_apart": is_kept, "no_floorplan": ~is_planned}
+    dies = [
+        {"die": row.text("die"), "family": DIES.splits["family"](row), "is_kept_apart": bool(is_kept[place])}
+        | {name: round(float(values[place]), 3) for name, values in ratios.items()}
+        for place, row in enumerate(rows)
+    ]
+    summaries = {
+        choice: {name: summary(values[chosen]) for name, values in ratios.items()} for choice, chosen in choices.items()
+    }
+    families = sorted({die["family"] for die in dies})
+    by_family = {
+        family: summary(ratios["family_left_out"][[die["family"] == family for die in dies]]) for family in families
+    }
+    return {"dies": dies, "summary": summaries, "family_left_out": by_family}
+
+
+def floorplan_figures(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Components of dies whose parts are published, by the fitted constants."""
+    areas = die_area(dies_of_rows(rows), area_constants())
+    used = area_constants().used_share
+    found = []
+    for plan in FLOORPLANS:
+        place = next(index for index, row in enumerate(rows) if row.text("die") == plan.die)
+        parts = (np.broadcast_to(getattr(areas, name), len(rows))[place] for name in plan.components)
+        predicted = float(sum(parts)) / (used if plan.has_spare else 1.0)
+        found.append(
+            {
+                "die": plan.die,
+                "part": plan.part,
+                "published_mm2": round(plan.area_mm2, 1),
+                "predicted_mm2": round(predicted, 1),
+                "ratio": round(predicted / plan.area_mm2, 3),
+            }
+        )
+    return found
+
+
+def posterior(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Fitted areas, what was expected, and one deviation of each before and after the fit, as factors."""
+    fitted = load_fitted()
+    own = [row for row in rows if is_fitted(row)]
+    compiled, step = compile_dies(own), 1e-4
+    values = {name: fitted.value(AREA_GROUP, name) for name in FITTED_AREAS}
+    slopes = []
+    for name, value in values.items():
+        sides = [
+            np.log(compiled.seconds(fitted.updated({AREA_GROUP: {name: value * math.exp(s)}}))) for s in (step, -step)
+        ]
+        slopes.append((sides[0] - sides[1]) / (2 * step))
+    before = np.array([deviation(name) for name in FITTED_AREAS])
+    precision = np.array(slopes) @ np.array(slopes).T / DIE_ERROR**2 + np.diag(1 / before**2)
+    after = np.sqrt(np.diag(np.linalg.inv(precision)))
+    expected = load_die_constants()
+    return {
+        name: {
+            "expected": expected.value(f"area.{name}"),
+            "fitted": value,
+            "factor_before": round(math.exp(before[place]), 3),
+            "factor_after": round(math.exp(after[place]), 3),
+        }
+        for place, (name, value) in enumerate(values.items())
+    }
+
+
+def power_rows() -> tuple[Row, ...]:
+    """GPUs with matrix units whose limit the data set does not call power-limited, in the order of the file."""
+    return tuple(
+        row
+        for row in whole_dies()
+        if row.text("style") == "gpu" and row.text("tdp_kind") == "flagship" and row.number("mac16_full", 0) > 0
+    )
+
+
+def rates_of_rows(rows: Sequence[Row]) -> DieRates:
+    """What machines do at full rate, by their own clock, enabled units and memory."""
+    known = load_die_constants()
+
+    def memory_pj(row: Row) -> float:
+        kind = row.text("ext_dram").partition("-")[0]
+        return known.value("dram.gddr6_pj_per_bit" if kind == "gddr6" else f"hbm.{kind}.pj_per_bit")
+
+    return DieRates(
+        clock_hz=np.array([row.number("clock_ghz") * GIGA for row in rows]),
+        active_share=np.array([row.number("active_share") for row in rows]),
+        memory_bytes_per_s=np.array([row.number("dram_gbytes_s") * GIGA for row in rows]),
+        memory_j_per_bit=np.array([memory_pj(row) * PICO for row in rows]),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledPowers:
+    """Rows whose "seconds" are W."""
+
+    measured_s: Floats
+    unscored: Mapping[int, str]
+    rows: tuple[Row, ...]
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Power at full rate, W; the die's published area."""
+        constants = replace(power_constants(), **fitted.groups.get(POWER_GROUP, {}))
+        area_mm2 = np.array([row.number("die_mm2") for row in self.rows])
+        return die_power(dies_of_rows(self.rows), rates_of_rows(self.rows), area_mm2, constants).total
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """One part: the whole."""
+        return (Part("power", float(self.seconds(fitted)[index])),)
+
+
+def compile_powers(rows: Sequence[Row]) -> CompiledPowers:
+    """Rows with their makers' limits."""
+    return CompiledPowers(np.array([row.number("tdp_w") for row in rows]), {}, tuple(rows))
+
+
+def power_parameters() -> tuple[FitParameter, ...]:
+    """Energies within three deviations of what is expected: the middle of the file's range, whose ends are one away."""
+    found = []
+    for name in POWERS:
+        entry = load_die_constants().entries[f"power.{name}"]
+        expected, reach = math.sqrt(entry.low * entry.high), (entry.high / entry.low) ** 1.5
+        found.append(
+            FitParameter(POWER_GROUP, name, entry.unit, expected / reach, expected * reach, expected, name, is_log=True)
+        )
+    return tuple(found)
+
+
+def fit_powers(rows: Sequence[Row]) -> FittedConstants:
+    """Energies fitted to the limits of chips, each pulled to what is expected as strongly as its source is sure."""
+    parameters = power_parameters()
+    expectations = tuple(Expectation(each, 3 * POWER_ERROR / math.log(each.high / each.start)) for each in parameters)
+    return fit_parameters(
+        compile_powers(rows), parameters, FittedConstants({}), soft_error=POWER_ERROR, expectations=expectations
+    )
+
+
+def power_figures() -> dict[str, Any]:
+    """Fitted energies; powers over limits of every GPU by constants expected, fitted, and fitted without it."""
+    rows = power_rows()
+    compiled, fitted = compile_powers(rows), fit_powers(rows)
+    starts = FittedConstants({POWER_GROUP: {each.name: each.start for each in power_parameters()}})
+    alone = np.array(
+        [compile_powers([row]).seconds(fit_powers([other for other in rows if other is not row]))[0] for row in rows]
+    )
+    limits = compiled.measured_s
+    ratios = {
+        "expected": compiled.seconds(starts) / limits,
+        "fitted": compiled.seconds(fitted) / limits,
+        "left_out": alone / limits,
+    }
+    others = [row for row in whole_dies() if row not in rows and row.text("ext_dram").startswith(("hbm", "gddr6"))]
+    not_claimed = compile_powers([row for row in others if row.values.get("tdp_w")])
+    return {
+        "constants": {name: float(f"{fitted.value(POWER_GROUP, name):.4g}") for name in POWERS},
+        "chips": [
+            {"chip": row.text("chip"), "limit_w": row.number("tdp_w")}
+            | {name: round(float(values[place]), 3) for name, values in ratios.items()}
+            for place, row in enumerate(rows)
+        ],
+        "summary": {name: summary(values) for name, values in ratios.items()},
+        "not_claimed": [
+            {
+                "chip": row.text("chip"),
+                "kind": row.text("tdp_kind"),
+                "limit_w": row.number("tdp_w"),
+                "model_w": round(w),
+            }
+            for row, w in zip(not_claimed.rows, not_claimed.seconds(fitted).tolist(), strict=True)
+        ],
+    }
+
+
+def report_of(arch: str, generation: str) -> DieReport:
+    """The die of a chip of `DESIGNS`."""
+    chip = load_architecture(arch, constants=load_constants())
+    return die_report(chip, load_network("two-level", num_devices=1024), hbm_generation=generation)
+
+
+def design_figures() -> list[dict[str, Any]]:
+    """Dies of designs by component."""
+    found = []
+    for name, (arch, generation) in DESIGNS.items():
+        report = report_of(arch, generation)
+        found.append(
+            {
+                "design": name,
+                "area_mm2": round(report.area_mm2, 1),
+                "power_w": round(report.power_w, 1),
+                "num_stacks": report.num_stacks,
+                "stack_places": report.stack_places,
+                "broken": list(report.broken),
+                "areas_mm2": {part.name: round(part.value, 1) for part in report.areas},
+                "powers_w": {part.name: round(part.value, 1) for part in report.powers},
+            }
+        )
+    return found
+
+
+def edge_figures(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Places for stacks on the dies that have HBM, by their published areas."""
+    own = [row for row in rows if row.number("hbm_stacks_full", 0)]
+    area = np.array([row.number("die_mm2") for row in own])
+    stacks = np.array([row.number("hbm_stacks_full") for row in own])
+    links = np.array([row.number("link_gbytes_s_oneway", 0) * GIGA for row in own])
+    edge = die_edge(area, stacks, links, load_die_constants())
+    return [
+        {"die": row.text("die"), "stacks": int(stacks[place]), "places": int(edge.stack_places[place]),
+         "is_buildable": bool(edge.is_buildable[place])}
+        for place, row in enumerate(own)
+    ]  # fmt: skip
+
+
+def prototype_mm2(row: Row, used: Mapping[str, float] = PROTOTYPE) -> float:
+    """A die by the prototype's own equation and constants, its fixed point by iteration."""
+    node = int(row.number("node"))
+    logic, memory, area = PROTOTYPE_LOGIC[node], PROTOTYPE_MEMORY[node], 500.0
+    lane = used["simt" if row.text("style") == "gpu" else "simd"]
+    for _ in range(200):
+        units = logic * (
+            used["mac"] * (row.number("mac16_full", 0) + used["byte"] * row.number("mac8_only", 0))
+            + lane * row.number("fp32_lanes_full", 0)
+            + used["fp64"] * row.number("fp64_lanes_full", 0)
+            + used["port"] * row.number("local_bytes_per_cycle", 0)
+            + used["network"] * row.number("glb_bytes_per_cycle", 0) * math.sqrt(area / 800)
+        )
+        cells = (
+            memory
+            * 0.2265
+            * (
+                row.number("l1_mb", 0) / used["local"]
+                + row.number("rf_mb", 0) / (0.6 * used["local"])
+                + row.number("glb_mb", 0) / used["buffer"]
+            )
+        )
+        edge = row.number("hbm_stacks_full", 0) * used["hbm"] + row.number("link_gbytes_s_oneway", 0) * used["link"]
+        area = (units + cells + edge + used["io"]) / used["used"]
+    return area
+
+
+def prototype_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """The prototype's errors on these dies, and what it makes of Phaze's reference with one share of cells or two."""
+    reference = load_architecture("tpu-v4", constants=load_constants())
+    lanes = reference.num_lanes
+    operand_bytes = 2 * reference.num_tc * (reference.tc_width + reference.tc_depth)
+    columns = {
+        "mac16_full": reference.num_macs,
+        "fp32_lanes_full": lanes,
+        "l1_mb": reference.num_tc * reference.l2_bytes / MEBI,
+        "glb_mb": reference.glb_bytes / MEBI,
+        "glb_bytes_per_cycle": reference.glb_bandwidth_bytes_per_s / reference.clock_hz,
+        "local_bytes_per_cycle": operand_bytes + 6 * lanes,
+        "hbm_stacks_full": 2,
+        "link_gbytes_s_oneway": 500,
+    }
+    values = {"style": "tile", "node": "7", **{name: str(value) for name, value in columns.items()}}
+    row = Row("dies", "tpu-v4", 1, MappingProxyType(values))
+    one_share = {**PROTOTYPE, "buffer": 0.38, "local": 0.38}
+    return {
+        "dies": summary(np.array([prototype_mm2(row) / row.number("die_mm2") for row in rows])),
+        "tpu_v4_mm2": round(prototype_mm2(row), 1),
+        "tpu_v4_with_one_share_of_cells_mm2": round(prototype_mm2(row, one_share), 1),
+    }
+
+
+def main() -> None:
+    """Work it out and write it."""
+    rows = whole_dies()
+    areas = area_figures(rows)
+    record = {
+        "_meta": {
+            "command": "python experiments/validation/dies.py",
+            "versions": {name: version(name) for name in ("phaze-opt", "numpy", "scipy")},
+        },
+        "constants": posterior(rows),
+        "areas": areas,
+        "floorplans": floorplan_figures(rows),
+        "edges": edge_figures(rows),
+        "powers": power_figures(),
+        "designs": design_figures(),
+        "prototype": prototype_figures(rows),
+    }
+    OUT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(areas["summary"], indent=1), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
