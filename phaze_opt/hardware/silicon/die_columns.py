@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import l2_bytes_of
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.silicon.die_constants import HbmStack, Process
+from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ class DieColumns:
     """What stands on dies; columns of shape (num_dies,), or numbers that broadcast.
 
     Attributes:
-        logic, memory, energy: of the process, against N7 (`die_constants.Process`).
+        logic, memory, energy: of the process, against N7 (`die_constants.DieProcess`).
         macs: 16-bit multiply-accumulates a cycle.
         byte_macs: multiply-accumulates a cycle of arrays that have 8 bits alone.
         threaded_lanes: fp32 lanes of a GPU, with issue and registers of many threads.
@@ -79,7 +79,7 @@ class DieRates:
 
 
 def dies_of(
-    chips: AcceleratorTable, *, process: Process, stack: HbmStack, link_bytes_per_s: float, constants: Constants
+    chips: AcceleratorTable, *, process: DieProcess, stack: HbmStack, link_bytes_per_s: float, constants: Constants
 ) -> DieColumns:
     """The dies of designed chips, all of one process and one generation of HBM.
 

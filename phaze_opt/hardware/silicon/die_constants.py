@@ -45,7 +45,7 @@ class HbmGeneration(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class DieProcess:
     """A process against N7: area of logic and of memory cells, and energy of an operation."""
 
     name: str
@@ -115,7 +115,7 @@ class PowerConstants:
 _PROCESS_OF: Mapping[float, str] = MappingProxyType(
     {28: "n28", 16: "n16", 14: "n16", 12: "n16", 10: "n8", 8: "n8", 7: "n7", 6: "n6", 5: "n5", 4: "n5", 3: "n3"}
 )
-"""Process by nanometres; neighbours that no table tells apart are one."""
+"""DieProcess by nanometres; neighbours that no table tells apart are one."""
 
 
 @cache
@@ -146,7 +146,7 @@ def power_constants(known: Constants | None = None) -> PowerConstants:
     return PowerConstants(**{name: constants.value(f"{table}.{name}") for name, table in keys.items()})
 
 
-def process_of(nanometres: float, *, known: Constants | None = None) -> Process:
+def process_of(nanometres: float, *, known: Constants | None = None) -> DieProcess:
     """The process of a node.
 
     Raises:
@@ -158,7 +158,7 @@ def process_of(nanometres: float, *, known: Constants | None = None) -> Process:
         message = f"no process of {nanometres:g} nm is known: the die model holds for {listed} nm"
         raise InputError(message, key="node")
     constants = load_die_constants() if known is None else known
-    return Process(name, *(constants.value(f"process.{name}.{each}") for each in ("logic", "memory", "energy")))
+    return DieProcess(name, *(constants.value(f"process.{name}.{each}") for each in ("logic", "memory", "energy")))
 
 
 def hbm_stack(name: str, *, known: Constants | None = None) -> HbmStack:

@@ -12,9 +12,9 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.silicon.die_area import DieArea, die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, dies_of, rates_of
 from phaze_opt.hardware.silicon.die_constants import (
+    DieProcess,
     HbmStack,
     PowerConstants,
-    Process,
     area_constants,
     hbm_stack,
     load_die_constants,
@@ -53,7 +53,7 @@ class DieReport:
     """
 
     name: str
-    process: Process
+    process: DieProcess
     stack: HbmStack
     num_stacks: int
     stack_places: int
