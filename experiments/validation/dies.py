@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.area import glb_area_um2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.networks import load_network
@@ -36,7 +37,7 @@ from phaze_opt.hardware.silicon.die_constants import (
 from phaze_opt.hardware.silicon.die_edge import die_edge
 from phaze_opt.hardware.silicon.die_power import die_power
 from phaze_opt.hardware.silicon.die_report import DieReport, die_report
-from phaze_opt.units import GIGA, MEBI, PICO
+from phaze_opt.units import GIGA, MEBI, PICO, um2_to_mm2
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import FitParameter, Part
 from phaze_opt.validation.fit import Expectation, fit_parameters
@@ -51,6 +52,7 @@ from phaze_opt.validation.silicon.dies import (
     dies_of_rows,
     is_fitted,
 )
+from phaze_opt.validation.silicon.process_scaling import area_factor
 
 OUT = Path(__file__).with_name("dies.json")
 Floats = NDArray[np.float64]
@@ -121,6 +123,10 @@ DESIGNS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Chips on N7 with 500 GB/s of links (two-level)."""
 
+INT8_SHARE = 0.25
+"""Area of an 8-bit multiplier over that of the tables' 16-bit one: a multiplier grows with bits squared."""
+PROCESS_NAMES = MappingProxyType({28: "28 nm", 16: "16 nm", 8: "Samsung 8N", 7: "7 nm", 6: "TSMC N6", 5: "TSMC N5"})
+
 PROTOTYPE: Mapping[str, float] = MappingProxyType(
     {"mac": 865e-6, "byte": 0.265, "simt": 21700e-6, "simd": 5600e-6, "fp64": 6530e-6, "buffer": 0.272, "local": 0.73,
      "port": 0.0013, "network": 0.0166, "hbm": 22.3, "link": 0.063, "io": 40.0, "used": 0.836}
@@ -179,6 +185,32 @@ def area_figures(rows: Sequence[Row]) -> dict[str, Any]:
         family: summary(ratios["family_left_out"][[die["family"] == family for die in dies]]) for family in families
     }
     return {"dies": dies, "summary": summaries, "family_left_out": by_family}
+
+
+def table_mm2(row: Row) -> float:
+    """A die by the 22 nm tables of designed chips, scaled to its process as `phaze_opt.validation.silicon` does."""
+    constants = load_constants()
+    macs = row.number("mac16_full", 0) + INT8_SHARE * row.number("mac8_only", 0)
+    units_um2 = macs * (constants.value("area.mac_um2") + constants.value("area.mac_register_um2"))
+    units_um2 += row.number("fp32_lanes_full", 0) * constants.value("area.mac_um2")
+    memories_um2 = sum(
+        float(glb_area_um2(np.array([size * MEBI]))[0])
+        for size in (row.number("l1_mb", 0), row.number("glb_mb", 0))
+        if size
+    )
+    return um2_to_mm2(units_um2 + memories_um2) * area_factor(PROCESS_NAMES[int(row.number("node"))])
+
+
+def other_models(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """What less would say: the mean of the other dies, and the 22 nm tables, as they are and times a constant."""
+    measured = np.array([row.number("die_mm2") for row in rows])
+    logs, tables = np.log(measured), np.array([table_mm2(row) for row in rows]) / measured
+    others = np.exp((logs.sum() - logs) / (len(rows) - 1))
+    return {
+        "mean_of_the_others": summary(others / measured),
+        "tables_at_22_nm": summary(tables),
+        "tables_times_a_constant": summary(tables / math.exp(np.log(tables).mean())),
+    }
 
 
 def floorplan_figures(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -438,6 +470,7 @@ def main() -> None:
         },
         "constants": posterior(rows),
         "areas": areas,
+        "other_models": other_models(rows),
         "floorplans": floorplan_figures(rows),
         "edges": edge_figures(rows),
         "powers": power_figures(),
