@@ -222,6 +222,8 @@ OTHER_NAMES = MappingProxyType(
         "op": "operator kernel operation",
         "b": "batch",
         "batch": "batch_size",
+        "die_mm2": "die_area area area_mm2 die_size die_size_mm2 mm2",
+        "node": "process nm nanometres node_nm technology",
         "e2e_ms": "latency time time_ms latency_ms",
     }
 )

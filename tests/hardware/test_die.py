@@ -278,6 +278,30 @@ def test_columns_of_a_space_are_the_reports_of_its_points():
         assert power[row] == pytest.approx(report.power_w, rel=1e-12)
 
 
+@pytest.mark.parametrize("axis", ["num_tc", "num_vc", "tc_width", "tc_depth", "vc_width", "glb_bytes", "hbm_bytes"])
+def test_a_larger_design_is_no_smaller_die_and_draws_no_less(axis):
+    constants, stack, rng = load_constants(), hbm_stack("hbm2e"), np.random.default_rng(5)
+    values = (
+        (1, 4, 32),
+        (1, 8, 64),
+        (32, 128, 512),
+        (32, 256),
+        (32, 256),
+        (4 * MEBI, 128 * MEBI),
+        (16 * GIBI, 80 * GIBI),
+    )
+    points = PointColumns(*(rng.choice(np.array(each), 500) for each in values), np.ones(500, dtype=np.int64))
+    totals = []
+    for columns in (points, replace(points, **{axis: 2 * getattr(points, axis)})):
+        chips = chips_of(columns, constants)
+        dies = dies_of(chips, process=process_of(7), stack=stack, link_bytes_per_s=500e9, constants=constants)
+        area = die_area(dies, area_constants()).total
+        totals.append((area, die_power(dies, rates_of(chips, stack), area, power_constants()).total))
+    assert (totals[1][0] >= totals[0][0]).all()
+    assert (totals[1][0] > totals[0][0]).any()
+    assert (totals[1][1] >= totals[0][1]).all()
+
+
 def test_newer_processes_make_smaller_and_cooler_dies():
     chip, network = load_architecture("tpu-v4", constants=load_constants()), load_network("two-level", num_devices=8)
     reports = [die_report(chip, network, nanometres=node) for node in NODES]

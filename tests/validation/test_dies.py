@@ -57,9 +57,9 @@ def test_the_six_dies_kept_apart_are_those_of_the_rule():
 
 def test_dies_kept_apart_do_not_reach_the_fit():
     rows = public_rows("dies")
-    other = [changed(row, die_mm2=5000) if row.values["use"] == "kept apart" else row for row in rows]
+    other = [changed(row, die_mm2=850) if row.values["use"] == "kept apart" else row for row in rows]
     assert fit_family(DIES, rows, NONE) == fit_family(DIES, other, NONE)
-    moved = [changed(row, die_mm2=1200) if row.text("die") == "GV100" else row for row in rows]
+    moved = [changed(row, die_mm2=500) if row.text("die") == "GV100" else row for row in rows]
     assert fit_family(DIES, rows, NONE) != fit_family(DIES, moved, NONE)
 
 
@@ -177,6 +177,7 @@ def test_small_blocks_are_predicted_and_marked():
         ("B200", {}, "no die area is published"),
         ("T4", {"style": "gpus"}, "no model of a die of style 'gpus' is known; did you mean gpu"),
         ("T4", {"mac16_full": "", "fp32_lanes_full": ""}, "neither multipliers nor lanes are published"),
+        ("T4", {"die_mm2": "5450"}, "5450 mm^2 are more than a reticle's 858: no single die"),
         ("T4", {"node": "22"}, "no process of 22 nm is known"),
     ],
 )

@@ -50,10 +50,10 @@ _MEANINGS = MappingProxyType(
         "fp64_lane_um2": "area of an fp64 lane",
         "buffer_cell_share": "cells' share of the chip-wide buffer",
         "local_cell_share": "cells' share of memory beside cores without its ports",
-        "local_port_um2_per_byte": "ports of memory beside cores, a byte a cycle",
-        "network_um2_per_byte": "network of the chip-wide buffer on a die of 800 mm^2, a byte a cycle",
+        "local_port_um2_per_byte": "ports of memory beside cores",
+        "network_um2_per_byte": "network of the chip-wide buffer on a die of 800 mm^2",
         "hbm_stack_mm2": "PHY and controller of a stack of HBM",
-        "link_mm2_per_gb_per_s": "interfaces to other devices, a GB/s one way",
+        "link_mm2_per_gb_per_s": "interfaces to other devices, one way",
         "host_mm2": "host interface and control",
         "used_share": "share of the die that components fill",
     }
@@ -74,6 +74,9 @@ def why_unpredicted(row: Row) -> str:
         return f"no model of a die of style '{row.text('style')}' is known; {suggest(row.text('style'), STYLES)}"
     if not row.values.get("die_mm2"):
         return "no die area is published"
+    most = load_die_constants().value("package.reticle_mm2")
+    if row.number("die_mm2") > most:
+        return f"{row.number('die_mm2'):g} mm^2 are more than a reticle's {most:g}: no single die"
     if not any(row.number(name, 0) for name in ("mac16_full", "mac8_only", "fp32_lanes_full")):
         return "neither multipliers nor lanes are published"
     return ""
@@ -183,7 +186,13 @@ def _parameter(name: str) -> FitParameter:
     entry, reach = load_die_constants().entries[f"area.{name}"], math.exp(DEVIATIONS * deviation(name))
     most = MOST_USED if name == "used_share" else 1.0 if name.endswith("cell_share") else math.inf
     bounds = entry.value / reach, min(entry.value * reach, most)
-    return FitParameter(AREA_GROUP, name, entry.unit, *bounds, entry.value, _MEANINGS[name], is_log=True)
+    return FitParameter(AREA_GROUP, name, _unit(name), *bounds, entry.value, _MEANINGS[name], is_log=True)
+
+
+def _unit(name: str) -> str:
+    """Unit of an area by the end of its name."""
+    units = {"um2_per_byte": "um^2 a byte/cycle", "mm2_per_gb_per_s": "mm^2 a GB/s", "um2": "um^2", "mm2": "mm^2"}
+    return next((unit for end, unit in units.items() if name.endswith(end)), "share")
 
 
 def deviation(name: str) -> float:
