@@ -50,6 +50,7 @@ from phaze_opt.validation.silicon.dies import (
     compile_dies,
     deviation,
     dies_of_rows,
+    fit_areas,
     is_fitted,
 )
 from phaze_opt.validation.silicon.process_scaling import area_factor
@@ -185,6 +186,27 @@ def area_figures(rows: Sequence[Row]) -> dict[str, Any]:
         family: summary(ratios["family_left_out"][[die["family"] == family for die in dies]]) for family in families
     }
     return {"dies": dies, "summary": summaries, "family_left_out": by_family}
+
+
+def other_sixes(rows: Sequence[Row], count: int = 60) -> dict[str, float]:
+    """Mean errors of other sixes kept apart, drawn from the dies without a floorplan, by fits to the eleven others."""
+    generator = np.random.default_rng(0)
+    places = [index for index, row in enumerate(rows) if row.text("die") not in FLOORPLANNED]
+    errors, worst = [], []
+    for _ in range(count):
+        kept = set(generator.choice(places, 6, replace=False).tolist())
+        fitted = fit_areas([row for index, row in enumerate(rows) if index not in kept], FittedConstants({}))
+        compiled = compile_dies([rows[index] for index in sorted(kept)])
+        found = summary(compiled.seconds(fitted) / compiled.measured_s)
+        errors.append(found["mean_error_percent"])
+        worst.append(found["worst_factor"])
+    return {
+        "draws": count,
+        "mean_error_percent": round(float(np.mean(errors)), 2),
+        "least_error_percent": round(min(errors), 2),
+        "largest_error_percent": round(max(errors), 2),
+        "worst_factor": round(max(worst), 3),
+    }
 
 
 def table_mm2(row: Row) -> float:
@@ -470,6 +492,7 @@ def main() -> None:
         },
         "constants": posterior(rows),
         "areas": areas,
+        "other_sixes": other_sixes(rows),
         "other_models": other_models(rows),
         "floorplans": floorplan_figures(rows),
         "edges": edge_figures(rows),

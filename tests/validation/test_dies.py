@@ -104,6 +104,19 @@ def test_every_die_is_predicted_without_itself_and_without_its_family(script, re
     assert sets["leave_one_family_out_mape"] == pytest.approx(every["family_left_out"]["mean_error_percent"], abs=0.01)
 
 
+def test_less_says_less_and_other_sixes_are_no_better(script, record):
+    rows = script["whole_dies"]()
+    assert script["other_models"](rows) == record["other_models"]
+    ours = record["areas"]["summary"]["all"]["chip_left_out"]
+    assert all(
+        other["mean_error_percent"] > 4 * ours["mean_error_percent"] for other in record["other_models"].values()
+    )
+    few = script["other_sixes"](rows, 8)
+    assert record["other_sixes"]["least_error_percent"] - 0.01 <= few["least_error_percent"]
+    assert few["largest_error_percent"] <= record["other_sixes"]["largest_error_percent"] + 0.01
+    assert record["other_sixes"]["mean_error_percent"] <= 16
+
+
 def test_components_are_near_published_floorplans(script, record):
     """All within 0.7 to 1.5 but two that docs/silicon.md names."""
     found = script["floorplan_figures"](script["whole_dies"]())

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.units import BITS_PER_BYTE, GIGA
 
 Floats = NDArray[np.float64]
@@ -51,7 +52,7 @@ def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, con
     longest = constants.value("edge.longest_mm")
     length = np.minimum(longest, np.sqrt(constants.value("edge.aspect") * area_mm2))
     width = area_mm2 / length
-    places = 2.0 * np.floor(length / constants.value("edge.stack_mm"))
+    places = 2.0 * np.floor(comparable(length / constants.value("edge.stack_mm")))
     lanes = link_bytes_per_s * BITS_PER_BYTE / GIGA / constants.value("edge.lane_gbit_per_s")
     link_edge = constants.value("edge.lane_mm") * lanes
     package = area_mm2 + constants.value("package.stack_mm2") * hbm_stacks
@@ -61,8 +62,13 @@ def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, con
         stack_places=np.asarray(places),
         link_edge_mm=np.asarray(link_edge),
         package_mm2=np.asarray(package),
-        has_reticle=np.asarray(area_mm2 <= constants.value("package.reticle_mm2")),
-        has_places=np.asarray(hbm_stacks <= places),
-        has_link_edge=np.asarray(link_edge <= 2.0 * width),
-        has_interposer=np.asarray(package <= constants.value("package.interposer_mm2")),
+        has_reticle=_is_within(area_mm2, constants.value("package.reticle_mm2")),
+        has_places=_is_within(hbm_stacks, places),
+        has_link_edge=_is_within(link_edge, 2.0 * width),
+        has_interposer=_is_within(package, constants.value("package.interposer_mm2")),
     )
+
+
+def _is_within(values: Floats, limits: Floats | float) -> NDArray[np.bool_]:
+    """Whether values are at most limits, on the grid of `record.near_ties`: no last digit decides."""
+    return np.asarray(comparable(values) <= comparable(limits))
