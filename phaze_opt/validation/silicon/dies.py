@@ -15,7 +15,9 @@ from phaze_opt.hardware.silicon.die_columns import DieColumns
 from phaze_opt.hardware.silicon.die_constants import (
     AREA_GROUP,
     FITTED_AREAS,
+    HbmGeneration,
     area_constants,
+    hbm_stack,
     load_die_constants,
     process_of,
 )
@@ -110,12 +112,23 @@ def dies_of_rows(rows: Sequence[Row]) -> DieColumns:
         buffer_bytes=column("glb_mb", MEBI),
         buffer_bytes_per_cycle=column("glb_bytes_per_cycle"),
         hbm_stacks=column("hbm_stacks_full"),
-        hbm_interface=np.ones(len(rows)),
+        hbm_interface=np.array([_hbm_interface(row) for row in rows]),
         dram_bits=np.array([_dram_bits(row) for row in rows]),
         link_bytes_per_s=column("link_gbytes_s_oneway", GIGA),
-        num_hosts=np.array([float(not row.text("pcie", "none").startswith("none")) for row in rows]),
+        num_hosts=np.array([float(_has_host(row)) for row in rows]),
         num_dies=np.array([float(row.text("style") != BLOCK) for row in rows]),
     )
+
+
+def _has_host(row: Row) -> bool:
+    """Whether a die has a host interface: one that nobody published counts as there, but on a block."""
+    return row.text("style") != BLOCK and not row.text("pcie", "").startswith("none")
+
+
+def _hbm_interface(row: Row) -> float:
+    """Area of the interface of a stack, by the generation that the column ``ext_dram`` names."""
+    name = row.text("ext_dram", "").partition(" ")[0].lower()
+    return hbm_stack(name).interface if name in tuple(HbmGeneration) else 1.0
 
 
 def _dram_bits(row: Row) -> float:
