@@ -144,6 +144,39 @@ def test_processes_are_the_published_ratios_and_shrink_in_order():
     assert all(values == sorted(values, reverse=True) for values in factors)
 
 
+def test_what_is_expected_of_areas_follows_from_floorplans():
+    """From the areas as published: TPUv4i and TPUv1 (ISCA 2021, 2017), GA100 and Aldebaran (LLMCompass)."""
+    cell = 0.027e-6 * 8 * MEBI
+    macs, fp64, buffer, local, port = 14 / 16384, 685e3 / 96.3e6, 0.32, 0.60, 0.0025
+    core = {
+        "GA100": 0.85 * 3.75 - 1024 * macs - 32 * fp64 - cell * (0.25 / 0.36 + 0.1875 / local) - 128 * port,
+        "Aldebaran": 0.85 * 4.02
+        - 0.918 * (512 * macs + 64 * fp64 + 192 * port)
+        - cell * (0.5 / 0.36 + 80 / 1024 / local),
+    }
+    wires = {
+        "GA100": (76.44 + 119.31 - 48 * cell / buffer) / 6144 * math.sqrt(800 / 826),
+        "Aldebaran": (33 + 25.2 - 8 * cell / buffer) / 4096 / 0.918 * math.sqrt(800 / 724),
+        "TPUv4i": (112 - 128 * cell / buffer) / 2925 * math.sqrt(800 / 400),
+    }
+    derived = {
+        "mac_um2": macs * 1e6,
+        "byte_mac_share": 0.24 * 331 / 65536 / 5.57 / macs,
+        "threaded_lane_um2": 1e6 * math.sqrt(core["GA100"] / 64 * core["Aldebaran"] / 128 / 0.918),
+        "vector_lane_um2": 8.7e6 / 2048,
+        "fp64_lane_um2": fp64 * 1e6,
+        "network_um2_per_byte": 1e6 * math.prod(wires.values()) ** (1 / 3),
+        "hbm_stack_mm2": math.sqrt((58 + 31.77) / 6 * (83.26 + 40.83) / 4),
+        "link_mm2_per_gb_per_s": (0.0698 * 0.0386 * (45.52 + 42) / 400) ** (1 / 3),
+    }
+    for name, value in derived.items():
+        assert load_die_constants().value(f"area.{name}") == pytest.approx(value, rel=0.02), name
+    ports = 1e6 * math.sqrt((51 - 16 * cell / local) / 12288 * 0.0015)
+    assert ports == pytest.approx(2340, abs=5)
+    stacks = {"phy": (58 / 89.77, 83.26 / 124.09), "share": load_die_constants().entries["area.phy_share"]}
+    assert (stacks["share"].low, stacks["share"].high) == pytest.approx(stacks["phy"], abs=1e-3)
+
+
 def test_areas_are_those_expected_until_dies_are_fitted():
     expected, fitted = area_constants(FittedConstants({})), area_constants()
     for name in FITTED_AREAS:
