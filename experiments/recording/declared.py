@@ -162,6 +162,8 @@ _VALIDATION = (
         _script("validation/generalisation", "", 7, script="generalise"),
         finish="python experiments/validation/figures.py",
     ),
+    _script("validation/die_powers", "", 0.1, script="die_powers"),
+    _script("validation/dies", "", 0.3, script="dies"),
     _script("validation/half_splits", "", 30, script="half_splits"),
     _script("validation/published_plans", "", 0.5, script="published_plans", suffixes="json md"),
     _script("validation/shapes", "", 5, script="shapes", suffixes="json md"),

@@ -193,7 +193,7 @@ def load_constants(path: Path | str | None = None) -> Constants:
     """
     if path is None:
         return _load_packaged()
-    constants = _parse(read_toml(Path(path), kind="a constants file (TOML)"))
+    constants = parse_constants(read_toml(Path(path), kind="a constants file (TOML)"))
     _check_same_keys(constants, _load_packaged(), source=str(path))
     return constants
 
@@ -201,10 +201,15 @@ def load_constants(path: Path | str | None = None) -> Constants:
 @cache
 def _load_packaged() -> Constants:
     text = resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text(encoding="utf-8")
-    return _parse(parse_toml(text, source="constants.toml"))
+    return parse_constants(parse_toml(text, source="constants.toml"))
 
 
-def _parse(document: Document) -> Constants:
+def parse_constants(document: Document) -> Constants:
+    """Constants and options of a file in this form.
+
+    Raises:
+        InputError: it breaks a rule; the message names file, line and key.
+    """
     values = dict(document.values)
     option_tables = values.pop(_OPTIONS_TABLE, {})
     if not isinstance(option_tables, dict):

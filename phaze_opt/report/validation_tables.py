@@ -11,6 +11,7 @@ from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
+from phaze_opt.validation.schema import DIES
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"))
 OVERVIEW_NOTE = (
@@ -28,7 +29,7 @@ _HIDDEN = frozenset(
     {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
      "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s",
      "e2e_ms", "forward_ms", "backward_ms", "timing", "kv_heads", "head_dim", "ffn", "vocab", "mlp_matrices"}
-)  # fmt: skip
+) | (DIES.columns.keys() - {"chip", "die", "style", "node"})  # fmt: skip
 """Columns that do not tell one configuration from another, or follow from what is measured."""
 
 

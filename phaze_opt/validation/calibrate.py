@@ -195,7 +195,7 @@ def calibrate(
         constants = with_starts(fit_family(family, rows, known), parameters)
         held_out = _held_out(family, rows, known, keeps_groups=is_start_known, tell=tell) if has_held_out else {}
         fitted = FittedRows(rows, cells_of(family, rows), predict_rows([family], rows, constants), held_out)
-        groups = _groups(parameters, constants, fitted, source)
+        groups = _groups(family, parameters, constants, fitted, source=source)
         fits.append(FamilyFit(family.name, len(parameters), groups, set_fits(own, fitted)))
     return Calibration(constants=constants, families=tuple(fits), unfitted=tuple(unfitted))
 
@@ -211,11 +211,12 @@ def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstant
 
 
 def _groups(
-    parameters: Sequence[FitParameter], constants: FittedConstants, fitted: FittedRows, source: str
+    family: Family, parameters: Sequence[FitParameter], constants: FittedConstants, fitted: FittedRows, *, source: str
 ) -> dict[str, FittedGroup]:
-    """Groups of the file, each with ids of the rows that it touches and their errors."""
+    """Groups of the file, each with ids of the rows that fit it and their errors."""
     groups = {}
-    for name, indices in rows_by_group(parameters, constants, fitted.predictions).items():
+    for name, touched in rows_by_group(parameters, constants, fitted.predictions).items():
+        indices = [index for index in touched if family.is_fitted(fitted.rows[index])]
         ids: dict[str, list[str]] = {}
         for row in (fitted.rows[index] for index in indices):
             ids.setdefault(row.dataset, []).append(row.id)

@@ -77,6 +77,7 @@ class Family:
             parameters fitted to the rows. Plain bounded least squares unless given.
         splits: what generalisation is tested over, such as devices or hidden sizes: by name of a test the label of a
             row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
+        is_fitted: which rows fits may see; the others are predicted alone.
     """
 
     name: str
@@ -87,3 +88,4 @@ class Family:
     cell: Label
     fit: Callable[[Sequence[Row], FittedConstants], FittedConstants] | None = None
     splits: Mapping[str, Label] = field(default_factory=dict)
+    is_fitted: Callable[[Row], bool] = lambda row: True

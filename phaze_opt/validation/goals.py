@@ -46,6 +46,7 @@ GROUP_COLUMNS = MappingProxyType(
         "e2e_neusight_fp32": ("hardware", "mode"),
         "op_best_matmul": ("dtype",),
         "train_megatron_tp_scaling": ("hardware",),
+        "dies": ("use",),
     }
 )
 """Columns whose values are groups, by set."""

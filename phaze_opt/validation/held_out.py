@@ -65,17 +65,20 @@ def _build(label: str, is_held_out: Sequence[bool]) -> Fold:
 
 
 def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Fit a family's parameters to rows by its own method, else by bounded least squares; values as they are written.
+    """Fit a family's parameters to those rows that it fits, by its own method, else by bounded least squares.
+
+    Values are as they are written.
 
     Linear algebra runs on one thread: more would add up in another order, and a fit end in other last digits.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     with threadpool_limits(1):
-        parameters = family.parameters(rows)
+        own = [row for row in rows if family.is_fitted(row)]
+        parameters = family.parameters(own)
         if family.fit is not None:
-            return as_written(parameters, family.fit(rows, start))
-        return as_written(parameters, fit_parameters(family.compile(rows), parameters, start))
+            return as_written(parameters, family.fit(own, start))
+        return as_written(parameters, fit_parameters(family.compile(own), parameters, start))
 
 
 def without_groups(fitted: FittedConstants, names: Collection[str]) -> FittedConstants:

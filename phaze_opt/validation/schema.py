@@ -120,6 +120,17 @@ WHOLE_MODEL = _schema(
 DIE_AREA = _schema(
     "die area", required="die:text component:text area_mm2:positive", optional="process:text", identity="die component"
 )
+# A blank is of what a die lacks or nobody published; a chip whose area is blank says nothing of areas.
+DIES = _schema(
+    "whole dies",
+    required="chip:text style:text node:positive",
+    optional="die:text die_mm2:positive die_bound:text dies_per_device:amount mac16_full:amount mac8_only:amount "
+    "fp32_lanes_full:amount fp64_lanes_full:amount active_share:amount rf_mb:amount l1_mb:amount glb_mb:amount "
+    "glb_bytes_per_cycle:amount local_bytes_per_cycle:amount hbm_stacks_full:amount ext_dram:text "
+    "hbm_stacks_used:amount dram_gbytes_s:amount dram_gb:amount link_gbytes_s_oneway:amount pcie:text clock_ghz:amount "
+    "tdp_w:amount tdp_kind:text transistors_b:amount use:text",
+    identity="chip",
+)
 NVDLA = _schema(
     "accelerator estimates",
     required="macs_int8:count area_16nm_mm2:positive",
@@ -142,7 +153,7 @@ MLPERF = _schema(
     identity="hardware n_devices",
 )
 
-SCHEMAS = (OPERATORS, COLLECTIVES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, NVDLA, EYERISS, MLPERF)
+SCHEMAS = (OPERATORS, COLLECTIVES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, DIES, NVDLA, EYERISS, MLPERF)
 
 DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
     {
@@ -165,6 +176,7 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "train_large_runs": TRAINING,
         "e2e_neusight_fp32": WHOLE_MODEL,
         "die_area": DIE_AREA,
+        "dies": DIES,
         "nvdla_estimates": NVDLA,
         "eyeriss_alexnet": EYERISS,
         "mlperf_gpt3": MLPERF,
@@ -172,7 +184,7 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
 )
 """The published data sets, by file stem, in the order of reports."""
 
-CONTEXT = frozenset({"die_area", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"})
+CONTEXT = frozenset({"die_area", "dies", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"})
 """Sets of other quantities than latency: context, outside the goals."""
 
 NOT_PREDICTED: Mapping[str, str] = MappingProxyType(
@@ -210,6 +222,8 @@ OTHER_NAMES = MappingProxyType(
         "op": "operator kernel operation",
         "b": "batch",
         "batch": "batch_size",
+        "die_mm2": "die_area area area_mm2 die_size die_size_mm2 mm2",
+        "node": "process nm nanometres node_nm technology",
         "e2e_ms": "latency time time_ms latency_ms",
     }
 )

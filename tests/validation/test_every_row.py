@@ -75,7 +75,7 @@ def test_public_rows_are_scored_and_their_parts_add_up(family):
     compiled = family.compile(rows)
     seconds = compiled.seconds(fitted)
     scored = [index for index in range(len(rows)) if index not in compiled.unscored]
-    assert len(scored) == len(rows) or family.name == "silicon"
+    assert len(scored) == len(rows) or family.name in ("silicon", "dies")
     for index in scored[:: max(1, len(scored) // 60)]:
         assert sum(part.seconds for part in compiled.explain(fitted, index)) == pytest.approx(seconds[index], rel=1e-9)
 

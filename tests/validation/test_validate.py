@@ -105,7 +105,13 @@ def test_every_row_has_a_baseline_but_for_context(public, baselines):
     for dataset in public:
         if dataset.name in baselines:
             assert np.isfinite(baselines[dataset.name].seconds(dataset.rows)).all(), dataset.name
-    assert set(DATASET_SCHEMAS) - set(baselines) == {"die_area", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"}
+    assert set(DATASET_SCHEMAS) - set(baselines) == {
+        "die_area",
+        "dies",
+        "nvdla_estimates",
+        "eyeriss_alexnet",
+        "mlperf_gpt3",
+    }
 
 
 def test_unknown_devices_have_no_operator_baseline(write_csv, baselines):

@@ -1,0 +1,171 @@
+"""The die of one chip: areas and powers by component, its edge, and which limits it breaks."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.accelerator import Accelerator, table_of
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.silicon.die_area import DieArea, die_area
+from phaze_opt.hardware.silicon.die_columns import DieColumns, dies_of, rates_of
+from phaze_opt.hardware.silicon.die_constants import (
+    DieProcess,
+    HbmStack,
+    PowerConstants,
+    area_constants,
+    hbm_stack,
+    load_die_constants,
+    power_constants,
+    process_of,
+)
+from phaze_opt.hardware.silicon.die_edge import DieEdge, die_edge
+from phaze_opt.hardware.silicon.die_power import DiePower, die_power, voltage_v
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentFigure:
+    """A component's area in mm^2 or power in W."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class DieReport:
+    """The die of one chip.
+
+    Attributes:
+        name: of the chip.
+        process, stack: what it is built of.
+        num_stacks: of HBM.
+        stack_places: for which its long sides have room.
+        areas: by component, mm^2.
+        powers: at full rate, by component, W.
+        length_mm, width_mm: sides.
+        link_edge_mm: edge that links take.
+        package_mm2: die and stacks.
+        voltage_v: at its clock.
+        bytes_per_byte_per_cycle: buffer over what it delivers a cycle.
+        broken: a sentence for each limit that it breaks; empty if it could be built.
+    """
+
+    name: str
+    process: DieProcess
+    stack: HbmStack
+    num_stacks: int
+    stack_places: int
+    areas: tuple[ComponentFigure, ...]
+    powers: tuple[ComponentFigure, ...]
+    length_mm: float
+    width_mm: float
+    link_edge_mm: float
+    package_mm2: float
+    voltage_v: float
+    bytes_per_byte_per_cycle: float
+    broken: tuple[str, ...]
+
+    @property
+    def area_mm2(self) -> float:
+        """The whole die."""
+        return float(sum(part.value for part in self.areas))
+
+    @property
+    def power_w(self) -> float:
+        """The whole device at full rate."""
+        return float(sum(part.value for part in self.powers))
+
+    @property
+    def w_per_mm2(self) -> float:
+        """Power over area."""
+        return self.power_w / self.area_mm2
+
+
+def die_report(
+    accelerator: Accelerator,
+    network: Network,
+    *,
+    nanometres: float = 7,
+    hbm_generation: str = "hbm2e",
+    constants: Constants | None = None,
+    die_constants: Constants | None = None,
+    fitted: FittedConstants | None = None,
+) -> DieReport:
+    """The die of a chip.
+
+    Args:
+        accelerator: the chip.
+        network: whose links it drives.
+        nanometres: of its process, 28 to 3.
+        hbm_generation: of its stacks; as many as hold its capacity and reach its bandwidth.
+        constants: sizing of L2 buffers; the package's own by default.
+        die_constants: constants of the die model; the package's own by default.
+        fitted: fitted constants; the package's own by default.
+
+    Raises:
+        InputError: a process or a generation of HBM that the model does not know.
+    """
+    known = load_die_constants() if die_constants is None else die_constants
+    process, stack = process_of(nanometres, known=known), hbm_stack(hbm_generation, known=known)
+    chips = table_of(accelerator)
+    links = sum(dimension.bandwidth_bytes_per_s for dimension in network.dimensions)
+    sizing = load_constants() if constants is None else constants
+    dies = dies_of(chips, process=process, stack=stack, link_bytes_per_s=links, constants=sizing)
+    area = die_area(dies, area_constants(fitted, known=known))
+    energies = power_constants(known)
+    power = die_power(dies, rates_of(chips, stack), area.total, energies)
+    edge = die_edge(area.total, dies.hbm_stacks, dies.link_bytes_per_s, known)
+    return DieReport(
+        name=accelerator.name,
+        process=process,
+        stack=stack,
+        num_stacks=int(_number(dies.hbm_stacks)),
+        stack_places=int(_number(edge.stack_places)),
+        areas=_figures(area),
+        powers=_figures(power),
+        length_mm=_number(edge.length_mm),
+        width_mm=_number(edge.width_mm),
+        link_edge_mm=_number(edge.link_edge_mm),
+        package_mm2=_number(edge.package_mm2),
+        voltage_v=_number(voltage_v(chips.clock_hz, energies)),
+        bytes_per_byte_per_cycle=_number(dies.buffer_bytes / dies.buffer_bytes_per_cycle),
+        broken=_broken(
+            dies, edge, area_mm2=_number(area.total), power_w=_number(power.total), energies=energies, known=known
+        ),
+    )
+
+
+def _figures(parts: DieArea | DiePower) -> tuple[ComponentFigure, ...]:
+    return tuple(ComponentFigure(each.name, _number(getattr(parts, each.name))) for each in fields(parts))
+
+
+def _number(values: NDArray[np.float64]) -> float:
+    return float(np.asarray(values).reshape(-1)[0])
+
+
+def _broken(
+    dies: DieColumns, edge: DieEdge, *, area_mm2: float, power_w: float, energies: PowerConstants, known: Constants
+) -> tuple[str, ...]:
+    """A sentence for each limit that the die breaks."""
+    found = []
+    if not edge.has_reticle.all():
+        most = known.value("package.reticle_mm2")
+        found.append(f"a die of {area_mm2:.0f} mm^2 is larger than the reticle's {most:.0f} mm^2")
+    if not edge.has_places.all():
+        stacks, places = _number(dies.hbm_stacks), _number(edge.stack_places)
+        found.append(f"{stacks:.0f} stacks of HBM need more edge than the {places:.0f} places of this die")
+    if not edge.has_link_edge.all():
+        taken, there = _number(edge.link_edge_mm), 2 * _number(edge.width_mm)
+        found.append(f"links take {taken:.0f} mm of edge and its short sides have {there:.0f} mm")
+    if not edge.has_interposer.all():
+        most, package = known.value("package.interposer_mm2"), _number(edge.package_mm2)
+        found.append(f"die and stacks of {package:.0f} mm^2 are larger than an interposer of {most:.0f} mm^2")
+    least = known.value("bank.bytes_per_byte_per_cycle")
+    if not (dies.buffer_bytes >= least * dies.buffer_bytes_per_cycle).all():
+        ratio = _number(dies.buffer_bytes / dies.buffer_bytes_per_cycle)
+        found.append(f"the buffer has {ratio:.0f} bytes for a byte a cycle, and banks need {least:.0f}")
+    if power_w > energies.most_w_per_mm2 * area_mm2:
+        found.append(f"{power_w / area_mm2:.2f} W/mm^2 is more than {energies.most_w_per_mm2:g} W/mm^2")
+    return tuple(found)
