@@ -303,8 +303,8 @@ def form_of(options: ScenarioOptions) -> Form:
 
 
 OF_FULL_PLANS = (
-    "software", "pipeline", "data", "context_parallel", "expert_parallel", "interleave", "zero", "state_shards",
-    "gradient_bits",
+    "software", "pipeline", "data", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave",
+    "zero", "state_shards", "gradient_bits",
 )  # fmt: skip
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
@@ -390,6 +390,7 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> Pl
         state_shards=options.state_shards or (0,),
         recompute=_RECOMPUTES[parse_word(RecomputeChoice, options.recompute, source="--recompute")],
         is_sequence_parallel=options.is_sequence_parallel,
+        expert_tensor=options.expert_tensor_parallel,
     )
 
 

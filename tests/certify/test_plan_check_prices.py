@@ -51,6 +51,8 @@ def random_cuts(rng, plan, num_layers):
         (32, 128, WIDE),
         (24, 96, replace(WIDE, tensor=(1, 2, 3, 4), micro_batch=(1, 3), zero=(1, 3), state_shards=(2, 0))),
         (8, 64, PlanChoices(pipeline=(2, 4, 64), data=(1, 3, 2), expert=(1, 4), context=(1, 3))),
+        (16, 64, replace(WIDE, tensor=(1, 2, 3, 4, 8), expert=(2, 1, 8), expert_tensor=(2, 4, 1, 3), zero=(0, 2))),
+        (8, 64, replace(WIDE, tensor=(4, 8), expert=(2, 4), expert_tensor=(0, 1, 2, 4, 8), state_shards=(0,))),
     ],
 )
 @pytest.mark.parametrize("has_cuts", [False, True])
@@ -113,7 +115,10 @@ def test_memory_is_that_of_every_stage(name, software):
 CASES = [(MODELS[at % 5], NETWORKS[at % 6], software) for at, software in enumerate(list_stacks())]
 CASES += [("mixtral-8x7b", network, "llm-foundry") for network in NETWORKS]
 CASES += [("llama-3-8b", network, "megatron-core") for network in NETWORKS]
-FEW = replace(WIDE, tensor=(1, 4), context=(1,), micro_batch=(2,), zero=(0, 2, 3), state_shards=(0,), expert=(1, 2))
+FEW = replace(
+    WIDE, tensor=(1, 4), context=(1,), micro_batch=(2,), zero=(0, 2, 3), state_shards=(0,), expert=(1, 2),
+    expert_tensor=(0, 1, 2),
+)  # fmt: skip
 """Some of every kind."""
 
 

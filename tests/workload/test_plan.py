@@ -19,6 +19,18 @@ def test_devices_shards_and_micro_batches() -> None:
     assert ParallelPlan(data=8, expert=8).expert_shards == 1
 
 
+def test_experts_take_the_devices_of_a_stage() -> None:
+    """Expert tensor x expert x replicas of the experts are tensor x context x data."""
+    plan = ParallelPlan(tensor=4, data=6, context=2, expert=8, expert_tensor=2)
+    assert (plan.expert_group, plan.expert_replicas, plan.expert_shards) == ((8, 2), 3, 3)
+    assert ParallelPlan(tensor=4, data=2, expert=8, expert_tensor=1).expert_replicas == 1
+    assert ParallelPlan(tensor=4, data=2, expert=2).expert_group == (2, 4)
+    whole = ParallelPlan(tensor=4, data=2)
+    assert (whole.expert_group, whole.expert_replicas, whole.has_expert_groups) == ((4, 1), 2, False)
+    spread = ParallelPlan(tensor=4, data=2, expert_tensor=1, state_shards=2)
+    assert (spread.expert_group, spread.expert_replicas, spread.expert_shards) == ((1, 1), 8, 2)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -27,6 +39,12 @@ def test_devices_shards_and_micro_batches() -> None:
         ({"data": 4, "state_shards": 3}, "state_shards = 3 must be 0"),
         ({"interleave": 2}, "interleave = 2 needs more than one pipeline stage"),
         ({"data": 2, "context": 2, "expert": 3}, "expert = 3 must divide data x context = 4"),
+        (
+            {"tensor": 4, "data": 2, "expert": 3, "expert_tensor": 2},
+            "expert = 3 must divide tensor x data x context / expert_tensor = 4",
+        ),
+        ({"tensor": 4, "expert_tensor": 3}, "expert_tensor = 3 must be at least 1 and divide tensor = 4"),
+        ({"tensor": 4, "expert_tensor": -1}, "expert_tensor = -1 must be at least 1 and divide tensor = 4"),
         ({"pipeline": 2, "blocks": (3,)}, "blocks names 1 stages, not the 2"),
         ({"pipeline": 2, "blocks": (-1, 4)}, "must be at least 1 in every stage, 0 in the first and the last"),
         ({"pipeline": 3, "blocks": (2, 0, 2)}, "must be at least 1 in every stage, 0 in the first and the last"),

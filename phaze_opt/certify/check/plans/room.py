@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet
+from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_shards
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
@@ -54,7 +54,7 @@ class PlanRoom:
         dense = dense + is_first * first.num_parameters + is_last * last.num_parameters
         if is_first and is_last:
             dense = dense - last.num_tied_parameters
-        shared = dense / self.plan.shards + experts / self.plan.expert_shards
+        shared = dense / self.plan.shards + experts / expert_shards(self.plan)
         optimizer, zero = self.training.optimizer, self.plan.zero
         sizes = ((3, optimizer.weight_bytes), (2, self.stack.gradient_bytes), (1, optimizer.state_bytes))
         return np.asarray(
@@ -76,7 +76,7 @@ class PlanRoom:
         """Parameters of a layer that others hold shards of."""
         experts = layer.num_expert_parameters
         dense = layer.num_parameters - experts
-        return float((dense if self.plan.shards > 1 else 0) + (experts if self.plan.expert_shards > 1 else 0))
+        return float((dense if self.plan.shards > 1 else 0) + (experts if expert_shards(self.plan) > 1 else 0))
 
     def _kept(self, stage: int, count: Floats, recompute: Recompute) -> Floats:
         """Activations of blocks: of all micro-batches under way, and what one block makes anew."""
