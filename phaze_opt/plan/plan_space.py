@@ -136,7 +136,7 @@ def _is_said_shorter(plans: PlanColumns, choices: PlanChoices) -> Flags:
         return np.zeros(len(plans), np.bool_)
     is_whole_group = (plans.expert > 1) & (plans.expert_tensor == plans.tensor)
     is_within_group = (plans.expert == plans.tensor) & (plans.expert_tensor == 1) & (1 in choices.expert)
-    return is_whole_group | is_within_group
+    return np.asarray(is_whole_group | is_within_group)
 
 
 def _is_shardable(model: ModelSpec, plans: PlanColumns) -> Flags:
