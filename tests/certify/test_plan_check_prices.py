@@ -164,6 +164,7 @@ def test_folded_experts_are_priced_alike(software, network, order):
         given = staged, times.makespan_s, times.attention_s
         assert check.price_s(*given)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=EXACT)
         assert check.lower_s(*given)[0] == pytest.approx(lower_s(stages, rules)[0], rel=EXACT)
+        assert check.lower_s(*given)[0] <= check.price_s(*given)[0] * (1 + EXACT)
         memory = step_memory(compiled(scenario, staged)).stages
         assert check.memory_bytes(staged) == pytest.approx([stage.total_bytes for stage in memory], rel=EXACT)
 

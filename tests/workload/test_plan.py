@@ -1,12 +1,13 @@
 """`ParallelPlan`: devices, shards and micro-batches by hand; what no framework runs is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.workload.plan import ParallelPlan, Recompute, chunked_cuts, split_blocks
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute, chunked_cuts, split_blocks
 
 
 def test_devices_shards_and_micro_batches() -> None:
@@ -99,3 +100,13 @@ def test_equal_chunks_by_enumeration(stages: int, chunks: int) -> None:
         assert set(chunked_cuts(layers, stages, chunks)) == found
     assert chunked_cuts(126, 16, 8) == ((7, *[8] * 14, 7),), "Llama 3 405B"
     assert chunked_cuts(12, stages, 1)[0] == split_blocks(12, stages)
+
+
+def test_files_of_before_say_nothing_of_expert_tensor_degrees() -> None:
+    """They read as plans and choices that do not either, and those are written as before."""
+    for kind, field in ((ParallelPlan, 2), (PlanChoices, (0, 1))):
+        plain = to_plain(kind, kind())
+        assert "expert_tensor" not in plain
+        assert from_plain(kind, plain) == kind()
+        named = replace(kind(tensor=2 if kind is ParallelPlan else (2,)), expert_tensor=field)
+        assert from_plain(kind, to_plain(kind, named)) == named
