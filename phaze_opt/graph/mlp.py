@@ -9,8 +9,9 @@ Over devices of the stage (`ShardingOptions.expert`) a tensor group, or parts of
 shares its experts by channels: its devices gather the tokens that arrived at each and scatter the sums, between the two
 all-to-alls, as Megatron-LM does. Parts of one device hold whole experts: there is nothing to gather.
 
-The share of a device is its sequence shard. Without sequence parallelism it drops what others of its tensor group route
-too, and the group gathers the results (Singh et al. 2023); Megatron-LM refuses to train so.
+The share of a device is its sequence shard. Without sequence parallelism it keeps as many of its group's tokens, and
+the group gathers the results. DeepSpeed drops duplicates likewise, behind the router (Singh et al. 2023); Megatron-LM
+refuses to train so.
 """
 
 from dataclasses import dataclass
