@@ -155,7 +155,8 @@ class Slot:
         layer: row among the model's distinct layers.
         phase: forward, backward or update.
         topology, block: position in `PoolFile`.
-        set_number: of full plans the set of layers, by rising tensor, context, expert degree and micro-batch; else -1.
+        set_number: of full plans the set of layers, by rising tensor, context, expert and expert tensor degree and
+            micro-batch; else -1.
         is_again: forward as full recomputation runs it where the software keeps some of its results; of full plans.
     """
 

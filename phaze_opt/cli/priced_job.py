@@ -36,6 +36,7 @@ class RankedJob:
             num_layers=self.job.model.num_layers,
             stack=self.job.machine.stack,
             is_fp8=setting.peak_type == "fp8",
+            has_experts=self.job.model.has_experts,
         )
 
 

@@ -17,6 +17,7 @@ from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
+FOLDED = "experts folded over tensor groups"
 ZERO_1, ZERO_2, ZERO_3 = "ZeRO 1", "ZeRO 2", "ZeRO 3"
 
 
@@ -68,6 +69,7 @@ def plan_features(plan: ParallelPlan) -> dict[str, int]:
         INTERLEAVE: plan.interleave,
         CONTEXT: plan.context,
         EXPERT: plan.expert,
+        FOLDED: plan.tensor // plan.expert_tensor if plan.expert_tensor else 1,
         REPLICAS: 1 if plan.zero else plan.data * plan.context,
         HYBRID: plan.data * plan.context // shards if shards else 1,
         **{f"ZeRO {stage}": shards if plan.zero == stage else 1 for stage in (1, 2, 3)},

@@ -16,12 +16,12 @@ from phaze_opt.workload.plan_columns import NO_RECOMPUTE, RECOMPUTES, Ints, Plan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
-_DEGREES = ("tensor", "pipeline", "data", "context", "expert")
+_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "expert_tensor")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLayout:
-    """Plans of one tensor, context, expert, pipeline and data degree, with the same blocks in their stages.
+    """Plans of the same degrees but for interleave, with the same blocks in their stages.
 
     Attributes:
         steps: compiled for these degrees, one for each micro-batch.

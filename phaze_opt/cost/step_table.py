@@ -164,9 +164,10 @@ def build_table(layouts: Iterable[PlanLayout]) -> StepTable:
     )
 
 
-def _degrees(step: CompiledStep) -> tuple[int, int, int, int]:
+def _degrees(step: CompiledStep) -> tuple[int, ...]:
     """What tells the graphs of one model and software apart, and their order."""
-    return step.plan.tensor, step.plan.context, step.plan.expert, step.plan.micro_batch
+    plan = step.plan
+    return plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch
 
 
 def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:

@@ -240,7 +240,7 @@ def _tied_share(step: CompiledStep) -> float:
 def update_shards(step: CompiledStep) -> float:
     """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
     plan, graph = step.plan, step.layers[BLOCK].graph
-    if plan.zero == 0 or plan.expert == 1:
+    if plan.zero == 0 or not plan.has_expert_groups:
         return float(plan.shards if plan.zero else 1)
     dense = graph.num_parameters - graph.num_expert_parameters
     return graph.num_parameters / (dense / plan.shards + graph.num_expert_parameters / plan.expert_shards)

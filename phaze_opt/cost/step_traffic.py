@@ -26,28 +26,36 @@ Counts = NDArray[np.int64]
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
-    """Where the devices of a group lie: tensor groups innermost, then the context shards of one replica."""
+    """Where the devices of a group lie: tensor groups innermost, then the context shards of one replica.
+
+    Devices that split an expert are neighbours, those that share the experts come next, and their replicas last
+    (Megatron-LM's order of ranks for experts).
+    """
     plan = step.plan
     if group is CollectiveGroup.TENSOR:
         return group_dimensions(network, size=plan.tensor, stride=1)
     if group is CollectiveGroup.CONTEXT:
         return group_dimensions(network, size=plan.context, stride=plan.tensor)
-    return replica_group(step, network, size=plan.expert)
+    expert, splits = plan.expert_group
+    if group is CollectiveGroup.EXPERT_TENSOR:
+        return group_dimensions(network, size=splits, stride=1)
+    return stage_group(step, network, size=expert, apart=splits)
 
 
-def replica_group(step: CompiledStep, network: Network, *, size: int, apart: int = 1) -> tuple[NetworkDimension, ...]:
-    """``size`` devices, ``apart`` from one another, of those that hold the same stage: context shards, then replicas.
+def stage_group(step: CompiledStep, network: Network, *, size: int, apart: int) -> tuple[NetworkDimension, ...]:
+    """``size`` devices, ``apart`` from one another, of those of a stage: tensor groups, context shards, then replicas.
 
     With pipeline stages next to the context shards (Llama 3's order: tensor, context, pipeline, data) the replicas lie
-    a whole pipeline apart, the shards of one replica side by side.
+    a whole pipeline apart, the devices of one replica side by side.
     """
     plan = step.plan
     if step.stack.order is RankOrder.DATA_INNER or plan.pipeline == 1:
-        return group_dimensions(network, size=size, stride=plan.tensor * apart, is_aligned=True)
-    shards = math.gcd(size, plan.context // apart) if plan.context % apart == 0 else 1
-    replica = plan.tensor * plan.context * plan.pipeline * max(1, apart // plan.context)
-    inside = group_dimensions(network, size=shards, stride=plan.tensor * apart, is_aligned=True)
-    across = group_dimensions(network, size=size // shards, stride=replica, is_aligned=True)
+        return group_dimensions(network, size=size, stride=apart, is_aligned=True)
+    replica = plan.tensor * plan.context
+    near = math.gcd(size, replica // apart) if replica % apart == 0 else 1
+    inside = group_dimensions(network, size=near, stride=apart, is_aligned=True)
+    distance = replica * plan.pipeline * max(1, apart // replica)
+    across = group_dimensions(network, size=size // near, stride=distance, is_aligned=True)
     return tuple(replace(each, size=each.size * other.size) for each, other in zip(inside, across, strict=True))
 
 
@@ -88,15 +96,15 @@ def held_parameters(step: CompiledStep, counts: Counts, network: Network) -> lis
     dense, experts = _stage_units(step, counts)
     found = []
     for units, replicas, sharded, apart in (
-        (dense, plan.data * plan.context, plan.shards, 1),
-        (experts, plan.expert_replicas, plan.expert_shards, plan.expert),
+        (dense, plan.data * plan.context, plan.shards, plan.tensor),
+        (experts, plan.expert_replicas, plan.expert_shards, math.prod(plan.expert_group)),
     ):
         shards = sharded if plan.zero else 1
         if replicas == 1 or not any((count * size).any() for count, size in units):
             continue
         size = shards if plan.zero else replicas
-        group = replica_group(step, network, size=size, apart=apart)
-        copies = replica_group(step, network, size=replicas // size, apart=apart * size)
+        group = stage_group(step, network, size=size, apart=apart)
+        copies = stage_group(step, network, size=replicas // size, apart=apart * size)
         found.append(HeldParameters(units, shards, group, copies))
     return found
 
@@ -111,7 +119,7 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
     embeddings, blocks, heads = np.asarray(counts, float).T
     ends = embeddings * graphs[EMBEDDING].num_parameters + heads * graphs[HEAD].num_parameters
     ends -= embeddings * heads * graphs[HEAD].num_tied_parameters
-    experts = graphs[BLOCK].num_expert_parameters if step.plan.expert > 1 else 0
+    experts = graphs[BLOCK].num_expert_parameters if step.plan.has_expert_groups else 0
     dense = graphs[BLOCK].num_parameters - experts
     one = np.ones_like(blocks)
     return ((blocks, dense * one), (one, ends)), ((blocks, experts * one),)

@@ -1,11 +1,17 @@
 """The MLP half of a block: dense, or a mixture of experts.
 
 The dense MLP is column-parallel up and row-parallel down. Experts are sharded over the tensor-parallel group or over
-replicas: every device routes its own share of the tokens, sends each to its experts by all-to-all, runs its experts on
-a balanced load (rounded up), and gets the results back by a second all-to-all. One device communicates nothing.
+devices of the stage: every device routes its own share of the tokens, sends each to its experts by all-to-all, runs its
+experts on a balanced load (rounded up), and gets the results back by a second all-to-all. One device communicates
+nothing.
 
-Over replicas (`ShardingOptions.expert`) a tensor group shares its experts by channels: its devices gather the tokens
-that arrived at each and scatter the sums, between the two all-to-alls, as Megatron-LM does.
+Over devices of the stage (`ShardingOptions.expert`) a tensor group, or parts of it (`ShardingOptions.expert_tensor`),
+shares its experts by channels: its devices gather the tokens that arrived at each and scatter the sums, between the two
+all-to-alls, as Megatron-LM does. Parts of one device hold whole experts: there is nothing to gather.
+
+The share of a device is its sequence shard. Without sequence parallelism it keeps as many of its group's tokens, and
+the group gathers the results. DeepSpeed drops duplicates likewise, behind the router (Singh et al. 2023); Megatron-LM
+refuses to train so.
 """
 
 from dataclasses import dataclass
@@ -79,7 +85,8 @@ class _Share:
         width: channels of each that it has.
         group: with whom tokens are exchanged.
         is_exchanged: whether that group has more than one device.
-        is_split: whether the tensor group shares the experts by channels.
+        num_splits: devices that share these experts by channels.
+        splitters: these devices.
     """
 
     batch: int
@@ -87,19 +94,28 @@ class _Share:
     width: int
     group: CollectiveGroup
     is_exchanged: bool
-    is_split: bool
+    num_splits: int
+    splitters: CollectiveGroup = CollectiveGroup.TENSOR
 
     @classmethod
     def of(cls, sharding: Sharding) -> "_Share":
-        """Over the tensor group, or over replicas if the options say so."""
+        """Over the tensor group, or over devices of the stage if the options say so."""
         model, degree, expert = sharding.model, sharding.degree, sharding.options.expert
         copies = sharding.tokens * model.num_active_experts
         if expert is None:
             load = -(-copies // model.num_experts)
-            return cls(model.num_experts // degree, load, model.ffn_size, CollectiveGroup.TENSOR, degree > 1, False)
-        load = -(-expert * copies // model.num_experts)
-        batch, width = model.num_experts // expert, model.ffn_size // degree
-        return cls(batch, load, width, CollectiveGroup.EXPERT, expert > 1, degree > 1)
+            return cls(model.num_experts // degree, load, model.ffn_size, CollectiveGroup.TENSOR, degree > 1, 1)
+        splits = sharding.options.expert_tensor or degree
+        # All devices that exchange or split route 1/degree of their group's tokens each.
+        load = -(-expert * splits * copies // (degree * model.num_experts))
+        batch, width = model.num_experts // expert, model.ffn_size // splits
+        splitters = CollectiveGroup.TENSOR if splits == degree else CollectiveGroup.EXPERT_TENSOR
+        return cls(batch, load, width, CollectiveGroup.EXPERT, expert > 1, splits, splitters)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether several devices share the experts by channels."""
+        return self.num_splits > 1
 
     def exchange(self, tape: Tape, name: str, tensor: Tensor, *, elements: int) -> Tensor:
         """All-to-all, if there is anyone to exchange with."""
@@ -112,14 +128,22 @@ def _record_share(tape: Tape, sharding: Sharding, sent: Tensor, share: _Share) -
     """From the tokens this device sends to the results that arrive for others, before they are sent back."""
     hidden = sharding.model.hidden_size
     rows = share.batch * share.load
-    own = sharding.split(rows) if share.is_split else rows
+    own = -(-rows // share.num_splits)
     arrived = share.exchange(tape, "dispatch_all_to_all", sent, elements=own * hidden)
     if share.is_split:
-        kind, again = CollectiveKind.ALL_GATHER, sharding.options.has_regathers
-        arrived = ops.collective(tape, "experts_gather", arrived, kind=kind, elements=rows * hidden, has_regather=again)
+        arrived = ops.collective(
+            tape,
+            "experts_gather",
+            arrived,
+            kind=CollectiveKind.ALL_GATHER,
+            elements=rows * hidden,
+            group=share.splitters,
+            has_regather=sharding.options.has_regathers,
+        )
     shared = tape.num_parameters
     done = _record_feed_forward(tape, sharding, arrived, batch=share.batch, rows=share.load, width=share.width)
     tape.num_expert_parameters += tape.num_parameters - shared
     if not share.is_split:
         return done
-    return ops.collective(tape, "experts_scatter", done, kind=CollectiveKind.REDUCE_SCATTER, elements=own * hidden)
+    kind, group = CollectiveKind.REDUCE_SCATTER, share.splitters
+    return ops.collective(tape, "experts_scatter", done, kind=kind, elements=own * hidden, group=group)

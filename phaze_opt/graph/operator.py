@@ -52,11 +52,16 @@ class VectorKind(StrEnum):
 
 
 class CollectiveGroup(StrEnum):
-    """Which devices take part: a tensor-parallel group, the shards of a sequence, or those that share the experts."""
+    """Which devices take part.
+
+    A tensor-parallel group, the shards of a sequence, those that share the experts, or those of a tensor group that
+    split each expert where not all of it do.
+    """
 
     TENSOR = "tensor"
     CONTEXT = "context"
     EXPERT = "expert"
+    EXPERT_TENSOR = "expert_tensor"
 
 
 class CollectiveKind(StrEnum):

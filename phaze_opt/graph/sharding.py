@@ -19,8 +19,9 @@ class ShardingOptions:
         context: shards of every sequence c. A device has 1/c of the tokens; queries meet all keys, which ring attention
             passes round (Liu et al. 2023), forward and again backward with their gradients, beside the attention. The
             shards are of equal work: with a causal mask each takes an early and a late part of the sequence.
-        expert: shards of the experts e over context and data parallel replicas, each expert then split over the
-            tensor group by channels; None for whole experts over the tensor group.
+        expert: shards of the experts e over the devices of a stage; None for whole experts over the tensor group.
+        expert_tensor: devices of a tensor group that split each of these experts by channels, which divides the tensor
+            degree; None for all of them.
         has_kv_replicas: whether a tensor degree above the number of key-value heads, a multiple of it, is allowed:
             devices that share a head then each hold a copy of it (Megatron-LM does so for grouped queries).
         has_regathers: whether backward's second gather of sequence shards is an operator.
@@ -30,20 +31,23 @@ class ShardingOptions:
     expert: int | None = None
     has_kv_replicas: bool = False
     has_regathers: bool = False
+    expert_tensor: int | None = None
 
     @classmethod
     def of_plan(cls, plan: ParallelPlan) -> "ShardingOptions":
-        """How a plan shards: copies of key-value heads where it must; experts over replicas once ``expert`` asks."""
+        """How a plan shards: copies of key-value heads where it must; groups of experts once the plan asks."""
         return cls(
             context=plan.context,
-            expert=plan.expert if plan.expert > 1 else None,
+            expert=plan.expert if plan.has_expert_groups else None,
             has_kv_replicas=True,
             has_regathers=plan.is_sequence_parallel,
+            expert_tensor=plan.expert_tensor or None,
         )
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1."""
-        for name, value in (("context", self.context), ("expert", self.expert)):
+        degrees = (("context", self.context), ("expert", self.expert), ("expert_tensor", self.expert_tensor))
+        for name, value in degrees:
             if value is not None and value < 1:
                 message = f"{name} parallel degree {value} must be at least 1"
                 raise InputError(message, key=name)
@@ -59,7 +63,7 @@ def sharding_obstacle(
     """Why a model cannot be sharded ``tensor_parallel`` ways, as a sentence; None if it can.
 
     Heads, key-value heads, MLP width (or experts) and a projected embedding must divide; the vocabulary need not.
-    Shards of experts over replicas must divide their number.
+    Shards of experts must divide their number, and devices that split an expert its width and the tensor degree.
     """
     if tensor_parallel < 1:
         return f"tensor parallel degree {tensor_parallel} must be at least 1"
@@ -68,7 +72,7 @@ def sharding_obstacle(
         divided.append(("key-value heads", model.num_kv_heads))
     if model.has_experts and options.expert is None:
         divided.append(("experts", model.num_experts))
-    else:
+    elif not model.has_experts or options.expert_tensor is None:
         divided.append(("MLP channels", model.ffn_size))
     if model.has_embedding_projection:
         divided.append(("embedding channels", model.embedding_size))
@@ -79,15 +83,30 @@ def sharding_obstacle(
                 f"{model.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
                 f"its divisors up to that are {', '.join(degrees)}"
             )
-    return _expert_obstacle(model, options.expert or 1)
+    return _expert_obstacle(model, options.expert or 1) or _split_obstacle(model, tensor_parallel, options)
 
 
 def _expert_obstacle(model: ModelSpec, expert: int) -> str | None:
-    """Why experts cannot be sharded ``expert`` ways over replicas."""
+    """Why experts cannot be sharded ``expert`` ways."""
     if expert > 1 and not model.has_experts:
         return f"{model.name} has no experts to shard {expert} ways; give expert parallel degree 1"
     if model.num_experts % expert:
         return f"{model.name}: {model.num_experts} experts do not divide by expert parallel degree {expert}"
+    return None
+
+
+def _split_obstacle(model: ModelSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
+    """Why each expert cannot be split as the options say."""
+    width = options.expert_tensor or 1
+    if width > 1 and not model.has_experts:
+        return f"{model.name} has no experts to split {width} ways; give expert tensor parallel degree 1"
+    if tensor_parallel % width:
+        return f"expert tensor parallel degree {width} must divide tensor parallel degree {tensor_parallel}"
+    if model.has_experts and model.ffn_size % width:
+        return (
+            f"{model.name}: {model.ffn_size} channels of an expert do not divide by expert tensor parallel degree "
+            f"{width}"
+        )
     return None
 
 

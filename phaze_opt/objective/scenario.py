@@ -304,8 +304,8 @@ def form_of(options: ScenarioOptions) -> Form:
 
 
 OF_FULL_PLANS = (
-    "software", "pipeline", "data", "context_parallel", "expert_parallel", "interleave", "zero", "state_shards",
-    "gradient_bits", "stage_blocks", "stage_recompute",
+    "software", "pipeline", "data", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave",
+    "zero", "state_shards", "gradient_bits", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
@@ -394,6 +394,7 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> Pl
         is_sequence_parallel=options.is_sequence_parallel,
         blocks=blocks,
         stage_recompute=stage_recompute,
+        expert_tensor=options.expert_tensor_parallel,
     )
 
 

@@ -189,7 +189,11 @@ class ScenarioOptions:
     pipeline: tuple[int, ...] = _degrees(help="Pipeline stages.")
     data: tuple[int, ...] = _degrees(help="Replicas (data-parallel degree).", shown="the devices left")
     context_parallel: tuple[int, ...] = _degrees(help="Shards of the sequence in attention.", shown="1")
-    expert_parallel: tuple[int, ...] = _degrees(help="Replicas that experts are spread over.")
+    expert_parallel: tuple[int, ...] = _degrees(help="Devices of a stage that experts are spread over.")
+    expert_tensor_parallel: tuple[int, ...] = _degrees(
+        help="Devices of a tensor group that split each expert; fewer than all fold experts over it.",
+        shown="all, and 1",
+    )
     interleave: tuple[int, ...] = _degrees(help="Model chunks a stage (1F1B is 1).")
     zero: tuple[int, ...] = _of_plan(
         (),

@@ -18,7 +18,8 @@ class LaunchFlags:
     """Flags by launcher, in order.
 
     Attributes:
-        megatron: of Megatron-LM's ``pretrain_*.py``; empty where stages recompute each in its own way.
+        megatron: of Megatron-LM's ``pretrain_*.py``; empty where it runs no such plan: stages that recompute each in
+            its own way, experts beside tensor groups without sequence parallelism.
         fsdp: of ``accelerate launch``; empty where FSDP alone does not run the plan.
     """
 
@@ -27,7 +28,13 @@ class LaunchFlags:
 
 
 def launch_flags(
-    plan: ParallelPlan, *, training: TrainingSpec, num_layers: int, stack: TrainingStack, is_fp8: bool = False
+    plan: ParallelPlan,
+    *,
+    training: TrainingSpec,
+    num_layers: int,
+    stack: TrainingStack,
+    is_fp8: bool = False,
+    has_experts: bool = False,
 ) -> LaunchFlags:
     """What starts a run of a plan.
 
@@ -37,9 +44,10 @@ def launch_flags(
         num_layers: blocks of the model.
         stack: width of its gradients.
         is_fp8: whether matmuls run in fp8.
+        has_experts: whether blocks of the model have experts.
     """
     megatron = (
-        *_degrees(plan, num_layers),
+        *_degrees(plan, num_layers, has_experts=has_experts),
         *_batch(plan, training),
         *_megatron_sharding(plan),
         *_recomputation(plan),
@@ -47,18 +55,26 @@ def launch_flags(
         *(("--fp8-format hybrid",) if is_fp8 else ()),
         *(("--grad-reduce-in-bf16",) if stack.gradient_bytes == 2 else ("--accumulate-allreduce-grads-in-fp32",)),
     )
-    return LaunchFlags(() if plan.stage_recompute else megatron, _fsdp(plan, training, is_fp8=is_fp8))
+    is_refused = has_experts and plan.tensor > 1 and not plan.is_sequence_parallel
+    is_said = not (plan.stage_recompute or is_refused)
+    return LaunchFlags(megatron if is_said else (), _fsdp(plan, training, is_fp8=is_fp8))
 
 
-def _degrees(plan: ParallelPlan, num_layers: int) -> tuple[str, ...]:
-    """Degrees that are not 1, and how blocks are cut where they do not divide."""
+def _degrees(plan: ParallelPlan, num_layers: int, *, has_experts: bool) -> tuple[str, ...]:
+    """Degrees that are not 1, and how blocks are cut where they do not divide.
+
+    Devices that split an expert are as many as the tensor degree unless a flag says otherwise.
+    """
+    expert, splits = plan.expert_group if has_experts else (1, plan.tensor)
     sizes = (
         ("tensor-model-parallel-size", plan.tensor),
         ("pipeline-model-parallel-size", plan.pipeline),
         ("context-parallel-size", plan.context),
-        ("expert-model-parallel-size", plan.expert),
+        ("expert-model-parallel-size", expert),
     )
     flags = [f"--{name} {size}" for name, size in sizes if size > 1]
+    if splits != plan.tensor:
+        flags.append(f"--expert-tensor-parallel-size {splits}")
     cuts = plan.blocks or split_blocks(num_layers, plan.pipeline)
     if plan.interleave > 1:
         flags += _chunks(plan, cuts)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import PLAN_RULES, ParallelPlan, PlanChoices, Recompute, chunked_cuts
+from phaze_opt.workload.plan import FREE_EXPERT_TENSOR, PLAN_RULES, ParallelPlan, PlanChoices, Recompute, chunked_cuts
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 
 Flags = NDArray[np.bool_]
 
-_INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
+_INDEPENDENT = ("micro_batch", "interleave", "expert", "expert_tensor", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
 _ENDS = ("embedding", "head")
 """Layers besides the blocks that a stage may have alone."""
@@ -35,7 +35,8 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
-    same, because nothing is sharded or nobody shares it, only the first given is tried.
+    same, because nothing is sharded or nobody shares it, only the first given is tried; of ways to lay out experts that
+    come to the same, the one that says nothing of tensor groups.
     """
     choices = _resolved(choices, model)
     parts = []
@@ -53,14 +54,21 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
 
 
 def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
-    """The choices with free interleaving and expert degrees as the model admits them, and stages that are given."""
+    """The choices with free interleaving, expert and expert tensor degrees as the model admits, and stages given."""
     return replace(
         choices,
         pipeline=choices.pipeline or ((len(choices.blocks),) if choices.blocks else ()),
         recompute=(Recompute.NONE,) if choices.stage_recompute else choices.recompute,
         interleave=choices.interleave or _divisors(model.num_layers),
         expert=choices.expert or _divisors(model.num_experts),
+        expert_tensor=_expert_tensors(choices, model),
     )
+
+
+def _expert_tensors(choices: PlanChoices, model: ModelSpec) -> tuple[int, ...]:
+    """Expert tensor degrees as the model admits them; without experts 1 says nothing."""
+    free = choices.expert_tensor or FREE_EXPERT_TENSOR
+    return free if model.has_experts else tuple(dict.fromkeys(0 if degree == 1 else degree for degree in free))
 
 
 def _divisors(number: int) -> tuple[int, ...]:
@@ -138,17 +146,31 @@ def _admitted(model: ModelSpec, training: TrainingSpec, plans: PlanColumns, choi
 
 
 def _is_repeated(plans: PlanColumns, choices: PlanChoices) -> Flags:
-    """Whether another ZeRO stage or number of shards among the choices says the same."""
+    """Whether another ZeRO stage, number of shards or way to lay out experts among the choices says the same."""
     first_zero, first_shards = choices.zero[0], choices.state_shards[0]
     is_other = plans.state_shards != first_shards
-    is_alone = plans.data * plans.context == 1
-    return np.asarray(np.where(is_alone, (plans.zero != first_zero) | is_other, (plans.zero == 0) & is_other))
+    # Experts that are folded over a tensor group may have replicas where nothing else has any.
+    folds = plans.tensor // np.where(plans.expert_tensor > 0, plans.expert_tensor, plans.tensor)
+    is_alone = (plans.data * plans.context == 1) & (folds == plans.expert)
+    is_same = np.where(is_alone, (plans.zero != first_zero) | is_other, (plans.zero == 0) & is_other)
+    return np.asarray(is_same | _is_said_shorter(plans, choices))
+
+
+def _is_said_shorter(plans: PlanColumns, choices: PlanChoices) -> Flags:
+    """Whether a plan that says nothing of tensor groups lays experts out alike: over all of a group, or within one."""
+    if 0 not in choices.expert_tensor:
+        return np.zeros(len(plans), np.bool_)
+    is_whole_group = (plans.expert > 1) & (plans.expert_tensor == plans.tensor)
+    is_within_group = (plans.expert == plans.tensor) & (plans.expert_tensor == 1) & (1 in choices.expert)
+    return np.asarray(is_whole_group | is_within_group)
 
 
 def _is_shardable(model: ModelSpec, plans: PlanColumns) -> Flags:
     """Whether the model can be split over the tensor and expert degrees of each plan."""
-    pairs, place = np.unique(np.stack([plans.tensor, plans.expert], axis=1), axis=0, return_inverse=True)
-    fits = [_sharding_obstacle(model, ParallelPlan(tensor=t, data=e, expert=e)) is None for t, e in pairs.tolist()]
+    degrees = np.stack([plans.tensor, plans.expert, plans.expert_tensor], axis=1)
+    distinct, place = np.unique(degrees, axis=0, return_inverse=True)
+    alone = (ParallelPlan(tensor=t, data=e, expert=e, expert_tensor=split) for t, e, split in distinct.tolist())
+    fits = [_sharding_obstacle(model, plan) is None for plan in alone]
     return np.array(fits, np.bool_)[place.reshape(-1)]
 
 

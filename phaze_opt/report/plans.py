@@ -133,6 +133,9 @@ class _Degree:
 _DEGREES = (
     _Degree("c", "context parallel", "1", lambda plan: str(plan.context)),
     _Degree("e", "expert parallel", "1", lambda plan: str(plan.expert)),
+    _Degree(
+        "et", "expert tensor parallel (- where nothing is said of it)", "-", lambda plan: str(plan.expert_tensor or "-")
+    ),
     _Degree("v", "model chunks a stage", "1", lambda plan: str(plan.interleave)),
     _Degree("mb", "micro-batch", "", lambda plan: str(plan.micro_batch)),
     _Degree("zero", "ZeRO stage", "0", lambda plan: str(plan.zero)),

@@ -38,6 +38,18 @@ def _at_least_one(name: str) -> PlanRule:
     )
 
 
+def _tensor_groups(plan: Any) -> Any:
+    """Parts of a tensor group that have tokens of their own for the experts: one unless experts are folded over it."""
+    return plan.tensor // (plan.expert_tensor + plan.tensor * (plan.expert_tensor == 0))
+
+
+def _uneven_experts(plan: "ParallelPlan") -> str:
+    devices = plan.data * plan.context * _tensor_groups(plan)
+    if not plan.expert_tensor:
+        return f"expert = {plan.expert} must divide data x context = {devices}"
+    return f"expert = {plan.expert} must divide tensor x data x context / expert_tensor = {devices}"
+
+
 PLAN_RULES = (
     *map(_at_least_one, ("tensor", "pipeline", "data", "context", "expert", "interleave", "micro_batch")),
     PlanRule(
@@ -55,9 +67,15 @@ PLAN_RULES = (
         lambda plan: f"interleave = {plan.interleave} needs more than one pipeline stage; give 1",
     ),
     PlanRule(
-        "expert",
-        lambda plan: (plan.data * plan.context) % plan.expert > 0,
-        lambda plan: f"expert = {plan.expert} must divide data x context = {plan.data * plan.context}",
+        "expert_tensor",
+        # Zero leaves it to the experts, which is as good as 1 here.
+        lambda plan: (
+            (plan.expert_tensor < 0) | (plan.tensor % (abs(plan.expert_tensor) + (plan.expert_tensor == 0)) > 0)
+        ),
+        lambda plan: f"expert_tensor = {plan.expert_tensor} must be at least 1 and divide tensor = {plan.tensor}",
+    ),
+    PlanRule(
+        "expert", lambda plan: (plan.data * plan.context * _tensor_groups(plan)) % plan.expert > 0, _uneven_experts
     ),
 )
 """In the order they are asked: a rule may divide by what an earlier one holds above 0."""
@@ -67,15 +85,15 @@ PLAN_RULES = (
 class ParallelPlan:
     """Degrees of parallelism and choices of one training step.
 
-    Devices = tensor x context x pipeline x data; experts are spread over the data-parallel replicas (and context
-    shards), so ``expert`` divides ``data * context`` and takes no devices of its own.
+    Devices = tensor x context x pipeline x data. Experts take no devices of their own: the tensor x context x data
+    devices of a stage are expert tensor x expert x replicas of the experts too (MoE parallel folding, Liu et al. 2025).
 
     Attributes:
         tensor: Megatron tensor parallel degree t.
         pipeline: stages p.
         data: replicas d.
         context: shards of the sequence in attention (ring attention) c.
-        expert: shards of the experts e.
+        expert: shards of the experts e; it divides tensor x context x data / expert_tensor.
         interleave: model chunks a stage v (1 is plain 1F1B).
         micro_batch: sequences a micro-batch and replica.
         zero: ZeRO stage, which says what stays sharded between the micro-batches of a step: 0 nothing, 1 optimizer
@@ -88,6 +106,9 @@ class ParallelPlan:
         blocks: blocks of each stage, first stage first; empty for as even as they can be (`split_blocks`). Only the
             first and the last stage, which have the embedding and the head, may be without.
         stage_recompute: what each stage recomputes, in place of ``recompute``; empty for the same in all of them.
+        expert_tensor: devices of a tensor group that split each expert by channels, a divisor of t; fewer than t fold
+            the experts over the tensor group. 0 says nothing of it: all t with ``expert`` above 1, and with 1
+            whole experts on the devices of each tensor group (expert t, expert tensor 1 in other words).
     """
 
     tensor: int = 1
@@ -103,6 +124,7 @@ class ParallelPlan:
     is_sequence_parallel: bool = False
     blocks: Annotated[tuple[int, ...], later(())] = ()
     stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
+    expert_tensor: Annotated[int, later(0)] = 0
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1 and combinations that no framework runs."""
@@ -154,14 +176,27 @@ class ParallelPlan:
         return self.state_shards or self.data * self.context
 
     @property
+    def has_expert_groups(self) -> bool:
+        """Whether experts have groups and replicas of their own, other than those of all else."""
+        return self.expert > 1 or self.expert_tensor > 0
+
+    @property
+    def expert_group(self) -> tuple[int, int]:
+        """Shards of the experts, and devices that split each: Megatron-LM's EP and ETP."""
+        if self.has_expert_groups:
+            return self.expert, self.expert_tensor or self.tensor
+        return self.tensor, 1
+
+    @property
     def expert_replicas(self) -> int:
-        """Devices that hold the same experts."""
-        return self.data * self.context // self.expert
+        """Devices that hold the same part of the same experts."""
+        expert, tensor = self.expert_group
+        return self.tensor * self.data * self.context // (expert * tensor)
 
     @property
     def expert_shards(self) -> int:
-        """Devices that the sharded state of experts is spread over."""
-        return min(self.shards, self.expert_replicas)
+        """Devices that the sharded state of experts is spread over: all that hold the same, or as many as given."""
+        return min(self.state_shards or self.expert_replicas, self.expert_replicas)
 
     def num_micro_batches(self, global_batch: int) -> int:
         """Micro-batches of one replica, rounded up."""
@@ -194,6 +229,8 @@ def chunked_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, 
 FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
 FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
+FREE_EXPERT_TENSOR = (0, 1)
+"""Experts split by the whole tensor group, or folded over it whole; degrees between are tried where they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +239,7 @@ class PlanChoices:
 
     Free pipeline degrees are all that divide the devices, free data degrees take the devices that are left. Fixed
     data degrees may leave devices idle, as a fixed placement does. Free expert and interleaving degrees are those that
-    divide the model's experts and blocks.
+    divide the model's experts and blocks, free expert tensor degrees `FREE_EXPERT_TENSOR`.
     """
 
     tensor: tuple[int, ...] = FREE_TENSOR
@@ -223,3 +260,4 @@ class PlanChoices:
     """Blocks of each stage, where they are given; pipelines have as many stages then."""
     stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
     """What each stage recomputes, where ``blocks`` are given too; ``recompute`` says nothing then."""
+    expert_tensor: Annotated[tuple[int, ...], later((0,))] = (0,)

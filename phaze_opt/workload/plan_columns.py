@@ -44,6 +44,7 @@ class PlanColumns:
     recompute: Ints
     is_sequence_parallel: Ints
     stages: Ints
+    expert_tensor: Ints
     stage_choices: tuple[StageKey, ...] = (NO_STAGES,)
 
     @classmethod

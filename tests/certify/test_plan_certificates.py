@@ -37,7 +37,11 @@ EXPERTS = replace(
 )  # fmt: skip
 VARIANTS = {
     "two models": ("maxtext", (small_model(), small_model("deep", num_layers=6)), {"common": CommonMean.WORST}),
-    "experts": ("llm-foundry", (EXPERTS,), {"plans": replace(PLANS, expert=(), zero=(0, 2, 3), micro_batch=(1,))}),
+    "experts": (
+        "llm-foundry",
+        (EXPERTS,),
+        {"plans": replace(PLANS, expert=(), expert_tensor=(), zero=(0, 2, 3), micro_batch=(1,))},
+    ),
     "chunks, stages of ends": ("megatron-2022", (small_model(num_layers=2),), {"network": "phaze", "global_batch": 32}),
     "type, budget": ("ideal", (small_model(),), {"exclusivity": Exclusivity.TYPE, "max_tdp_w": 160.0}),
 }

@@ -16,9 +16,11 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.compile import compile_steps
+from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
+from phaze_opt.workload.software import RankOrder
 
 EXACT = 1e-12
 FLAT = Network("flat", (NetworkDimension(Topology.FULLY_CONNECTED, 32, 50e9, 2e-6),))
@@ -51,6 +53,8 @@ def random_cuts(rng, plan, num_layers):
         (32, 128, WIDE),
         (24, 96, replace(WIDE, tensor=(1, 2, 3, 4), micro_batch=(1, 3), zero=(1, 3), state_shards=(2, 0))),
         (8, 64, PlanChoices(pipeline=(2, 4, 64), data=(1, 3, 2), expert=(1, 4), context=(1, 3))),
+        (16, 64, replace(WIDE, tensor=(1, 2, 3, 4, 8), expert=(2, 1, 8), expert_tensor=(2, 4, 1, 3), zero=(0, 2))),
+        (8, 64, replace(WIDE, tensor=(4, 8), expert=(2, 4), expert_tensor=(0, 1, 2, 4, 8), state_shards=(0,))),
     ],
 )
 @pytest.mark.parametrize("has_cuts", [False, True])
@@ -62,7 +66,8 @@ def test_the_plans_are_those_that_are_searched(name, devices, batch, choices, ha
     free = replace(choices, has_cuts=has_cuts)
     searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=free))
     found = PlanCheck(scenario, model, choices, has_cuts=has_cuts).plans
-    assert len(found) == len(set(found)) > 0
+    assert len(found) == len(set(found))
+    assert found or not (model.has_experts or not choices.expert or 1 in choices.expert)
     assert set(found) == {replace(plan, blocks=()) for plan in searched}
 
 
@@ -113,7 +118,10 @@ def test_memory_is_that_of_every_stage(name, software):
 CASES = [(MODELS[at % 5], NETWORKS[at % 6], software) for at, software in enumerate(list_stacks())]
 CASES += [("mixtral-8x7b", network, "llm-foundry") for network in NETWORKS]
 CASES += [("llama-3-8b", network, "megatron-core") for network in NETWORKS]
-FEW = replace(WIDE, tensor=(1, 4), context=(1,), micro_batch=(2,), zero=(0, 2, 3), state_shards=(0,), expert=(1, 2))
+FEW = replace(
+    WIDE, tensor=(1, 4), context=(1,), micro_batch=(2,), zero=(0, 2, 3), state_shards=(0,), expert=(1, 2),
+    expert_tensor=(0, 1, 2),
+)  # fmt: skip
 """Some of every kind."""
 
 
@@ -131,6 +139,34 @@ def test_prices_and_bounds_are_those_of_the_prover(name, network, software):
             assert check.price_s(*given)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=EXACT)
             assert check.lower_s(*given)[0] == pytest.approx(lower_s(stages, rules)[0], rel=EXACT)
             assert check.lower_s(*given)[0] <= check.price_s(*given)[0] * (1 + EXACT)
+
+
+FOLDED = replace(
+    WIDE, tensor=(2, 4, 8), expert_tensor=(1, 2, 4, 8), zero=(0, 1, 2, 3), micro_batch=(1,), interleave=(1, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("software", ["megatron-core", "maxtext", "llm-foundry", "ideal"])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("order", list(RankOrder))
+def test_folded_experts_are_priced_alike(software, network, order):
+    """Experts over tensor groups whole or in part, within one or over several; prices, bounds and memory."""
+    rng = np.random.default_rng(len(software) + len(order))
+    scenario = planned_scenario("mixtral-8x7b", software=software, network=network, choices=FOLDED)
+    scenario = replace(scenario, stack=replace(scenario.stack, order=order))
+    check = checker(scenario)
+    times = draw_times(check, rng)
+    chosen = some(rng, check.plans, 12)
+    assert {plan.expert_tensor < plan.tensor for plan in chosen} == {False, True}
+    for plan in chosen:
+        staged = random_cuts(rng, plan, 32) or check.staged(plan)
+        stages, rules = prover_loads(scenario, check, staged, times, chip=0)
+        given = staged, times.makespan_s, times.attention_s
+        assert check.price_s(*given)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=EXACT)
+        assert check.lower_s(*given)[0] == pytest.approx(lower_s(stages, rules)[0], rel=EXACT)
+        assert check.lower_s(*given)[0] <= check.price_s(*given)[0] * (1 + EXACT)
+        memory = step_memory(compiled(scenario, staged)).stages
+        assert check.memory_bytes(staged) == pytest.approx([stage.total_bytes for stage in memory], rel=EXACT)
 
 
 ODD = {

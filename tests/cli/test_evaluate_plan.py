@@ -120,14 +120,59 @@ def test_the_widest_table_of_plans_keeps_every_figure_whole(capsys, monkeypatch)
     cluster = ["evaluate", "--model", "mixtral-8x7b", "--arch", "h100", "--devices", "1024", "--global-batch", "1024"]
     degrees = ["--tensor-parallel", "1,2", "--pipeline", "1,4", "--micro-batch", "1", "--interleave", "1,2"]
     spread = ["--context-parallel", "1,2", "--expert-parallel", "4,8", "--zero", "1", "--state-shards", "8"]
+    spread += ["--expert-tensor-parallel", "1,2"]
     out = printed([*cluster, *degrees, *spread, "--top", "20"], capsys)
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
     start = next(number for number, line in enumerate(lines) if "t x p x d" in line)
-    assert lines[start].split()[6:] == ["c", "e", "v", "mb", "zero", "shards", "rec.", "step", "tokens/s", "MFU", "GiB"]
+    headings = ["c", "e", "et", "v", "mb", "zero", "shards", "rec.", "step", "tokens/s", "MFU", "GiB"]
+    assert lines[start].split()[6:] == headings
     first = lines[start + 2].split()
     assert "…" not in out
     assert (first[0].rstrip("*~!"), first[2], first[4], first[-2]) == ("1", "x", "x", "%")
+
+
+MIXTRAL = ["evaluate", "--model", "mixtral-8x7b", "--arch", "h100", "--devices", "64", "--global-batch", "256"]
+MIXTRAL += ["--micro-batch", "1", "--zero", "1", "--interleave", "1", "--recompute", "none", "--no-range"]
+
+
+def test_experts_fold_over_tensor_groups_where_nobody_says_otherwise(capsys):
+    """Free: split over the group or whole; a degree that is given stays, and is launched so."""
+    job = [*MIXTRAL, "--tensor-parallel", "4", "--pipeline", "2", "--expert-parallel", "8"]
+    free = run_json([*job, "--top", "9"], capsys)
+    assert [plan.get("expert_tensor", 0) for plan in free["plans"]] in ([0, 1], [1, 0])
+    (folded,) = run_json([*job, "--expert-tensor-parallel", "1"], capsys)["plans"]
+    assert folded == next(plan for plan in free["plans"] if "expert_tensor" in plan) | {"is_within_error": True}
+    assert {"--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1"} <= set(folded["launch"]["megatron"])
+    assert "experts folded over tensor groups" in folded["unmeasured"]
+    listed = run_json([*job, "--expert-tensor-parallel", "1,2,4", "--top", "9"], capsys)["plans"]
+    assert {plan["expert_tensor"] for plan in listed} == {1, 2, 4}
+    (whole,) = (plan for plan in free["plans"] if "expert_tensor" not in plan)
+    (named,) = (plan for plan in listed if plan["expert_tensor"] == 4)
+    assert named["iteration_time_s"] == whole["iteration_time_s"]
+    assert "experts folded over tensor groups" not in whole["unmeasured"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            ["--tensor-parallel", "4", "--expert-tensor-parallel", "3"],
+            "expert_tensor = 3 must be at least 1 and divide",
+        ),
+        (
+            ["--tensor-parallel", "2", "--pipeline", "32", "--expert-parallel", "8", "--expert-tensor-parallel", "1"],
+            "expert = 8 must divide tensor x data x context / expert_tensor = 2",
+        ),
+        (
+            ["--model", "bert-large", "--tensor-parallel", "2", "--expert-tensor-parallel", "2"],
+            "bert-large has no experts to split 2 ways; give expert tensor parallel degree 1",
+        ),
+        (["--expert-tensor-parallel", "1", "--plans", "phaze"], "is of full plans, which --plans phaze rules out"),
+    ],
+)
+def test_expert_tensor_degrees_that_cannot_be_are_refused(more, words, capsys):
+    assert words in " ".join(refused([*MIXTRAL, *more], capsys).split())
 
 
 def test_the_table_names_the_network_and_devices_left_idle(capsys):

@@ -11,7 +11,7 @@ from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.network_design import step_collectives
 from phaze_opt.cost.price_step import price_step
 from phaze_opt.cost.step_time import StepTime
-from phaze_opt.cost.step_traffic import replica_group
+from phaze_opt.cost.step_traffic import stage_group
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.graph.build import build_model_graph
@@ -284,7 +284,7 @@ def test_replicas_lie_where_their_ranks_are(order: RankOrder, t: int, c: int, p:
 
     chosen = [rank(number // c, 0, number % c) for number in range(0, size * apart, apart)]
     links = [NetworkDimension(Topology.SWITCH, each, 1e9, 0.0) for each in (4, 2, 64)]
-    found = replica_group(step, Network("three", tuple(links)), size=size, apart=apart)
+    found = stage_group(step, Network("three", tuple(links)), size=size, apart=apart * t)
     in_half = max(sum(member // 4 == half for member in chosen) for half in range(256))
     in_island = max(sum(member // 8 == island for member in chosen) for island in range(128))
     assert [each.size for each in found] == [in_half, in_island // in_half, size // in_island]

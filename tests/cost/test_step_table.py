@@ -41,6 +41,7 @@ CHOICES = PlanChoices(
     context=(1, 4),
     micro_batch=(1, 2),
     state_shards=(0, 2),
+    expert_tensor=(0, 1, 2),
 )
 
 
@@ -98,6 +99,8 @@ def test_the_plans_drawn_have_every_feature() -> None:
     features = {(plan.zero, plan.state_shards > 0, plan.interleave > 1, plan.context > 1) for plan in drawn}
     assert {each for each in features if each[0]} == set(product((1, 2, 3), *[(False, True)] * 3))
     assert {(plan.zero, plan.expert, plan.recompute) for plan in drawn} >= set(product(range(4), (1, 4), Recompute))
+    folds = {(plan.zero, plan.expert, plan.expert_tensor) for plan in drawn if plan.tensor == 4}
+    assert folds >= set(product(range(4), (1, 4), (0, 1, 2))) - {(zero, 4, 1) for zero in range(4)}
 
 
 @pytest.mark.parametrize(("software", "model_name", "network_name"), CASES)

@@ -1,6 +1,7 @@
 """Context and expert parallelism: work shared out exactly, what is exchanged with whom, parameters and memory."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -20,6 +21,7 @@ from phaze_opt.workload.training import AttentionForm
 TOKENS, BATCH = 512, 2
 GATHER, SCATTER, EXCHANGE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
 TENSOR, CONTEXT, EXPERT = CollectiveGroup.TENSOR, CollectiveGroup.CONTEXT, CollectiveGroup.EXPERT
+EXPERT_TENSOR = CollectiveGroup.EXPERT_TENSOR
 many = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
@@ -54,6 +56,7 @@ sizes = st.sampled_from((1, 2, 4, 8))
     t=sizes,
     c=sizes,
     e=st.sampled_from((None, 1, 2, 4, 8)),
+    split=st.sampled_from((None, 1, 2, 4)),
     kv_heads=sizes,
     batch=st.integers(1, 3),
     attention=st.sampled_from(AttentionForm),
@@ -62,13 +65,14 @@ sizes = st.sampled_from((1, 2, 4, 8))
     has_experts=st.booleans(),
 )
 def test_devices_of_a_replica_share_the_model_flops_exactly(
-    t, c, e, kv_heads, batch, attention, is_sequence_parallel, fusion, has_experts
+    t, c, e, split, kv_heads, batch, attention, is_sequence_parallel, fusion, has_experts
 ) -> None:
     """t x c devices do one micro-batch; e only decides whose tokens meet which experts. Everything divides here."""
     assume(has_experts or e is None)
+    assume(split is None or (e is not None and t % split == 0))
     model = mixture(kv_heads=kv_heads) if has_experts else dense(heads=8, kv_heads=kv_heads)
     training = {"batch": batch, "attention": attention, "is_sequence_parallel": is_sequence_parallel}
-    options = ShardingOptions(context=c, expert=e, has_kv_replicas=True)
+    options = ShardingOptions(context=c, expert=e, has_kv_replicas=True, expert_tensor=split)
     graph = graph_of(model, t, fusion=fusion, options=options, **training)
     copied = 6 * model.num_layers * 2 * model.hidden_size * model.kv_size * (max(1, t // kv_heads) - 1)
     expected = batch * (model_flops(model, 512) + 512 * copied)
@@ -80,14 +84,16 @@ def test_devices_of_a_replica_share_the_model_flops_exactly(
     t=sizes,
     c=sizes,
     e=st.sampled_from((None, 1, 2, 4, 8)),
+    split=st.sampled_from((None, 1, 2, 4)),
     attention=st.sampled_from(AttentionForm),
     is_sequence_parallel=st.booleans(),
     fusion=st.sampled_from(FusionLevel),
     has_regathers=st.booleans(),
 )
-def test_graphs_of_every_plan_are_sound(t, c, e, attention, is_sequence_parallel, fusion, has_regathers) -> None:
+def test_graphs_of_every_plan_are_sound(t, c, e, split, attention, is_sequence_parallel, fusion, has_regathers) -> None:
+    assume(split is None or (e is not None and t % split == 0))
     training = {"attention": attention, "is_sequence_parallel": is_sequence_parallel}
-    options = ShardingOptions(context=c, expert=e, has_regathers=has_regathers)
+    options = ShardingOptions(context=c, expert=e, has_regathers=has_regathers, expert_tensor=split)
     graph = graph_of(mixture(), t, fusion=fusion, options=options, **training)
     embedding, block, head = graph.layers
     assert embedding.output_bytes == block.input_bytes == block.output_bytes == head.input_bytes
@@ -98,7 +104,8 @@ def test_graphs_of_every_plan_are_sound(t, c, e, attention, is_sequence_parallel
             names = [op.name for op in phase.operators]
             assert len(set(names)) == len(names)
             groups = {op.collective.group for op in phase.operators if op.collective}
-            assert groups <= {group for group, size in ((TENSOR, t), (CONTEXT, c), (EXPERT, e or 1)) if size > 1}
+            known = ((TENSOR, t), (CONTEXT, c), (EXPERT, e or 1), (EXPERT_TENSOR, split or 1))
+            assert groups <= {group for group, size in known if size > 1}
     held = sum(graph.layers[index].num_parameters for index in graph.chain) - head.num_tied_parameters
     if t == 1 and e in (None, 1):
         assert held == mixture().num_parameters
@@ -180,6 +187,38 @@ def test_experts_over_replicas_exchange_over_them_and_split_channels_over_the_te
     assert names[start : start + 2 + len(inner)] == ["dispatch_all_to_all", *inner, "combine_all_to_all"]
 
 
+@pytest.mark.parametrize(("t", "e", "split"), [(4, 8, 1), (4, 2, 1), (8, 4, 2), (4, 1, 1)])
+def test_folded_experts_are_split_over_part_of_a_tensor_group(t: int, e: int, split: int) -> None:
+    """A device sends its 1/t of the tokens; e x split devices share 1/t of t micro-batches' tokens each."""
+    block = built("mixtral-8x7b", t, expert=e, expert_tensor=split, has_regathers=True).layers[1]
+    hidden, ffn, copies = 4096, 14336, 2 * BATCH * TOKENS
+    sent, arrived = 2.0 * copies // t * hidden, 2.0 * copies * split // t * hidden
+    for graph in (block.forward, block.backward):
+        assert collectives(graph, EXPERT) == ({(EXCHANGE, sent, False): 2} if e > 1 else {})
+    inner = {(GATHER, arrived, False): 1, (SCATTER, arrived, False): 1} if split > 1 else {}
+    assert collectives(block.forward, EXPERT_TENSOR) == inner
+    assert collectives(block.backward, EXPERT_TENSOR) == ({**inner, (GATHER, arrived, True): 1} if split > 1 else {})
+    shapes = {op.name.split("+")[0]: op.matmuls[0] for op in block.forward.operators if len(op.matmuls) == 1}
+    down = shapes["mlp_down"]
+    assert (down.batch, down.m, down.n, down.k) == (8 // e, e * split * copies // 8 // t, hidden, ffn // split)
+    assert block.num_expert_parameters == 8 // e * 3 * hidden * ffn // split
+
+
+def test_equal_layouts_of_experts_are_equal_graphs() -> None:
+    """All of a tensor group named or not; whole experts within a group are those of the graph without any, renamed."""
+    assert built("mixtral-8x7b", 4, expert=2, expert_tensor=4) == built("mixtral-8x7b", 4, expert=2)
+    within, plain = (built("mixtral-8x7b", 4, **more).layers for more in ({"expert": 4, "expert_tensor": 1}, {}))
+    for own, other in zip(within, plain, strict=True):
+        for one, two in zip(own.phases, other.phases, strict=True):
+            assert one.edges == two.edges
+            for renamed, operator in zip(one.operators, two.operators, strict=True):
+                if renamed.collective and renamed.collective.group is EXPERT:
+                    assert renamed.collective.kind is EXCHANGE
+                    renamed = replace(renamed, collective=replace(renamed.collective, group=TENSOR))  # noqa: PLW2901
+                assert renamed == operator
+        assert replace(own, forward=other.forward, backward=other.backward, update=other.update) == other
+
+
 def test_one_expert_shard_on_one_device_is_the_plain_graph() -> None:
     assert built("mixtral-8x7b", expert=1) == built("mixtral-8x7b")
     assert built("llama-3-8b", 4, context=1) == built("llama-3-8b", 4)
@@ -216,6 +255,18 @@ def test_what_cannot_be_shared_out_says_why() -> None:
     assert "8 experts do not divide by expert parallel degree 3" in sharding_obstacle(
         model, 1, options=ShardingOptions(expert=3)
     )
+    for options, words in (
+        (ShardingOptions(expert=2, expert_tensor=3), "expert tensor parallel degree 3 must divide tensor parallel"),
+        (ShardingOptions(expert=2, expert_tensor=16), "expert tensor parallel degree 16 must divide tensor parallel"),
+    ):
+        assert words in sharding_obstacle(model, 8, options=options)
+    odd = replace(mixture(), ffn_size=126)
+    assert "126 channels of an expert do not divide by expert tensor parallel degree 4" in sharding_obstacle(
+        odd, 8, options=ShardingOptions(expert=2, expert_tensor=4)
+    )
+    assert sharding_obstacle(odd, 8, options=ShardingOptions(expert=2, expert_tensor=2)) is None
+    words = sharding_obstacle(load_model("llama-3-8b"), 2, options=ShardingOptions(expert=1, expert_tensor=2))
+    assert words == "llama-3-8b has no experts to split 2 ways; give expert tensor parallel degree 1"
     words = sharding_obstacle(load_model("llama-3-8b"), 1, options=ShardingOptions(expert=2))
     assert words == "llama-3-8b has no experts to shard 2 ways; give expert parallel degree 1"
     assert sharding_obstacle(model, 16, options=ShardingOptions(expert=8, has_kv_replicas=True)) is None

@@ -25,7 +25,7 @@ from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec
 
 AT_ONCE = 4096
-_INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
+_INDEPENDENT = ("micro_batch", "interleave", "expert", "expert_tensor", "zero", "state_shards")
 
 
 def plain_plans(
@@ -52,9 +52,14 @@ def plain_plans(
 
 
 def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
-    """Whether another ZeRO stage or number of shards among the choices says the same."""
+    """Whether another ZeRO stage, number of shards or layout of experts among the choices says the same."""
     first_zero, first_shards = choices.zero[0], choices.state_shards[0]
-    if plan.data * plan.context == 1:
+    if plan.expert_tensor and 0 in choices.expert_tensor:
+        if plan.expert > 1 and plan.expert_tensor == plan.tensor:
+            return True
+        if 1 in choices.expert and (plan.expert, plan.expert_tensor) == (plan.tensor, 1):
+            return True
+    if plan.data * plan.context == 1 == plan.expert_replicas:
         return (plan.zero, plan.state_shards) != (first_zero, first_shards)
     return plan.zero == 0 and plan.state_shards != first_shards
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, NUM_LAYERS, CompiledStep
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
-from phaze_opt.cost.step_traffic import group_members, replica_group, stage_width
+from phaze_opt.cost.step_traffic import group_members, stage_group, stage_width
 from phaze_opt.cost.traffic import Floats, Traffic
 from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, exchange_level, group_dimensions
@@ -99,7 +99,7 @@ def _pad(costs: list[Cost], num_stages: int) -> list[Cost]:
 def _update_shards(step: CompiledStep) -> float:
     """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
     plan, graph = step.plan, step.layers[BLOCK].graph
-    if plan.zero == 0 or plan.expert == 1:
+    if plan.zero == 0 or (plan.expert == 1 and not plan.expert_tensor):
         return float(plan.shards if plan.zero else 1)
     dense = graph.num_parameters - graph.num_expert_parameters
     return graph.num_parameters / (dense / plan.shards + graph.num_expert_parameters / plan.expert_shards)
@@ -143,17 +143,18 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
     """
     plan = step.plan
     dense, experts = _stage_units(step, number)
+    splits = plan.expert_tensor or plan.tensor
     found = []
     for units, replicas, sharded, apart in (
-        (dense, plan.data * plan.context, plan.shards, 1),
-        (experts, plan.expert_replicas, plan.expert_shards, plan.expert),
+        (dense, plan.data * plan.context, plan.shards, plan.tensor),
+        (experts, plan.expert_replicas, plan.expert_shards, splits * plan.expert),
     ):
         shards = sharded if plan.zero else 1
         if replicas == 1 or not units:
             continue
         size = shards if plan.zero else replicas
-        group = replica_group(step, network, size=size, apart=apart)
-        copies = replica_group(step, network, size=replicas // size, apart=apart * size)
+        group = stage_group(step, network, size=size, apart=apart)
+        copies = stage_group(step, network, size=replicas // size, apart=apart * size)
         found.append(HeldParameters(units, shards, group, copies))
     return found
 
@@ -163,7 +164,8 @@ def _stage_units(step: CompiledStep, number: int) -> tuple[Units, Units]:
     (embeddings, blocks, heads), graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
     ends = embeddings * graphs[EMBEDDING].num_parameters + heads * graphs[HEAD].num_parameters
     ends -= graphs[HEAD].num_tied_parameters if embeddings and heads else 0
-    experts = graphs[BLOCK].num_expert_parameters if step.plan.expert > 1 else 0
+    has_own = step.plan.expert > 1 or step.plan.expert_tensor > 0
+    experts = graphs[BLOCK].num_expert_parameters if has_own else 0
     dense = graphs[BLOCK].num_parameters - experts
     pieces = ((blocks, float(dense)), (1, float(ends))), ((blocks, float(experts)),)
     shared, apart = (tuple((count, size) for count, size in each if count and size) for each in pieces)

@@ -23,7 +23,10 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 
 Floats = NDArray[np.float64]
-WIDE = PlanChoices(context=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 2))
+WIDE = PlanChoices(
+    context=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 2),
+    expert_tensor=(),
+)  # fmt: skip
 """Every kind of plan there is."""
 
 

@@ -29,7 +29,7 @@ from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm
 
 EXACT = 1e-12
-PLANS = PlanChoices(tensor=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 3))
+PLANS = PlanChoices(tensor=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 3), expert_tensor=())
 CASES = [
     ("tiny", "maxtext", 4),
     ("tiny", "megatron-core", 6),

@@ -1,6 +1,7 @@
 """A parallel plan in flags of launchers: read back, they are the plan."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ SIZES = {
     "pipeline-model-parallel-size": "pipeline",
     "context-parallel-size": "context",
     "expert-model-parallel-size": "expert",
+    "expert-tensor-parallel-size": "expert_tensor",
 }
 STRATEGIES = {"optim_grads": 2, "optim_grads_params": 3}
 
@@ -28,6 +30,7 @@ def read_megatron(flags, *, num_layers, devices):
     """The plan that Megatron-LM makes of its flags on so many devices."""
     words = dict(flag.removeprefix("--").partition(" ")[::2] for flag in flags)
     sizes = {field: int(words.get(name, 1)) for name, field in SIZES.items()}
+    sizes["expert_tensor"] = int(words.get("expert-tensor-parallel-size", sizes["tensor"]))
     rest = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
     data = devices // rest
     zero = 1 if "use-distributed-optimizer" in words else 0
@@ -52,18 +55,31 @@ def test_megatron_reads_the_plan_back() -> None:
     model = load_model("mixtral-8x7b")
     choices = PlanChoices(
         tensor=(1, 2), context=(1, 2), expert=(1, 2), interleave=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 2),
-        micro_batch=(1, 2),
+        micro_batch=(1, 2), expert_tensor=(),
     )  # fmt: skip
     plans = tuple(enumerate_plans(model, TRAINING, num_devices=48, choices=choices))
     assert len(plans) > 1000
     for plan in plans:
-        flags = launch_flags(plan, training=TRAINING, num_layers=model.num_layers, stack=STACK).megatron
-        expected = plan
+        flags = launch_flags(
+            plan, training=TRAINING, num_layers=model.num_layers, stack=STACK, has_experts=True
+        ).megatron
+        # Megatron-LM splits experts over all of the tensor group unless it is told; whole ones within it are a fold.
+        layout = dict(zip(("expert", "expert_tensor"), plan.expert_group, strict=True))
+        expected = replace(plan, **layout)
         if plan.shards == plan.data * plan.context or not plan.zero:
             assert not any("instances" in flag for flag in flags)
-            expected = ParallelPlan(**{name: getattr(plan, name) for name in plan.__slots__} | {"state_shards": 0})
+            expected = replace(expected, state_shards=0)
         assert read_megatron(flags, num_layers=model.num_layers, devices=plan.num_devices) == expected
         assert {"--global-batch-size 96", "--seq-length 2048", "--bf16"} <= set(flags)
+
+
+def test_megatron_runs_experts_beside_tensor_groups_with_sequence_shards_alone() -> None:
+    """Megatron-LM raises an error otherwise."""
+    plan = ParallelPlan(tensor=2, data=2, expert=2)
+    given = {"training": TRAINING, "num_layers": 32, "stack": STACK}
+    assert launch_flags(plan, **given, has_experts=True).megatron == ()
+    assert launch_flags(plan, **given).megatron
+    assert launch_flags(replace(plan, is_sequence_parallel=True), **given, has_experts=True).megatron
 
 
 @pytest.mark.parametrize("pipeline", [1, 3, 5, 7, 8])

@@ -131,6 +131,7 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
         micro_batch=(1, 2),
         zero=zero,
         expert=(1, 2) if has_experts else (1,),
+        expert_tensor=(0, 1) if has_experts else (0,),
         recompute=(Recompute.NONE, Recompute.FULL) if num_layers == 5 else tuple(Recompute),
     )
     seconds, peaks = brute_force(model, machine_of(1e15, **software), num_devices, choices)

@@ -45,6 +45,8 @@ def test_equals_brute_force_over_all_degrees() -> None:
     ("name", "num_devices", "choices"),
     [
         ("mixtral-8x7b", 48, PlanChoices(expert=(1, 2, 3, 8), zero=(0, 1, 3), interleave=(1, 2, 4), context=(1, 2))),
+        ("mixtral-8x7b", 16, PlanChoices(expert=(1, 2, 3, 8), zero=(0, 1), expert_tensor=(0, 1, 2, 3, 4, 8, -1))),
+        ("mixtral-8x7b", 24, PlanChoices(expert=(4, 2), zero=(3, 1), expert_tensor=(2, 1), context=(1, 3))),
         ("gpt2-xl", 60, PlanChoices(tensor=(1, 5), zero=(2, 0), state_shards=(0, 2, 3, 4), interleave=(1, 2, 3))),
         ("bert-large", 64, PlanChoices(data=(1, 3, 8), micro_batch=(1, 3, 5, 1 << 40), pipeline=(1, 5, 64, 0, -1))),
         (

@@ -1,12 +1,13 @@
 """`ParallelPlan`: devices, shards and micro-batches by hand; what no framework runs is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.workload.plan import ParallelPlan, Recompute, chunked_cuts, split_blocks
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute, chunked_cuts, split_blocks
 
 
 def test_devices_shards_and_micro_batches() -> None:
@@ -19,6 +20,18 @@ def test_devices_shards_and_micro_batches() -> None:
     assert ParallelPlan(data=8, expert=8).expert_shards == 1
 
 
+def test_experts_take_the_devices_of_a_stage() -> None:
+    """Expert tensor x expert x replicas of the experts are tensor x context x data."""
+    plan = ParallelPlan(tensor=4, data=6, context=2, expert=8, expert_tensor=2)
+    assert (plan.expert_group, plan.expert_replicas, plan.expert_shards) == ((8, 2), 3, 3)
+    assert ParallelPlan(tensor=4, data=2, expert=8, expert_tensor=1).expert_replicas == 1
+    assert ParallelPlan(tensor=4, data=2, expert=2).expert_group == (2, 4)
+    whole = ParallelPlan(tensor=4, data=2)
+    assert (whole.expert_group, whole.expert_replicas, whole.has_expert_groups) == ((4, 1), 2, False)
+    spread = ParallelPlan(tensor=4, data=2, expert_tensor=1, state_shards=2)
+    assert (spread.expert_group, spread.expert_replicas, spread.expert_shards) == ((1, 1), 8, 2)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -27,6 +40,12 @@ def test_devices_shards_and_micro_batches() -> None:
         ({"data": 4, "state_shards": 3}, "state_shards = 3 must be 0"),
         ({"interleave": 2}, "interleave = 2 needs more than one pipeline stage"),
         ({"data": 2, "context": 2, "expert": 3}, "expert = 3 must divide data x context = 4"),
+        (
+            {"tensor": 4, "data": 2, "expert": 3, "expert_tensor": 2},
+            "expert = 3 must divide tensor x data x context / expert_tensor = 4",
+        ),
+        ({"tensor": 4, "expert_tensor": 3}, "expert_tensor = 3 must be at least 1 and divide tensor = 4"),
+        ({"tensor": 4, "expert_tensor": -1}, "expert_tensor = -1 must be at least 1 and divide tensor = 4"),
         ({"pipeline": 2, "blocks": (3,)}, "blocks names 1 stages, not the 2"),
         ({"pipeline": 2, "blocks": (-1, 4)}, "must be at least 1 in every stage, 0 in the first and the last"),
         ({"pipeline": 3, "blocks": (2, 0, 2)}, "must be at least 1 in every stage, 0 in the first and the last"),
@@ -81,3 +100,13 @@ def test_equal_chunks_by_enumeration(stages: int, chunks: int) -> None:
         assert set(chunked_cuts(layers, stages, chunks)) == found
     assert chunked_cuts(126, 16, 8) == ((7, *[8] * 14, 7),), "Llama 3 405B"
     assert chunked_cuts(12, stages, 1)[0] == split_blocks(12, stages)
+
+
+def test_files_of_before_say_nothing_of_expert_tensor_degrees() -> None:
+    """They read as plans and choices that do not either, and those are written as before."""
+    for kind, field in ((ParallelPlan, 2), (PlanChoices, (0, 1))):
+        plain = to_plain(kind, kind())
+        assert "expert_tensor" not in plain
+        assert from_plain(kind, plain) == kind()
+        named = replace(kind(tensor=2 if kind is ParallelPlan else (2,)), expert_tensor=field)
+        assert from_plain(kind, to_plain(kind, named)) == named

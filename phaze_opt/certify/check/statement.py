@@ -10,10 +10,12 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
+from phaze_opt.record.plain_data import later_names
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.zoo import list_models
 
@@ -114,7 +116,11 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """What full plans may be, and what their software does that an ideal one does not."""
     if scenario.plans is None:
         return
-    named = (field.name for field in fields(scenario.plans) if field.name not in _OF_CUTS)
+    # Degrees that came later and are not chosen go without saying, as in files of before.
+    unsaid = {
+        name for name in later_names(PlanChoices) if getattr(scenario.plans, name) == getattr(PlanChoices(), name)
+    }
+    named = (field.name for field in fields(scenario.plans) if field.name not in {*unsaid, *_OF_CUTS})
     choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
     yield "Plans", f"{', '.join(choices)}; every cut of the stages, a recomputation for each"
     differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))

@@ -31,16 +31,19 @@ def admitted_plans(
     """
     ends = 2 if has_cuts else 0
     found = set()
-    for tensor, context, expert in product(
-        choices.tensor, choices.context, choices.expert or _divisors(model.num_experts)
-    ):
-        if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert):
+    for tensor, context, (expert, split) in product(choices.tensor, choices.context, _expert_degrees(model, choices)):
+        if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
+            continue
+        if _is_said_twice(model, choices, tensor=tensor, expert=expert, split=split):
             continue
         for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_layers + ends):
-            if (data * context) % expert:
+            # Devices with tokens of their own for the experts, and those of them that hold the same.
+            routing = data * context * (tensor // split if split else 1)
+            if routing % expert:
                 continue
+            replicas = max(data * context, routing // expert)
             for micro_batch, interleave in _batches(model, choices, (pipeline, data, global_batch), ends):
-                for (zero, shards), recompute in product(_states(choices, data, data * context), choices.recompute):
+                for (zero, shards), recompute in product(_states(choices, data, replicas), choices.recompute):
                     found.add(
                         ParallelPlan(
                             tensor,
@@ -54,22 +57,43 @@ def admitted_plans(
                             shards,
                             recompute,
                             is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
+                            expert_tensor=split,
                         )  # fmt: skip
                     )
     return tuple(sorted(found, key=_rank))
 
 
-def is_shardable(model: ModelSpec, *, tensor: int, expert: int) -> bool:
-    """Whether heads, key-value heads or their copies, channels or whole experts, and shards of experts divide."""
-    if expert > 1 and (not model.has_experts or model.num_experts % expert):
+def _expert_degrees(model: ModelSpec, choices: PlanChoices) -> Iterator[tuple[int, int]]:
+    """Shards of the experts, and devices that split each: 0 where nothing is said of them."""
+    experts, splits = choices.expert or _divisors(model.num_experts), choices.expert_tensor or (0, 1)
+    if not model.has_experts:
+        splits = tuple({0 if split == 1 else split for split in splits})
+    yield from product(experts, splits)
+
+
+def _is_said_twice(model: ModelSpec, choices: PlanChoices, *, tensor: int, expert: int, split: int) -> bool:
+    """Whether leaving out who splits the experts, which is among the choices, puts them on the same devices."""
+    if split == 0 or 0 not in (choices.expert_tensor or (0, 1)):
         return False
-    has_whole_experts = model.has_experts and expert == 1
-    split = [model.num_heads, model.num_experts if has_whole_experts else model.ffn_size]
+    has_one = 1 in (choices.expert or _divisors(model.num_experts))
+    return (split == tensor and expert > 1) or (split == 1 and expert == tensor and has_one)
+
+
+def is_shardable(model: ModelSpec, *, tensor: int, expert: int, split: int) -> bool:
+    """Whether heads, key-value heads or their copies, channels or whole experts, and shards of experts divide."""
+    if (expert > 1 or split > 1) and not model.has_experts:
+        return False
+    if model.num_experts % expert or (split and tensor % split):
+        return False
+    divided = [model.num_heads]
     if tensor % model.num_kv_heads:
-        split.append(model.num_kv_heads)
+        divided.append(model.num_kv_heads)
     if model.has_embedding_projection:
-        split.append(model.embedding_size)
-    return all(count % tensor == 0 for count in split)
+        divided.append(model.embedding_size)
+    if split and model.has_experts:
+        return model.ffn_size % split == 0 and all(count % tensor == 0 for count in divided)
+    divided.append(model.num_experts if model.has_experts and expert == 1 else model.ffn_size)
+    return all(count % tensor == 0 for count in divided)
 
 
 def even_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
@@ -138,6 +162,6 @@ def _states(choices: PlanChoices, data: int, replicas: int) -> Iterator[tuple[in
 
 
 def _rank(plan: ParallelPlan) -> tuple[int, ...]:
-    layers = (plan.tensor, plan.context, plan.expert, plan.micro_batch)
+    layers = (plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch)
     rest = (plan.pipeline, plan.data, plan.interleave, plan.zero, plan.state_shards)
     return (*layers, *rest, _RECOMPUTE.index(plan.recompute))

@@ -108,16 +108,20 @@ def most_blocks(
 
     Memory never falls with the number of blocks.
     """
-    room, counts = tabler.room(plan), np.arange(num_layers + 1)
+    room, counts = tabler.room(plan), np.arange(num_layers + 1.0)
     most: Ints = np.full((plan.pipeline, len(CHOICES)), -1)
-    known: dict[tuple[float, bool, bool, Recompute], int] = {}
+    lasting: dict[tuple[bool, bool], Floats] = {}
+    known: dict[tuple[float, bool, bool], Ints] = {}
+    chosen = [number for number, each in enumerate(CHOICES) if each in recompute]
     for stage in range(plan.pipeline):
-        for number, each in enumerate(CHOICES):
-            if each in recompute:
-                key = (room.flights(stage), stage == 0, stage == plan.pipeline - 1, each)
-                if key not in known:
-                    known[key] = int((room.stage_bytes(stage, counts, each) <= capacity_bytes).sum()) - 1
-                most[stage, number] = known[key]
+        ends, flights = (stage == 0, stage == plan.pipeline - 1), room.flights(stage)
+        if ends not in lasting:
+            lasting[ends] = room.lasting_bytes(stage, counts)
+        key = (flights, *ends)
+        if key not in known:
+            held = np.array([room.with_kept(lasting[ends], flights, counts, CHOICES[number]) for number in chosen])
+            known[key] = (held <= capacity_bytes).sum(axis=1) - 1
+        most[stage, chosen] = known[key]
     return most
 
 

@@ -240,5 +240,5 @@ def quick_fixed(plans: Sequence[FixedPlan], pace: LayerPace) -> Floats:
 
 def quick_cut(plans: Sequence[CutPlan], pace: LayerPace, stack: TrainingStack) -> Floats:
     """Bounds over all cuts of plans of one traffic number, shape (plans, chips), s."""
-    of_chips = features(pace)
-    return np.stack([over_cuts(plan.rows, of_chips, plan.plan.pipeline, plan.shape, stack) for plan in plans])
+    shapes = [(plan.plan.pipeline, plan.shape) for plan in plans]
+    return over_cuts([plan.rows for plan in plans], features(pace), shapes, stack)

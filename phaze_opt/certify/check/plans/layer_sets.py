@@ -37,12 +37,45 @@ class SetKey:
     tensor: int
     context: int
     expert: int
+    expert_tensor: int
     micro_batch: int
 
 
 def key_of(plan: ParallelPlan) -> SetKey:
     """The set that a plan's layers are timed as."""
-    return SetKey(plan.tensor, plan.context, plan.expert, plan.micro_batch)
+    return SetKey(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLayout:
+    """Where the experts of a plan lie among the devices of a stage.
+
+    Attributes:
+        splits: neighbours that split each expert.
+        shards: groups of them that share the experts.
+        copies: devices that hold the same.
+        is_apart: whether the experts' gradients are added up over devices of their own.
+    """
+
+    splits: int
+    shards: int
+    copies: int
+    is_apart: bool
+
+
+def expert_layout(plan: ParallelPlan) -> ExpertLayout:
+    """The layout of a plan; where it says nothing, each tensor group has all experts, whole ones on each device."""
+    devices = plan.tensor * plan.context * plan.data
+    if plan.expert == 1 and plan.expert_tensor == 0:
+        return ExpertLayout(1, plan.tensor, devices // plan.tensor, is_apart=False)
+    splits = plan.tensor if plan.expert_tensor == 0 else plan.expert_tensor
+    return ExpertLayout(splits, plan.expert, devices // splits // plan.expert, is_apart=True)
+
+
+def expert_shards(plan: ParallelPlan) -> int:
+    """Devices that the sharded state of one copy of the experts is spread over."""
+    copies = expert_layout(plan).copies
+    return min(plan.state_shards, copies) if plan.state_shards else copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +142,10 @@ def _build_set(
         fusion=stack.fusion,
         options=ShardingOptions(
             context=plan.context,
-            expert=plan.expert if plan.expert > 1 else None,
+            expert=plan.expert if expert_layout(plan).is_apart else None,
             has_kv_replicas=True,
             has_regathers=plan.is_sequence_parallel,
+            expert_tensor=plan.expert_tensor or None,
         ),
     )
     block = graph.layers[BLOCK]

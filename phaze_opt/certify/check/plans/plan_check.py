@@ -34,7 +34,7 @@ class PlanCheck:
 
     Attributes:
         plans: those that the scenario admits, by rising degrees.
-        sets: what layers are timed as, by rising tensor, context and expert degree and micro-batch.
+        sets: what layers are timed as, by rising keys.
         operators: of all sets.
     """
 

@@ -104,26 +104,36 @@ class CutRows:
     syncs: Floats
 
 
-def over_cuts(rows: CutRows, of_chips: Floats, p: int, shape: StepShape, stack: TrainingStack) -> Floats:
-    """The bound of a plan over all its cuts, shape (chips,), s."""
-    values = np.concatenate([rows.total[None], rows.last[None], rows.tops, rows.syncs]) @ of_chips
-    total, last = values[0], values[1]
-    ends = 2 + len(rows.tops)
+def over_cuts(
+    rows: Sequence[CutRows], of_chips: Floats, shapes: Sequence[tuple[int, StepShape]], stack: TrainingStack
+) -> Floats:
+    """Bounds of plans over all their cuts, shape (plans, chips), s.
+
+    Args:
+        rows: of each plan.
+        of_chips: of `features`.
+        shapes: number of stages of each plan, and what else it is made of.
+        stack: training software.
+    """
+    table = np.concatenate([[each.total, each.last, *each.tops, *each.syncs] for each in rows])
+    values = np.moveaxis((table @ of_chips).reshape(len(rows), -1, of_chips.shape[1]), 1, 0)
+    total, last, ends = values[0], values[1], 2 + len(rows[0].tops)
+    p = np.array([stages for stages, _ in shapes], float)[:, None]
+    m = np.array([shape.num_micro_batches for _, shape in shapes], float)[:, None]
     slowest = np.maximum(values[2:ends].max(axis=0), total / p)
-    m = shape.num_micro_batches
     piped = np.maximum(closed_form(total, slowest, p, m), total + (m - 1.0) * last)
     seconds = piped + values[ends:].max(axis=0) + stack.step_overhead_s
-    return np.asarray(seconds * (1.0 + shape.waiting) * SLACK)
+    waiting = np.array([shape.waiting for _, shape in shapes])[:, None]
+    return np.asarray(seconds * (1.0 + waiting) * SLACK)
 
 
-def closed_form(total: Floats, slowest: Floats, p: int, m: int) -> Floats:
+def closed_form(total: Floats, slowest: Floats, p: Floats, m: Floats) -> Floats:
     """What a pipeline takes at least whose loads sum to ``total`` or more, the largest ``slowest`` or more, s.
 
     Let M be the largest. If its stage waits twice, the pipeline takes 2 S + (m - p - 1) M, and m M, at least; it waits
     once only if m <= p, and then S + (m - 1) M / 2. Where the first falls with M, it is least where it meets m M.
     """
-    if m > p:
-        return np.asarray(np.maximum(m * slowest, 2.0 * total + (m - p - 1.0) * slowest))
+    many = np.maximum(m * slowest, 2.0 * total + (m - p - 1.0) * slowest)
     twice = m * np.maximum(slowest, 2.0 * total / (p + 1.0))
     once = np.maximum(m * slowest, total + (m - 1.0) / 2.0 * slowest)
-    return np.asarray(np.maximum(total, np.minimum(twice, once)))
+    return np.where(m > p, many, np.maximum(total, np.minimum(twice, once)))

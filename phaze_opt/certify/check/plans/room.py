@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet
+from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_shards
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
@@ -37,9 +37,15 @@ class PlanRoom:
     def stage_bytes(self, stage: int, blocks: NDArray[np.int64], recompute: Recompute) -> Floats:
         """Bytes of a stage with each of several numbers of blocks, shape as ``blocks``."""
         count = np.asarray(blocks, dtype=np.float64)
-        counted = self._state(stage, count) + self._whole(stage, count) + self._ends(stage)
-        counted = counted + self._kept(stage, count, recompute)
-        return counted * (1.0 + UNCOUNTED)
+        return self.with_kept(self.lasting_bytes(stage, count), self.flights(stage), count, recompute)
+
+    def lasting_bytes(self, stage: int, count: Floats) -> Floats:
+        """All but the activations of blocks: the same of all stages between the ends."""
+        return self._state(stage, count) + self._whole(stage, count) + self._ends(stage)
+
+    def with_kept(self, lasting_bytes: Floats, flights: float, count: Floats, recompute: Recompute) -> Floats:
+        """Bytes with the activations of blocks of so many micro-batches, and with what nobody counts."""
+        return (lasting_bytes + self._kept(flights, count, recompute)) * (1.0 + UNCOUNTED)
 
     def _has(self, stage: int) -> tuple[bool, bool]:
         """Whether a stage has the embedding, and the head."""
@@ -54,7 +60,7 @@ class PlanRoom:
         dense = dense + is_first * first.num_parameters + is_last * last.num_parameters
         if is_first and is_last:
             dense = dense - last.num_tied_parameters
-        shared = dense / self.plan.shards + experts / self.plan.expert_shards
+        shared = dense / self.plan.shards + experts / expert_shards(self.plan)
         optimizer, zero = self.training.optimizer, self.plan.zero
         sizes = ((3, optimizer.weight_bytes), (2, self.stack.gradient_bytes), (1, optimizer.state_bytes))
         return np.asarray(
@@ -76,9 +82,9 @@ class PlanRoom:
         """Parameters of a layer that others hold shards of."""
         experts = layer.num_expert_parameters
         dense = layer.num_parameters - experts
-        return float((dense if self.plan.shards > 1 else 0) + (experts if self.plan.expert_shards > 1 else 0))
+        return float((dense if self.plan.shards > 1 else 0) + (experts if expert_shards(self.plan) > 1 else 0))
 
-    def _kept(self, stage: int, count: Floats, recompute: Recompute) -> Floats:
+    def _kept(self, flights: float, count: Floats, recompute: Recompute) -> Floats:
         """Activations of blocks: of all micro-batches under way, and what one block makes anew."""
         block = self.layers.layers[BLOCK]
         kept, anew = block.stash_bytes, 0.0
@@ -86,7 +92,7 @@ class PlanRoom:
             kept, anew = block.selective_bytes, block.stash_bytes - block.selective_bytes
         elif recompute is Recompute.FULL:
             kept, anew = block.input_bytes, block.working_set_bytes
-        held = self.flights(stage) * count
+        held = flights * count
         if self.stack.keeps_on_host:
             held = np.minimum(held, 2.0)
         return np.where(count > 0, held * kept + anew, 0.0)

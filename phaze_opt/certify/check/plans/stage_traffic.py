@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet
+from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_layout, expert_shards
 from phaze_opt.certify.check.plans.wires import NOTHING, Group, Sent, Wires, num_devices, together
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind
 from phaze_opt.workload.plan import ParallelPlan
@@ -116,15 +116,15 @@ class StageTraffic:
     def _split(self) -> tuple[int, int]:
         """Parameters of a block that replicas share, and of experts that have replicas of their own."""
         block = self.layers.layers[BLOCK]
-        own = block.num_expert_parameters if self.plan.expert > 1 else 0
+        own = block.num_expert_parameters if expert_layout(self.plan).is_apart else 0
         return block.num_parameters - own, own
 
     def _dense_sharers(self) -> _Sharers | None:
-        return self._sharers(self.plan.data * self.plan.context, self.plan.shards, apart=1)
+        return self._sharers(self.plan.data * self.plan.context, self.plan.shards, apart=self.plan.tensor)
 
     def _expert_sharers(self) -> _Sharers | None:
-        plan = self.plan
-        return self._sharers(plan.data * plan.context // plan.expert, plan.expert_shards, apart=plan.expert)
+        layout = expert_layout(self.plan)
+        return self._sharers(layout.copies, expert_shards(self.plan), apart=layout.splits * layout.shards)
 
     def _sharers(self, replicas: int, shards: int, *, apart: int) -> _Sharers | None:
         """None where one device alone has the parameters."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import even_blocks
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, HEAD, LayerSet, key_of
+from phaze_opt.certify.check.plans.layer_sets import BLOCK, HEAD, LayerSet, expert_layout, expert_shards, key_of
 from phaze_opt.certify.check.plans.paces import PassTraffic, pass_traffic
 from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape
 from phaze_opt.certify.check.plans.room import PlanRoom
@@ -134,8 +134,8 @@ class PlanTabler:
         block, head = layers[BLOCK], layers[HEAD]
         shards = 1.0
         if plan.zero:
-            experts = block.num_expert_parameters if plan.expert > 1 else 0
-            updated = (block.num_parameters - experts) / plan.shards + experts / plan.expert_shards
+            experts = block.num_expert_parameters if expert_layout(plan).is_apart else 0
+            updated = (block.num_parameters - experts) / plan.shards + experts / expert_shards(plan)
             shards = block.num_parameters / updated if updated else float(plan.shards)
         tied = head.num_tied_parameters if plan.pipeline == 1 else 0
         return StepShape(

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 
+from phaze_opt.certify.check.plans.layer_sets import expert_layout
 from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, exchange_level, group_dimensions
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind
@@ -84,16 +85,22 @@ class Wires:
         return self._networks[key]
 
     def layer_group(self, plan: ParallelPlan, group: CollectiveGroup) -> Group:
-        """Devices that share layers: tensor groups innermost, context shards next, experts over all replicas."""
+        """Devices that share layers: tensor groups innermost, context shards next.
+
+        Of experts those that split one are neighbours, those that share them come next.
+        """
         network = self.network_of(plan)
         if group is CollectiveGroup.TENSOR:
             return group_dimensions(network, size=plan.tensor, stride=1)
         if group is CollectiveGroup.CONTEXT:
             return group_dimensions(network, size=plan.context, stride=plan.tensor)
-        return self.peers(plan, plan.expert, apart=1)
+        layout = expert_layout(plan)
+        if group is CollectiveGroup.EXPERT_TENSOR:
+            return group_dimensions(network, size=layout.splits, stride=1)
+        return self.peers(plan, layout.shards, apart=layout.splits)
 
     def peers(self, plan: ParallelPlan, size: int, *, apart: int) -> Group:
-        """``size`` of the devices that hold one stage, every ``apart``-th of them: context shards, then replicas.
+        """``size`` of the devices of one stage, every ``apart``-th: tensor groups, context shards, then replicas.
 
         Replicas lie a whole pipeline apart where the software puts stages next to context shards.
         """
@@ -107,12 +114,13 @@ class Wires:
     def _find_peers(self, plan: ParallelPlan, size: int, apart: int) -> Group:
         network = self.network_of(plan)
         if plan.pipeline == 1 or self._stack.order is RankOrder.DATA_INNER:
-            return group_dimensions(network, size=size, stride=apart * plan.tensor, is_aligned=True)
-        near = 1 if plan.context % apart else math.gcd(size, plan.context // apart)
-        one_pipeline = plan.tensor * plan.context * plan.pipeline
-        # Where the distance exceeds the context shards, it skips whole replicas.
-        skipped = max(1, apart // plan.context)
-        inside = group_dimensions(network, size=near, stride=apart * plan.tensor, is_aligned=True)
+            return group_dimensions(network, size=size, stride=apart, is_aligned=True)
+        one_replica = plan.tensor * plan.context
+        near = 1 if one_replica % apart else math.gcd(size, one_replica // apart)
+        one_pipeline = one_replica * plan.pipeline
+        # Where the distance exceeds a replica's devices, it skips whole replicas.
+        skipped = max(1, apart // one_replica)
+        inside = group_dimensions(network, size=near, stride=apart, is_aligned=True)
         across = group_dimensions(network, size=size // near, stride=one_pipeline * skipped, is_aligned=True)
         return tuple(replace(one, size=one.size * other.size) for one, other in zip(inside, across, strict=True))
 
