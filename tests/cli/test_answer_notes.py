@@ -3,7 +3,7 @@
 import pytest
 from command_runs import printed, refused, run_json
 
-TINY = "--model tiny --devices 8 --work-dir"
+TINY = "--model tiny --devices 8 --tensor-parallel 1 --no-range --work-dir"
 CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb={glb},hbm_gb=17"
 
 

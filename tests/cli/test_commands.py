@@ -59,7 +59,8 @@ def test_evaluate_json(capsys):
 
 
 def test_calibrated_operators_are_slower_on_the_same_design(capsys):
-    ideal, calibrated = (run_json([*EVALUATE, "--estimator", name], capsys) for name in ("analytic", "calibrated"))
+    few = [*EVALUATE, "--tensor-parallel", "1,2", "--micro-batch", "1,4"]
+    ideal, calibrated = (run_json([*few, "--estimator", name], capsys) for name in ("analytic", "calibrated"))
     assert ideal["architecture"] == calibrated["architecture"]
     assert 0 < calibrated["throughput_samples_per_s"] < ideal["throughput_samples_per_s"]
     assert calibrated["provenance"]["estimator"] == "calibrated"
@@ -124,6 +125,7 @@ def test_search_json_and_reproducibility(strategy, tmp_path, capsys):
 def test_two_jobs_give_the_trials_of_one(model, tmp_path, capsys):
     """To the last digit, efforts included; random points of bert-large have few-core designs with limited ILPs."""
     arguments = ["search", "--model", model, "--devices", "16", "--global-batch", "64", "--trials", "8"]
+    arguments += ["--tensor-parallel", "1,2", "--micro-batch", "1,4", "--no-range"]
     arguments += ["--strategy", "random", "--no-tracking", "--work-dir"]
     one = run_json([*arguments, str(tmp_path / "one")], capsys)
     two = run_json([*arguments, str(tmp_path / "two"), "--jobs", "2"], capsys)

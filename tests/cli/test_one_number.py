@@ -27,7 +27,7 @@ SHOWN = (
 ARCHITECTURES = {
     "real": ["--arch", "h100"],
     "real, never measured": ["--arch", "mi300x"],
-    "design": ["--arch", "tpu-v4"],
+    "design": ["--arch", "tpu-v4", "--tensor-parallel", "1,2", "--micro-batch", "2,4"],
     "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2"],
     "design as published": ["--arch", "tpu-v4", "--as", "phaze"],
 }
@@ -161,16 +161,17 @@ def test_software_is_never_silently_ideal(capsys) -> None:
 
 
 def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
-    answer = run_json([*JOB, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
+    job = [*JOB, "--tensor-parallel", "1,2", "--micro-batch", "2,4"]
+    answer = run_json([*job, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
     assert [each["setting"]["machine"] for each in answer["baselines"]] == ["mi300x", "a100-80g", "tpu-v4"]
     for each in answer["baselines"]:
         name = each["setting"]["machine"]
-        alone = run_json([*JOB, "--arch", name, "--software", "megatron-core"], capsys)
+        alone = run_json([*job, "--arch", name, "--software", "megatron-core"], capsys)
         assert each["setting"]["software"] == "megatron-core"
         assert each["iteration_time_s"] == alone["iteration_time_s"]
         assert each["throughput_ratio"] == pytest.approx(answer["iteration_time_s"] / alone["iteration_time_s"])
         assert each["plans"] == alone["plans"][:1]
-    text = printed([*JOB, "--arch", "h100", "--baseline", "mi300x"], capsys)
+    text = printed([*job, "--arch", "h100", "--baseline", "mi300x"], capsys)
     row = next(line for line in text.splitlines() if line.startswith("mi300x"))
     assert row.split()[-2:] == ["n/p", "750"]
 

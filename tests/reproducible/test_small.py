@@ -9,16 +9,17 @@ from environments import KERNELS, SURROUNDINGS
 
 DATA = Path(__file__).parent / "data"
 TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+FEW = ["--tensor-parallel", "1,2", "--micro-batch", "1,4"]
 QUIET = ["--no-tracking", "--seed", "3"]
 PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512", "--arch", "a100-80g"]
 PLACED, ALONE = ["--as", "phaze"], ["--no-range"]
 SMALL = {
-    "evaluate": ["evaluate", *TASK, "--arch", "tpu-v4"],
+    "evaluate": ["evaluate", *TASK, *FEW, "--arch", "tpu-v4"],
     "evaluate-placed": ["evaluate", *TASK, *PLACED, "--arch", "tpu-v4"],
     "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
-    "search": ["search", *TASK, *QUIET, *ALONE, "--strategy", "tpe", "--trials", "12", "--software", "megatron-core"],
+    "search": ["search", *TASK, *QUIET, *ALONE, *FEW, "--strategy", "tpe", "--trials", "12", "--software", "megatron-core"],
     "search-placed": ["search", *TASK, *QUIET, *PLACED, "--strategy", "tpe", "--trials", "24"],
-    "certify": ["certify", *TASK, *ALONE, "--no-tracking", "--space", str(DATA / "space.toml")],
+    "certify": ["certify", *TASK, *ALONE, *FEW[:2], "--no-tracking", "--space", str(DATA / "space.toml")],
     "certify-placed": ["certify", *TASK, *PLACED, "--no-tracking", "--space", str(DATA / "space.toml")],
 }
 

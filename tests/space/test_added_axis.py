@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kits.changed_package import UNCHANGED, copy_package, run
 
-TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--tensor-parallel", "1,2"]
 SPACE = """
 name = "more"
 area_budget_mm2 = 900
@@ -34,6 +34,9 @@ budget = { evaluations = 8 }
 devices = 16
 global_batch = 64
 
+[training]
+tensor_parallel = [1, 2]
+
 [space]
 file = "space.toml"
 """
@@ -57,7 +60,7 @@ def work_on(package: Path, folder: Path, axis: str, strategies: list[str]) -> li
     (folder / "study.toml").write_text(STUDY)
     given = [*TASK, "--no-tracking", "--space", "space.toml"]
     made = run(package, folder, [
-        *(["search", *given, "--strategy", name, "--trials", "8"] for name in strategies),
+        *(["search", *given, "--no-range", "--strategy", name, "--trials", "8"] for name in strategies),
         ["certify", *given], ["space", "--space", "space.toml"], ["study", "run", "study.toml", "--no-tracking"],
     ])  # fmt: skip
     made += run(package, folder, [["certify", "--check", made[len(strategies)]["file"]], ["report", "more"]])

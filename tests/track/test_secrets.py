@@ -13,8 +13,8 @@ from phaze_opt.cli.main import main
 
 SECRET = "s3cr3t"
 SPACE = space_text(min_area_fraction=0.0, num_tc=[4, 16], tc_width=[64], tc_depth=[64])
-STUDY = study_text(name="few", workloads=("bert-large",), truth="best-known")
-SEARCH_ARGUMENTS = ["search", "--as", "phaze", "--model", "bert-large", "--devices", "8", "--global-batch", "32"]
+STUDY = study_text(name="few", truth="best-known")
+SEARCH_ARGUMENTS = ["search", "--as", "phaze", "--model", "tiny", "--devices", "8", "--global-batch", "32"]
 
 
 def watch_arguments(ended: threading.Event, found: list[str]) -> None:
