@@ -75,7 +75,7 @@ lint: $(VENV)/.installed-dev
 check test durations test-slow endurance test-deep: export PYTHONDONTWRITEBYTECODE :=
 
 JOBS ?= 2
-PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan
 
 JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
+FEW = ["--tensor-parallel", "1,2", "--micro-batch", "2,4"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
 SHOWN = (
     ["--top", "1"],
@@ -25,10 +26,10 @@ SHOWN = (
 )
 """Options that show more or less."""
 ARCHITECTURES = {
-    "real": ["--arch", "h100"],
-    "real, never measured": ["--arch", "mi300x"],
-    "design": ["--arch", "tpu-v4", "--tensor-parallel", "1,2", "--micro-batch", "2,4"],
-    "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2"],
+    "real": ["--arch", "h100", *FEW],
+    "real, never measured": ["--arch", "mi300x", *FEW],
+    "design": ["--arch", "tpu-v4", *FEW],
+    "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2", "--tensor-parallel", "1,2"],
     "design as published": ["--arch", "tpu-v4", "--as", "phaze"],
 }
 
@@ -161,7 +162,7 @@ def test_software_is_never_silently_ideal(capsys) -> None:
 
 
 def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
-    job = [*JOB, "--tensor-parallel", "1,2", "--micro-batch", "2,4"]
+    job = [*JOB, *FEW]
     answer = run_json([*job, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
     assert [each["setting"]["machine"] for each in answer["baselines"]] == ["mi300x", "a100-80g", "tpu-v4"]
     for each in answer["baselines"]:
