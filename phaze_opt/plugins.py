@@ -36,7 +36,7 @@ def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
     Raises:
         PluginError: two packages register the same name.
     """
-    found = sorted(_registered(tuple(sys.path)).select(group=group.value), key=lambda entry: entry.name)
+    found = sorted(_registered(group, tuple(sys.path)), key=lambda entry: entry.name)
     by_name: dict[str, EntryPoint] = {}
     for entry in found:
         other = by_name.setdefault(entry.name, entry)
@@ -47,10 +47,11 @@ def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
     return tuple(by_name.values())
 
 
-@lru_cache(maxsize=4)
-def _registered(_: tuple[str, ...]) -> EntryPoints:
-    """What the packages on a path register: looked up once, as every package of an environment is opened for it."""
-    return entry_points()
+@lru_cache(maxsize=16)
+def _registered(group: PluginGroup, path: tuple[str, ...]) -> EntryPoints:
+    """What the packages of a path register in a group, looked up once: every package is opened for it."""
+    del path
+    return entry_points(group=group.value)
 
 
 def load_plugin(group: PluginGroup, name: str) -> object:

@@ -18,7 +18,7 @@ SMALL = {
     "evaluate-placed": ["evaluate", *TASK, *PLACED, "--arch", "tpu-v4"],
     "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
     "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "12"],
-    "search-placed": ["search", *TASK, *QUIET, *PLACED, "--trials", "24"],
+    "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, "--trials", "12"],
     "certify": ["certify", *TASK, *ALONE, *FEW[:2], "--no-tracking", "--space", str(DATA / "space.toml")],
     "certify-placed": ["certify", *TASK, *PLACED, "--no-tracking", "--space", str(DATA / "space.toml")],
 }
