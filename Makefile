@@ -71,8 +71,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests start hundreds of processes: each would compile all modules where no bytecode is written.
+check test durations test-slow endurance test-deep: export PYTHONDONTWRITEBYTECODE :=
+
 JOBS ?= 2
-PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

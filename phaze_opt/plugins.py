@@ -5,10 +5,12 @@ register through the same groups in pyproject.toml that outside packages use.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +36,7 @@ def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
     Raises:
         PluginError: two packages register the same name.
     """
-    found = sorted(entry_points(group=group.value), key=lambda entry: entry.name)
+    found = sorted(_registered(group, tuple(sys.path)), key=lambda entry: entry.name)
     by_name: dict[str, EntryPoint] = {}
     for entry in found:
         other = by_name.setdefault(entry.name, entry)
@@ -43,6 +45,13 @@ def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
             message = f"{group.value}: '{entry.name}' is registered twice, as {both}; uninstall one of the packages"
             raise PluginError(message)
     return tuple(by_name.values())
+
+
+@lru_cache(maxsize=16)
+def _registered(group: PluginGroup, path: tuple[str, ...]) -> EntryPoints:
+    """What the packages of a path register in a group, looked up once: every package is opened for it."""
+    del path
+    return entry_points(group=group.value)
 
 
 def load_plugin(group: PluginGroup, name: str) -> object:

@@ -1,10 +1,13 @@
 """What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, the tier it belongs to.
 
+What is collected stays until the end, so the garbage collector looks at it neither while it grows nor later.
+
 Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
 the tests that `make check` leaves to `make test`; `make durations` writes it anew. EXAMPLES=20 draws 20 times as many.
 Tests of stores share a PostgreSQL.
 """
 
+import gc
 import os
 import signal
 import tempfile
@@ -24,6 +27,8 @@ os.environ["PHAZE_OPT_QUIET"] = "1"
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2
 """A test function is long if all its cases together take more than this."""
+
+gc.disable()
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("drawn", derandomize=False, deadline=None, print_blob=True)
@@ -62,14 +67,35 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     draw_more(items)
     long = set(LONG_TESTS.read_text().splitlines())
+    num_long: Counter[Path] = Counter()
     for item in items:
         if function_of(item.nodeid) in long:
             item.add_marker("long")
+            num_long[item.path] += 1
+    # The files that may take long come first, so that no process is left alone with one at the end.
+    items.sort(key=lambda item: -num_long[item.path])
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def function_of(nodeid: str) -> str:
     """A test's function, whatever its case."""
     return nodeid.split("[", 1)[0]
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sqlite store with tables and no runs: making one takes seconds, copying it none."""
+    from phaze_opt.track.destination import Destination, default_uri
+    from phaze_opt.track.store import open_client, quiet_mlflow
+
+    directory = tmp_path_factory.mktemp("store")
+    with quiet_mlflow():
+        open_client(Destination(default_uri(directory), directory))
+    return directory / "mlflow.db"
 
 
 @pytest.fixture(scope="session")

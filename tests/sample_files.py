@@ -57,6 +57,9 @@ budget = {{ evaluations = {evaluations} }}
 devices = 8
 global_batch = 32
 
+[training]
+tensor_parallel = [1, 2]
+
 [space]
 file = "space.toml"
 

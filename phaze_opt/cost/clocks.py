@@ -19,6 +19,8 @@ from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleResult
 from phaze_opt.schedule.solve import solve_compiled
 from phaze_opt.schedule.structure import compile_structure
 
+_Problem = tuple[tuple[CoreType, ...], tuple[tuple[int, int], ...], bytes, bytes, float]
+"""A schedule's graph and latencies, and its floor."""
 Schedules = tuple[tuple[ScheduleResult, ...], ...]
 """Of embedding, block and head, each in forward, backward and update."""
 
@@ -55,7 +57,7 @@ def serial_times(classes_s: Floats, attention_s: Floats) -> LayerTimes:
 
 
 class ScheduleClock:
-    """Makespans of embedding, block and head on one accelerator.
+    """Makespans of embedding, block and head on one accelerator; a problem that comes again is not solved again.
 
     Args:
         accelerator: the chip.
@@ -73,6 +75,7 @@ class ScheduleClock:
         self._estimator = estimator
         self._exclusivity = exclusivity
         self._options = options
+        self._solved: dict[_Problem, ScheduleResult] = {}
 
     def times(self, step: CompiledStep, schedules: Schedules | None = None) -> LayerTimes:
         """Makespans of a step's layers; what selective recomputation repeats runs serially.
@@ -121,16 +124,20 @@ class ScheduleClock:
         kinds = (operator.core_type for operator in graph.operators)
         core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
         estimates = self.estimate(graph.operators)
-        traffic = float(estimates.traffic_bytes[0].sum())
-        return solve_compiled(
-            compile_structure(core_types, graph.edges),
-            _row(estimates.one_core_s),
-            _row(estimates.spread_s),
-            cores=Cores.of(self._accelerator),
-            exclusivity=self._exclusivity,
-            floor_s=traffic / self._accelerator.hbm_bandwidth_bytes_per_s,
-            options=self._options,
-        )
+        one_core_s, spread_s = _row(estimates.one_core_s), _row(estimates.spread_s)
+        floor_s = float(estimates.traffic_bytes[0].sum()) / self._accelerator.hbm_bandwidth_bytes_per_s
+        problem = core_types, graph.edges, one_core_s.tobytes(), spread_s.tobytes(), floor_s
+        if problem not in self._solved:
+            self._solved[problem] = solve_compiled(
+                compile_structure(core_types, graph.edges),
+                one_core_s,
+                spread_s,
+                cores=Cores.of(self._accelerator),
+                exclusivity=self._exclusivity,
+                floor_s=floor_s,
+                options=self._options,
+            )
+        return self._solved[problem]
 
 
 def _row(table: Floats) -> Floats:

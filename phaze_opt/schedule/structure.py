@@ -5,6 +5,7 @@ Compiled once for a graph and used for every architecture.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -132,6 +133,8 @@ class ScheduleStructure:
 def compile_structure(core_types: Sequence[CoreType], edges: Sequence[Edge]) -> ScheduleStructure:
     """Contract, close, decompose and reduce (`presolve` and `decompose` of semantics 4).
 
+    Layers of one shape share their structure, whatever their sizes: the last few hundred are kept.
+
     Args:
         core_types: of each operator; NONE and NETWORK are contracted, their precedence kept.
         edges: (before, after) pairs in any order.
@@ -139,6 +142,11 @@ def compile_structure(core_types: Sequence[CoreType], edges: Sequence[Edge]) -> 
     Raises:
         InputError: an edge leaves the graph or the graph has a cycle.
     """
+    return _compile(tuple(core_types), tuple(edges))
+
+
+@lru_cache(maxsize=512)
+def _compile(core_types: tuple[CoreType, ...], edges: tuple[Edge, ...]) -> ScheduleStructure:
     count = len(core_types)
     for before, after_ in edges:
         if not (0 <= before < count and 0 <= after_ < count):

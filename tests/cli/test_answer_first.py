@@ -1,6 +1,7 @@
 """The answer is printed before any page: one that cannot be written is a warning, not an exit code."""
 
 import json
+import shutil
 
 import pytest
 from command_runs import printed, run
@@ -26,9 +27,11 @@ def space(tmp_path):
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_search_with_a_file_in_the_way_of_its_page(is_json, space, tmp_path, capsys):
+def test_search_with_a_file_in_the_way_of_its_page(is_json, space, tmp_path, empty_store, capsys):
+    shutil.copyfile(empty_store, tmp_path / "mlflow.db")
     arguments = ["search", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--trials", "2"]
-    arguments += ["--strategy", "random", "--space", space, "--work-dir", tmp_path]
+    arguments += ["--tensor-parallel", "1", "--no-range", "--strategy", "random"]
+    arguments += ["--space", space, "--work-dir", tmp_path]
     printed(arguments, capsys)
     journal = next((tmp_path / "phaze-opt-runs").glob("*/trials.jsonl"))
     folder = journal.parent / "report"
@@ -46,6 +49,7 @@ def test_search_with_a_file_in_the_way_of_its_page(is_json, space, tmp_path, cap
 def test_certify_with_a_page_that_cannot_be_written(is_json, space, tmp_path, capsys, monkeypatch):
     fail_pages(monkeypatch)
     arguments = ["certify", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-tracking"]
+    arguments += ["--tensor-parallel", "1", "--no-range"]
     arguments += ["--space", space, "--work-dir", tmp_path, "--report", tmp_path / "c.html"]
     code, out, err = run([*arguments, *(["--json"] if is_json else [])], capsys)
     assert code == 0, err

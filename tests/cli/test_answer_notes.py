@@ -1,9 +1,11 @@
 """Notes reach whoever reads an answer: the table, the line of JSON and the page."""
 
+import shutil
+
 import pytest
 from command_runs import printed, refused, run_json
 
-TINY = "--model tiny --devices 8 --work-dir"
+TINY = "--model tiny --devices 8 --tensor-parallel 1 --no-range --work-dir"
 CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb={glb},hbm_gb=17"
 
 
@@ -49,10 +51,12 @@ def test_a_chip_that_no_model_covers_is_bad_input(capsys, more):
     refused(evaluate(4096, "--global-batch", "16", *more), capsys, "glb_mb")
 
 
-def test_search_notes_what_its_space_allows(tmp_path, capsys):
+def test_search_notes_what_its_space_allows(tmp_path, empty_store, capsys):
     line = run_json(search(tmp_path, "--no-tracking"), capsys)
     assert "area_budget" in keys(line)
     assert "278.8 mm2" in next(note["sentence"] for note in line["notes"] if note["key"] == "area_budget")
+    (tmp_path / "again").mkdir()
+    shutil.copyfile(empty_store, tmp_path / "again" / "mlflow.db")
     out = printed(search(tmp_path / "again"), capsys)
     for note in line["notes"]:
         assert f"Note: {note['sentence']}" in unwrapped(out)

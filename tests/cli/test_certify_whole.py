@@ -16,7 +16,7 @@ SPACE = space_text(
     hbm_gb=[80],
     micro_batch=[1, 4],
 )
-TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--no-tracking"]
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--tensor-parallel", "1,2", "--no-tracking"]
 
 
 def test_prove_check_search_and_resume(capsys, tmp_path):

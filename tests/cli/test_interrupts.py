@@ -16,7 +16,7 @@ PLANS = (
     "--interleave 1,2,3,4,6 --micro-batch 1,2,3,4,6,8,12,16 --context-parallel 1,2,4,8"
 )
 """Takes ten seconds, of which the tests wait for two at most."""
-SEARCH = "search --model tiny --devices 8 --global-batch 16 --no-tracking"
+SEARCH = "search --model tiny --devices 8 --global-batch 16 --tensor-parallel 1,2 --no-range --no-tracking"
 CHILD = """
 import os, signal, sys, threading
 from phaze_opt.cli.main import main

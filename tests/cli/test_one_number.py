@@ -15,6 +15,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan
 
 JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
+FEW = ["--tensor-parallel", "1,2", "--micro-batch", "2,4"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
 SHOWN = (
     ["--top", "1"],
@@ -25,10 +26,10 @@ SHOWN = (
 )
 """Options that show more or less."""
 ARCHITECTURES = {
-    "real": ["--arch", "h100"],
-    "real, never measured": ["--arch", "mi300x"],
-    "design": ["--arch", "tpu-v4"],
-    "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2"],
+    "real": ["--arch", "h100", *FEW],
+    "real, never measured": ["--arch", "mi300x", *FEW],
+    "design": ["--arch", "tpu-v4", *FEW],
+    "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2", "--tensor-parallel", "1,2"],
     "design as published": ["--arch", "tpu-v4", "--as", "phaze"],
 }
 
@@ -161,16 +162,17 @@ def test_software_is_never_silently_ideal(capsys) -> None:
 
 
 def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
-    answer = run_json([*JOB, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
+    job = [*JOB, *FEW]
+    answer = run_json([*job, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
     assert [each["setting"]["machine"] for each in answer["baselines"]] == ["mi300x", "a100-80g", "tpu-v4"]
     for each in answer["baselines"]:
         name = each["setting"]["machine"]
-        alone = run_json([*JOB, "--arch", name, "--software", "megatron-core"], capsys)
+        alone = run_json([*job, "--arch", name, "--software", "megatron-core"], capsys)
         assert each["setting"]["software"] == "megatron-core"
         assert each["iteration_time_s"] == alone["iteration_time_s"]
         assert each["throughput_ratio"] == pytest.approx(answer["iteration_time_s"] / alone["iteration_time_s"])
         assert each["plans"] == alone["plans"][:1]
-    text = printed([*JOB, "--arch", "h100", "--baseline", "mi300x"], capsys)
+    text = printed([*job, "--arch", "h100", "--baseline", "mi300x"], capsys)
     row = next(line for line in text.splitlines() if line.startswith("mi300x"))
     assert row.split()[-2:] == ["n/p", "750"]
 

@@ -77,7 +77,7 @@ def test_run_list_and_compare(study: Path, tmp_path: Path, capsys: Capture) -> N
     chip.write_text(json.dumps(answer))
     batch = str(answer["best"]["micro_batch"])
     chips = ["evaluate", "--model", "tiny", "--arch", str(chip), "--micro-batch", batch]
-    again = run_json([*chips, "--devices", "8", "--global-batch", "32"], capsys)
+    again = run_json([*chips, "--devices", "8", "--global-batch", "32", "--tensor-parallel", "1,2"], capsys)
     assert again["throughput_samples_per_s"] == answer["best"]["throughput_samples_per_s"]
 
     (row,) = run_json(["study", "list", *where], capsys)

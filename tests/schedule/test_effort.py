@@ -1,5 +1,7 @@
 """Limits that do not depend on the clock: MIPs only above a gap, and with a number of nodes."""
 
+from functools import cache
+
 import pytest
 from kits.schedulers import random_problem
 
@@ -12,12 +14,12 @@ SEEDS = range(40)
 WITHOUT_SEARCH = {"multi_starts": 0, "tree_nodes": 0, "beam_width": 0}
 
 
+@cache
 def hard_problems():
     """Random problems that bounds and list schedules alone leave open."""
-    for seed in SEEDS:
-        problem = random_problem(seed, num_operators=14)
-        if solve_schedule(problem, options=ScheduleOptions(mip_gap=1.0, **WITHOUT_SEARCH)).gap > 1e-6:
-            yield problem
+    drawn = [random_problem(seed, num_operators=14) for seed in SEEDS]
+    loose = ScheduleOptions(mip_gap=1.0, **WITHOUT_SEARCH)
+    return tuple(problem for problem in drawn if solve_schedule(problem, options=loose).gap > 1e-6)
 
 
 def test_no_mip_below_the_gap():
@@ -32,7 +34,7 @@ def test_no_mip_below_the_gap():
 
 
 def test_gap_is_reached_or_better():
-    for problem in list(hard_problems())[:6]:
+    for problem in hard_problems()[:6]:
         result = solve_schedule(problem, options=ScheduleOptions(mip_gap=0.02, **WITHOUT_SEARCH))
         exact = solve_schedule(problem, options=ScheduleOptions(**WITHOUT_SEARCH))
         assert exact.status is ScheduleStatus.OPTIMAL
@@ -43,7 +45,7 @@ def test_gap_is_reached_or_better():
 
 @pytest.mark.parametrize("nodes", [1, 5])
 def test_node_limits_keep_bounds_valid_and_repeat(nodes):
-    for problem in list(hard_problems())[:4]:
+    for problem in hard_problems()[:4]:
         options = ScheduleOptions(mip_nodes=nodes, time_limit_s=3600.0, **WITHOUT_SEARCH)
         first, second = (solve_schedule(problem, options=options) for _ in range(2))
         assert first == second

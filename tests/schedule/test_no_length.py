@@ -50,7 +50,7 @@ def test_an_operator_of_no_length_takes_no_core():
     assert solve_schedule(ONE_CORE_ON_A_BUSY_CORE).makespan_s == 10.0
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(problems(max_operators=6, max_latency=2))
 def test_solver_equals_brute_force_where_many_operators_have_no_length(problem):
     result = solve_schedule(problem)
@@ -58,7 +58,7 @@ def test_solver_equals_brute_force_where_many_operators_have_no_length(problem):
     assert (result.status, result.makespan_s) == (ScheduleStatus.OPTIMAL, brute_force_makespan(problem))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(problems(max_operators=6, max_latency=2))
 def test_every_stage_alone_equals_brute_force_where_many_operators_have_no_length(problem):
     """Level search without the depth-first one before it, then MIPs without either."""

@@ -43,7 +43,7 @@ def fresh(problem, block, *, options=OPTIONS):
 @pytest.mark.parametrize("exclusivity", list(Exclusivity))
 @pytest.mark.parametrize("stage", ["try_tree_search", "try_ordering_model"])
 def test_exact_stages_alone_equal_brute_force(stage, exclusivity):
-    for problem, block in single_blocks(count=6, seeds=range(24), exclusivity=exclusivity):
+    for problem, block in single_blocks(count=6, seeds=range(12), exclusivity=exclusivity):
         solver = fresh(problem, block)
         getattr(solver, stage)()
         optimum = brute_force_makespan(problem)
@@ -53,7 +53,7 @@ def test_exact_stages_alone_equal_brute_force(stage, exclusivity):
 
 @pytest.mark.parametrize("exclusivity", list(Exclusivity))
 def test_heuristics_never_beat_the_optimum_and_crash_bounds_never_exceed_it(exclusivity):
-    for problem, block in single_blocks(count=6, seeds=range(30, 54), exclusivity=exclusivity):
+    for problem, block in single_blocks(count=6, seeds=range(30, 44), exclusivity=exclusivity):
         solver = fresh(problem, block)
         solver.try_multi_start()
         optimum = brute_force_makespan(problem)

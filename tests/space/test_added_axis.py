@@ -1,12 +1,11 @@
 """A parameter of the chip is added by its declaration and its meaning: all else follows."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 from kits.changed_package import UNCHANGED, copy_package, run
 
-TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--tensor-parallel", "1,2"]
 SPACE = """
 name = "more"
 area_budget_mm2 = 900
@@ -34,6 +33,9 @@ budget = { evaluations = 8 }
 devices = 16
 global_batch = 64
 
+[training]
+tensor_parallel = [1, 2]
+
 [space]
 file = "space.toml"
 """
@@ -51,29 +53,30 @@ def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_package(tmp_path_factory.mktemp("package"), ADDED)
 
 
-def work_on(package: Path, folder: Path, axis: str, strategies: list[str]) -> list[dict]:
-    """Answers over a space with one more axis: of searches, a proof, its check, a study and its report."""
+def work_on(package: Path, folder: Path, axis: str, strategies: list[str], *more: list[str]) -> list[dict]:
+    """Answers over a space with one more axis: of searches, a proof, a study, a check of the proof, other commands."""
     (folder / "space.toml").write_text(SPACE + axis)
     (folder / "study.toml").write_text(STUDY)
     given = [*TASK, "--no-tracking", "--space", "space.toml"]
     made = run(package, folder, [
-        *(["search", *given, "--strategy", name, "--trials", "8"] for name in strategies),
+        *(["search", *given, "--no-range", "--strategy", name, "--trials", "8"] for name in strategies),
         ["certify", *given], ["space", "--space", "space.toml"], ["study", "run", "study.toml", "--no-tracking"],
     ])  # fmt: skip
-    made += run(package, folder, [["certify", "--check", made[len(strategies)]["file"]], ["report", "more"]])
+    made += run(package, folder, [["certify", "--check", made[len(strategies)]["file"]], ["report", "more"], *more])
     return made
 
 
 def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_path: Path) -> None:
-    *searches, proof, space, study, check, _ = work_on(package, tmp_path, "clock_mhz = [700, 1050, 1400]\n", ["tpe"])
+    chip = "num_tc=4,num_vc=16,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=80,clock_mhz="
+    evaluations = [["evaluate", *TASK, "--arch", f"{chip}{clock}", "--no-range"] for clock in (700, 1400)]
+    axis = "clock_mhz = [700, 1050, 1400]\n"
+    found, proof, space, study, check, _, slow, fast = work_on(package, tmp_path, axis, ["tpe"], *evaluations)
     assert space["ranges"]["clock_mhz"]["values"] == [700, 1050, 1400]
     assert proof["points"] == space["points"] == 12
     assert proof["is_proved"]
     assert check["valid"]
     assert proof["architecture"]["clock_hz"] == 1.4e9
-    assert all(found["best"]["architecture"]["clock_hz"] in (0.7e9, 1.05e9, 1.4e9) for found in searches)
-    chip = "num_tc=4,num_vc=16,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=80,clock_mhz="
-    slow, fast = run(package, tmp_path, [["evaluate", *TASK, "--arch", f"{chip}{clock}"] for clock in (700, 1400)])
+    assert found["best"]["architecture"]["clock_hz"] in (0.7e9, 1.05e9, 1.4e9)
     assert slow["throughput_samples_per_s"] < fast["throughput_samples_per_s"]
     assert study["is_complete"]
     winners = (tmp_path / study["directory"] / "report" / "winners.csv").read_text()
@@ -83,21 +86,23 @@ def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_p
 
 
 def test_without_it_all_is_as_it_was(package: Path, tmp_path: Path) -> None:
-    command = ["certify", *TASK, "--no-tracking", "--space", "space.toml"]
+    command = ["certify", *TASK, "--no-range", "--no-tracking", "--space", "space.toml", "--work-dir"]
     (tmp_path / "space.toml").write_text(SPACE)
-    old = run(UNCHANGED, tmp_path, [command])
-    files = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
-    assert run(package, tmp_path, [["certify", "--check", old[0]["file"]]])[0]["valid"]
-    shutil.rmtree(tmp_path / old[0]["file"])
-    new = run(package, tmp_path, [command])
-    assert new[0]["file"] == old[0]["file"], "a digest has changed"
-    assert (new[0]["value"], new[0]["upper_bound"]) == (old[0]["value"], old[0]["upper_bound"])
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == files
+    (old,) = run(UNCHANGED, tmp_path, [[*command, "before"]])
+    check, new = run(package, tmp_path, [["certify", "--check", old["file"]], [*command, "after"]])
+    assert check["valid"]
+    before, after = Path(old["file"]), Path(new["file"])
+    assert after.name == before.name, "a digest has changed"
+    assert (new["value"], new["upper_bound"]) == (old["value"], old["upper_bound"])
+    tables = [
+        {path.name: path.read_bytes() for path in (tmp_path / file).rglob("*.parquet")} for file in (before, after)
+    ]
+    assert tables[0] == tables[1] != {}
 
 
 def test_vector_cores_of_their_own_width(tmp_path: Path) -> None:
-    """`vc_width` follows the arrays' width, until a space gives it values."""
-    strategies = ["digamma", "wham", "spotlight", "confuciux", "phaze", "grid"]
+    """`vc_width` follows the arrays' width, until a space gives it values; the study has strategies of its own."""
+    strategies = ["spotlight", "confuciux", "phaze", "grid"]
     *searches, proof, space, _, check, _ = work_on(UNCHANGED, tmp_path, "vc_width = [32, 64, 128]\n", strategies)
     assert space["ranges"]["vc_width"]["values"] == [32, 64, 128]
     assert check["valid"]

@@ -1,6 +1,8 @@
 """Damaged files: every command that reads one ends in order, within 10 s of CPU and 1 GB; no changed line is believed.
 
-`make test` tries a few mutants of each file, MUTANTS=2000 as many as one likes, KEEP_MUTANTS=folder keeps the guilty.
+A journal torn at any length costs nothing but time: the command goes on from what is whole, and ends with the answer of
+a whole one. `make test` tries a few mutants of each file and a few lengths, MUTANTS=2000 and TRUNCATIONS=1000 as many
+as one likes, KEEP_MUTANTS=folder keeps the guilty. Both stand in one file, as what commands leave is made once for it.
 """
 
 import json
@@ -12,12 +14,20 @@ from pathlib import Path
 import pytest
 from forked_commands import CommandRunner, Ended
 from mutations import Kind, mutate
-from readers import READERS, MakeOrigin, Reader
+from readers import CERTIFY, READERS, SEARCH, STUDY, MakeOrigin, Reader
 
 from phaze_opt.record.journal import parse_line
 
-NUM_MUTANTS = int(os.environ.get("MUTANTS", "4"))
+NUM_MUTANTS = int(os.environ.get("MUTANTS", "2"))
 FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
+NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "2"))
+JOURNALS = {
+    "search": ("phaze-opt-runs/*/trials.jsonl", f"{SEARCH} --resume"),
+    "proof": ("phaze-opt-certificates/*/journal/pieces.jsonl", f"{CERTIFY} --resume"),
+    "study": ("phaze-opt-studies/*/*/*.jsonl", f"{STUDY} --resume"),
+}
+ANSWER = ("best", "best_by_condition", "value", "upper_bound", "gap", "regret", "evaluations", "distinct_evaluations")
+"""What a command found; the other keys say how long it took, and what was there."""
 
 
 @pytest.mark.timeout(0)
@@ -83,3 +93,41 @@ def keep(directory: Path, path: Path, mutant: bytes, ended: Ended) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / path.name).write_bytes(mutant)
     (directory / "words").write_text(f"{ended.fault}\n{ended.words}")
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("origin", JOURNALS)
+def test_a_torn_journal_costs_nothing_but_time(
+    origin: str, runner: CommandRunner, make_origin: MakeOrigin, tmp_path: Path
+) -> None:
+    folder = make_origin(origin)
+    pattern, command = JOURNALS[origin]
+    paths = sorted(path.relative_to(folder) for path in folder.glob(pattern))
+    assert paths
+    expected = answer(run_torn(folder, tmp_path, paths[0], None, command, runner))
+    rng = random.Random(origin)
+    for _ in range(NUM_TRUNCATIONS):
+        path = rng.choice(paths)
+        length = rng.randrange((folder / path).stat().st_size + 1)
+        ended = run_torn(folder, tmp_path, path, length, command, runner)
+        assert not ended.fault, f"{path} cut at {length}: {ended.fault}\n{ended.words}"
+        assert answer(ended) == expected, f"{path} cut at {length}"
+
+
+def run_torn(
+    origin: Path, tmp_path: Path, path: Path, length: int | None, command: str, runner: CommandRunner
+) -> Ended:
+    """Run in a copy of a folder, with a file cut short."""
+    copy = tmp_path / "torn"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(origin, copy)
+    if length is not None:
+        os.truncate(copy / path, length)
+    return runner.run(command.split(), copy)
+
+
+def answer(ended: Ended) -> object:
+    """What the line of JSON says that was found."""
+    assert ended.code == 0, ended.words
+    line = json.loads(ended.out)
+    return {key: line[key] for key in ANSWER if key in line}
