@@ -192,7 +192,7 @@ class ScenarioOptions:
     expert_parallel: tuple[int, ...] = _degrees(help="Devices of a stage that experts are spread over.")
     expert_tensor_parallel: tuple[int, ...] = _degrees(
         help="Devices of a tensor group that split each expert; fewer than all fold experts over it.",
-        shown="all, and 1",
+        shown="all, and 1 where experts span the group",
     )
     interleave: tuple[int, ...] = _degrees(help="Model chunks a stage (1F1B is 1).")
     zero: tuple[int, ...] = _of_plan(

@@ -38,7 +38,7 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
     same, because nothing is sharded or nobody shares it, only the first given is tried; of ways to lay out experts that
     come to the same, the one that says nothing of tensor groups.
     """
-    choices = _resolved(choices, model)
+    is_fold_free, choices = not choices.expert_tensor, _resolved(choices, model)
     parts = []
     if choices.blocks and given_obstacle(model, choices):
         return PlanColumns.of([])
@@ -50,7 +50,8 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
         elif choices.has_cuts:
             combined = _with_cuts(combined, model.num_layers)
         parts.append(_admitted(model, training, combined, choices))
-    return PlanColumns.joined([PlanColumns.of([]), *parts])
+    plans = PlanColumns.joined([PlanColumns.of([]), *parts])
+    return plans.take(~_copies_in_group(plans)) if is_fold_free else plans
 
 
 def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
@@ -163,6 +164,11 @@ def _is_said_shorter(plans: PlanColumns, choices: PlanChoices) -> Flags:
     is_whole_group = (plans.expert > 1) & (plans.expert_tensor == plans.tensor)
     is_within_group = (plans.expert == plans.tensor) & (plans.expert_tensor == 1) & (1 in choices.expert)
     return np.asarray(is_whole_group | is_within_group)
+
+
+def _copies_in_group(plans: PlanColumns) -> Flags:
+    """Whether several devices of a tensor group hold the same part of an expert: more than the group need hold."""
+    return np.asarray((plans.expert_tensor > 0) & (plans.expert * plans.expert_tensor < plans.tensor))
 
 
 def _is_shardable(model: ModelSpec, plans: PlanColumns) -> Flags:

@@ -230,7 +230,10 @@ FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
 FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
 FREE_EXPERT_TENSOR = (0, 1)
-"""Experts split by the whole tensor group, or folded over it whole; degrees between are tried where they are given."""
+"""Experts split by the whole tensor group, or whole ones spread over at least one such group (``expert`` from t on).
+
+Copies of whole experts within a group, and degrees between, are tried where they are given.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,27 @@ def test_stages_of_zero_that_shard_nothing_are_tried_once() -> None:
     assert found == [(0, 0), (1, 0), (1, 2)]
 
 
+def test_free_experts_are_split_by_the_group_or_spread_over_it_whole() -> None:
+    """Not copied within a tensor group, and not said twice; what is listed is tried."""
+    mixtral = load_model("mixtral-8x7b")
+    fixed = PlanChoices(
+        tensor=(1, 4), pipeline=(4,), micro_batch=(1,), recompute=(Recompute.NONE,), expert=(1, 2, 4, 8)
+    )
+
+    def found(**more) -> set[tuple[int, int, int]]:
+        plans = enumerate_plans(mixtral, TRAINING, num_devices=64, choices=replace(fixed, **more))
+        return {(plan.tensor, plan.expert, plan.expert_tensor) for plan in plans}
+
+    plain = {(t, e, 0) for t in (1, 4) for e in (1, 2, 4, 8) if (t, e) != (4, 8)}
+    assert found() == plain
+    assert found(expert_tensor=()) == plain | {(4, 8, 1)}
+    assert found(expert_tensor=(0, 1)) == plain | {(4, e, 1) for e in (1, 2, 8)}
+    assert found(expert_tensor=(), expert=(4, 8)) == {(1, 4, 0), (1, 8, 0), (4, 4, 0), (4, 4, 1), (4, 8, 1)}
+    assert found(expert_tensor=(2,)) == {(4, e, 2) for e in (1, 2, 4, 8)}
+    bert = enumerate_plans(BERT, TRAINING, num_devices=64, choices=replace(fixed, expert=(1,), expert_tensor=()))
+    assert {plan.expert_tensor for plan in bert} == {0}
+
+
 def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
     fixed = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
     assert [plan.num_devices for plan in enumerate_plans(BERT, TRAINING, num_devices=16, choices=fixed)] == [12]

@@ -34,7 +34,7 @@ def admitted_plans(
     for tensor, context, (expert, split) in product(choices.tensor, choices.context, _expert_degrees(model, choices)):
         if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
             continue
-        if _is_said_twice(model, choices, tensor=tensor, expert=expert, split=split):
+        if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
             continue
         for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_layers + ends):
             # Devices with tokens of their own for the experts, and those of them that hold the same.
@@ -71,8 +71,13 @@ def _expert_degrees(model: ModelSpec, choices: PlanChoices) -> Iterator[tuple[in
     yield from product(experts, splits)
 
 
-def _is_said_twice(model: ModelSpec, choices: PlanChoices, *, tensor: int, expert: int, split: int) -> bool:
-    """Whether leaving out who splits the experts, which is among the choices, puts them on the same devices."""
+def _is_left_out(model: ModelSpec, choices: PlanChoices, *, tensor: int, expert: int, split: int) -> bool:
+    """Whether leaving out who splits the experts, which is among the choices, puts them on the same devices.
+
+    Where nothing is said at all, whole experts go round a tensor group before any is copied.
+    """
+    if split and not choices.expert_tensor and expert < tensor:
+        return True
     if split == 0 or 0 not in (choices.expert_tensor or (0, 1)):
         return False
     has_one = 1 in (choices.expert or _divisors(model.num_experts))
