@@ -37,7 +37,7 @@ def _plain(tmp_path_factory):
     return folder, outcome(folder, {}, SMALL)
 
 
-@pytest.mark.parametrize("kernel", ["haswell", "oldest"])
+@pytest.mark.parametrize("kernel", [pytest.param("haswell", marks=pytest.mark.slow), "oldest"])
 def test_another_kernel_chooses_the_same(kernel, plain, tmp_path):
     folder, expected = plain
     certificates = {path.parent.name: path.parent for path in folder.rglob("certificate.json")}

@@ -100,9 +100,10 @@ def test_without_it_all_is_as_it_was(package: Path, tmp_path: Path) -> None:
     assert tables[0] == tables[1] != {}
 
 
+@pytest.mark.slow
 def test_vector_cores_of_their_own_width(tmp_path: Path) -> None:
-    """`vc_width` follows the arrays' width, until a space gives it values; the study has strategies of its own."""
-    strategies = ["spotlight", "confuciux", "phaze", "grid"]
+    """`vc_width` follows the arrays' width, until a space gives it values."""
+    strategies = ["digamma", "wham", "spotlight", "confuciux", "phaze", "grid"]
     *searches, proof, space, _, check, _ = work_on(UNCHANGED, tmp_path, "vc_width = [32, 64, 128]\n", strategies)
     assert space["ranges"]["vc_width"]["values"] == [32, 64, 128]
     assert check["valid"]
