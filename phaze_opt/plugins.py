@@ -33,6 +33,8 @@ class PluginGroup(StrEnum):
 def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
     """All entry points of a group, by name; nothing is imported.
 
+    They are looked up once for a search path: what is installed there later, a new process sees.
+
     Raises:
         PluginError: two packages register the same name.
     """

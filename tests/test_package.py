@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 import phaze_opt
+from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.cli.main import COMMANDS
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.scenario import PlanSpace, build_space, make_scenario
+from phaze_opt.objective.scenario_options import SpaceOptions
 
 ROOT = Path(__file__).parents[1]
 GROUPS = ("study", "network")
@@ -118,3 +122,12 @@ def test_no_committed_file_names_an_address_or_a_machine():
 def test_the_readme_is_a_door_and_not_the_house():
     """One page: what it is, for whom, how to begin, where to read on."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_certificate_that_the_documents_name_is_that_of_the_command_above_it():
+    """What a problem is called does not change unless the problem does."""
+    named = re.findall(r"phaze-opt-certificates/bert-large-([0-9a-f]{16})", GUIDES)
+    assert len(named) >= 2
+    scenario = make_scenario("bert-large", devices=1024, global_batch=4096)
+    problem = CertifyProblem(scenario, build_space(SpaceOptions(), PlanSpace.FULL), load_constants())
+    assert {problem.digest[:16]} == set(named)

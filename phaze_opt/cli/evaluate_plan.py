@@ -74,7 +74,7 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
     if request.with_sensitivity and device is not None:
         message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
         raise InputError(message, source="--sensitivity")
-    choices = plan_choices(request.scenario, micro_batches(request))
+    choices = plan_choices(request.scenario, micro_batches(request), (model,))
     known, fitted = load_constants(), load_fitted(request.machine.constants)
     software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted)
     path = _path(request.machine.dtype or DEFAULT_DTYPE)

@@ -29,7 +29,7 @@ def given_stages(options: ScenarioOptions) -> tuple[tuple[int, ...], tuple[Recom
     if not all(map(_BLOCKS.fullmatch, words)):
         message = f"'{options.stage_blocks[:60]}' must be numbers of blocks, such as 7,8x14,7"
         raise InputError(message, source="--stage-blocks")
-    if options.pipeline not in ((), (len(words),)):
+    if options.pipeline and len(words) not in options.pipeline:
         message = f"names {len(words)} stages, not the {' or '.join(map(str, options.pipeline))} of --pipeline"
         raise InputError(message, source="--stage-blocks")
     return tuple(map(int, words)), _given_recomputes(options, len(words))

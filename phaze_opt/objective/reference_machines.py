@@ -222,6 +222,7 @@ class ExpertPlacement:
             data=(next(even, 1),),
             context=(1,),
             expert=(1,),
+            expert_tensor=(0,),
             interleave=(1,),
             zero=(0,),
             state_shards=(0,),

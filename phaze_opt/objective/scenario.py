@@ -262,7 +262,7 @@ def build_scenario(
         estimator=form.estimator,
         schedule_gap=options.schedule_gap,
         schedule_nodes=node_limit(options.schedule_gap),
-        plans=plan_choices(options, micro_batches) if has_plans else None,
+        plans=plan_choices(options, micro_batches, models) if has_plans else None,
         stack=named_stack(options, options.software or DESIGN_SOFTWARE, fitted=load_fitted())
         if has_plans
         else IDEAL_STACK,
@@ -366,17 +366,19 @@ def _placed_recompute(options: ScenarioOptions) -> RecomputePolicy:
     return RecomputePolicy.NEVER if kinds == (Recompute.NONE,) else RecomputePolicy.ALWAYS
 
 
-def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> PlanChoices:
+def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], models: Sequence[ModelSpec]) -> PlanChoices:
     """Every full plan that the options leave; a degree of which nothing is said is free, but for context parallelism.
 
     Args:
         options: as given.
         micro_batches: samples; all usual ones unless given.
+        models: that are trained; without experts nothing is free of them.
 
     Raises:
         InputError: state is to be sharded over some replicas, and by no ZeRO stage; or stages that are given are none.
     """
     blocks, stage_recompute = given_stages(options)
+    has_experts = any(model.has_experts for model in models)
     if options.state_shards and options.zero == (0,):
         message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
         raise InputError(message, source="--state-shards")
@@ -394,7 +396,7 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...]) -> Pl
         is_sequence_parallel=options.is_sequence_parallel,
         blocks=blocks,
         stage_recompute=stage_recompute,
-        expert_tensor=options.expert_tensor_parallel,
+        expert_tensor=options.expert_tensor_parallel or (() if has_experts else (0,)),
     )
 
 

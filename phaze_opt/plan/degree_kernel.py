@@ -89,8 +89,6 @@ def _blocks_s(own: Floats, num_blocks: float, may: Flags, most: Floats) -> tuple
         beyond_s += partly * (partly_s - again_s)
     if fully > 0.0:
         beyond_s += fully * (fully_s - again_s)
-    if kept > 0.0:
-        beyond_s += kept * (0.0 - again_s)
     return own[1, FORWARD] + own[1, BACKWARD] + again_s, beyond_s
 
 

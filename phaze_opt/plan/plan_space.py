@@ -285,7 +285,7 @@ def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
     given = f"stages of {list(choices.blocks)} blocks"
     if sum(choices.blocks) != model.num_layers:
         return f"{given} have {sum(choices.blocks)}, not the {model.num_layers} of {model.name}"
-    if choices.pipeline not in ((), (len(choices.blocks),)):
+    if choices.pipeline and len(choices.blocks) not in choices.pipeline:
         return f"{given} are {len(choices.blocks)} of a pipeline of {' or '.join(map(str, choices.pipeline))}"
     try:
         ParallelPlan(pipeline=len(choices.blocks), blocks=choices.blocks, stage_recompute=choices.stage_recompute)
@@ -305,9 +305,9 @@ def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices
     tensor, context = min(choices.tensor), min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data
-    obstacles = [
-        sharding_obstacle(model, degree, options=ShardingOptions(has_kv_replicas=True)) for degree in choices.tensor
-    ]
+    split = None if model.has_experts else min(choices.expert_tensor) or None
+    options = ShardingOptions(has_kv_replicas=True, expert_tensor=split)
+    obstacles = [sharding_obstacle(model, degree, options=options) for degree in choices.tensor]
     if all(obstacles):
         return str(obstacles[0])
     if needed > num_devices:

@@ -36,7 +36,10 @@ def assert_imports_cheaply(plugin: object, *more_modules: str) -> None:
 
 
 def in_spawned_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What a function gives in a fresh process, with another hash seed, import order and global generators."""
+    """What a function gives in a fresh process, with another hash seed, import order and global generators than here.
+
+    Where the system forks such processes from a server (`SPAWNING`), all of them have the server's.
+    """
     context = multiprocessing.get_context(SPAWNING)
     context.set_forkserver_preload(PRELOADED)
     with ProcessPoolExecutor(1, mp_context=context) as pool:

@@ -264,3 +264,11 @@ class PlanChoices:
     stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
     """What each stage recomputes, where ``blocks`` are given too; ``recompute`` says nothing then."""
     expert_tensor: Annotated[tuple[int, ...], later((0,))] = (0,)
+
+    def __post_init__(self) -> None:
+        """Refuse recomputation of stages that are not given."""
+        if self.stage_recompute and len(self.stage_recompute) != len(self.blocks):
+            message = (
+                f"stage_recompute names {len(self.stage_recompute)} stages, blocks {len(self.blocks)}; give as many"
+            )
+            raise InputError(message, key="stage_recompute")

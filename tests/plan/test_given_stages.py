@@ -146,3 +146,17 @@ def test_certificates_are_over_every_cut():
     with pytest.raises(InputError) as caught:
         CertifyProblem(scenario_of(stage_blocks="3,3"), phaze_space(), load_constants())
     assert caught.value.source == "--stage-blocks"
+
+
+def test_recomputation_of_stages_goes_with_their_blocks():
+    with pytest.raises(InputError, match="names 1 stages, blocks 0"):
+        PlanChoices(stage_recompute=(Recompute.FULL,))
+    with pytest.raises(InputError, match="names 1 stages, blocks 2"):
+        PlanChoices(blocks=(1, 1), stage_recompute=(Recompute.FULL,))
+
+
+def test_given_stages_are_of_one_of_the_pipelines_listed():
+    options = ScenarioOptions(devices=8, global_batch=8, pipeline=(2, 4), stage_blocks="12,12")
+    assert given_stages(options) == ((12, 12), ())
+    with pytest.raises(InputError, match="not the 3 or 4"):
+        given_stages(replace(options, pipeline=(3, 4)))
