@@ -60,7 +60,10 @@ def _read_stages(text: str, source: str) -> tuple[str, ...]:
     for part in text.split(","):
         run = _RUN.fullmatch(part)
         repeats = int(run["count"] or 1) if run else 0
-        if run is None or not 1 <= repeats <= MAX_STAGES - len(found):
+        if run is None:
+            message = f"'{part[:60]}' in '{text[:60]}' is no stage, nor several such as 8x14; separate them by commas"
+            raise InputError(message, source=source)
+        if not 1 <= repeats <= MAX_STAGES - len(found):
             message = f"'{text[:60]}' must name 1 to {MAX_STAGES:,} stages, such as 7,8x14,7"
             raise InputError(message, source=source)
         found += [run["word"]] * repeats

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
+from phaze_opt.record.input_files import shorten
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import FREE_EXPERT_TENSOR, PLAN_RULES, ParallelPlan, PlanChoices, Recompute, chunked_cuts
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
@@ -282,7 +283,7 @@ def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
 
 def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
     """Why stages that are given are not of a model or of a pipeline, as a sentence; None if they are."""
-    given = f"stages of {list(choices.blocks)} blocks"
+    given = f"stages of {shorten(list(choices.blocks))} blocks"
     if sum(choices.blocks) != model.num_layers:
         return f"{given} have {sum(choices.blocks)}, not the {model.num_layers} of {model.name}"
     if choices.pipeline and len(choices.blocks) not in choices.pipeline:
@@ -302,11 +303,12 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
 
 def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
     """The sentence, where no stages are given or they are the model's."""
-    tensor, context = min(choices.tensor), min(choices.context)
+    split = max(1, min(choices.expert_tensor))
+    tensor = min((each for each in choices.tensor if each % split == 0), default=max(choices.tensor))
+    context = min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data
-    split = None if model.has_experts else min(choices.expert_tensor) or None
-    options = ShardingOptions(has_kv_replicas=True, expert_tensor=split)
+    options = ShardingOptions(has_kv_replicas=True, expert_tensor=None if model.has_experts else split)
     obstacles = [sharding_obstacle(model, degree, options=options) for degree in choices.tensor]
     if all(obstacles):
         return str(obstacles[0])

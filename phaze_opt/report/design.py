@@ -192,13 +192,19 @@ def placement_table(placement: PlacementResult) -> TableContent:
 
 def _likeness(stage: Stage) -> tuple[object, ...]:
     figures = (f"{stage.time_s:.4g}", format_gib(stage.memory_bytes), f"{stage.sync_s:.3g}")
-    return (stage.last - stage.first, stage.is_recomputed, *figures)
+    return (_num_layers(stage), len(stage.chunks), stage.is_recomputed, *figures)
 
 
 def _layers(run: list[tuple[int, Stage]]) -> str:
-    first = run[0][1]
-    layers = first.last - first.first + 1
-    return f"{span(first.first, run[-1][1].last)} ({layers}{' each' if len(run) > 1 else ''})"
+    first, each = run[0][1], " each" if len(run) > 1 else ""
+    if first.chunks:
+        return f"{_num_layers(first)} in {len(first.chunks)} chunks{each}"
+    return f"{span(first.first, run[-1][1].last)} ({_num_layers(first)}{each})"
+
+
+def _num_layers(stage: Stage) -> int:
+    """Layers of a stage; those between its chunks are of others."""
+    return sum(each.last - each.first + 1 for each in stage.chunks or (stage,))
 
 
 def span(first: int, last: int) -> str:

@@ -63,7 +63,7 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
     coverage, unmeasured = coverage_note(best, setting.software)
     caution, others = caution_note(best, setting)
     marks = tuple(map("".join, zip(unmeasured, others, strict=True)))
-    degrees = [each for each in _DEGREES if any(each.text(ranked.plan) != each.neutral for ranked in best)]
+    degrees = [each for each in _DEGREES if any(each.is_said(ranked.plan) for ranked in best)]
     fields: Fields[tuple[str, RankedPlan]] = (
         number("#", lambda item: item[0]),
         number("t x p x d", lambda item: f"{item[1].plan.tensor} x {item[1].plan.pipeline} x {item[1].plan.data}"),
@@ -117,11 +117,11 @@ def _left_out(ranking: PlanRanking) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Degree:
-    """A column that most plans do not need."""
+    """A column that most plans do not need; plans say it unless it is neutral."""
 
     heading: str
     meaning: str
-    neutral: str
+    is_said: Callable[[ParallelPlan], bool]
     text: Callable[[ParallelPlan], str]
 
     @property
@@ -131,16 +131,22 @@ class _Degree:
 
 
 _DEGREES = (
-    _Degree("c", "context parallel", "1", lambda plan: str(plan.context)),
-    _Degree("e", "expert parallel", "1", lambda plan: str(plan.expert)),
+    _Degree("c", "context parallel", lambda plan: plan.context > 1, lambda plan: str(plan.context)),
+    _Degree("e", "expert parallel", lambda plan: plan.has_expert_groups, lambda plan: str(plan.expert_group[0])),
     _Degree(
-        "et", "expert tensor parallel (- where nothing is said of it)", "-", lambda plan: str(plan.expert_tensor or "-")
+        "et", "expert tensor parallel", lambda plan: plan.expert_tensor > 0, lambda plan: str(plan.expert_group[1])
     ),
-    _Degree("v", "model chunks a stage", "1", lambda plan: str(plan.interleave)),
-    _Degree("mb", "micro-batch", "", lambda plan: str(plan.micro_batch)),
-    _Degree("zero", "ZeRO stage", "0", lambda plan: str(plan.zero)),
-    _Degree("shards", "replicas that share the state", "0", lambda plan: str(plan.state_shards)),
+    _Degree("v", "model chunks a stage", lambda plan: plan.interleave > 1, lambda plan: str(plan.interleave)),
+    _Degree("mb", "micro-batch", lambda plan: True, lambda plan: str(plan.micro_batch)),
+    _Degree("zero", "ZeRO stage", lambda plan: plan.zero > 0, lambda plan: str(plan.zero)),
+    _Degree(
+        "shards",
+        "replicas that share the state",
+        lambda plan: plan.state_shards > 0,
+        lambda plan: str(plan.state_shards),
+    ),
 )
+"""Degrees of experts are those that Megatron-LM counts: where a plan says nothing of them, t and 1."""
 
 
 def _gib(num_bytes: float) -> str:
@@ -150,7 +156,7 @@ def _gib(num_bytes: float) -> str:
 
 def describe_plan(plan: ParallelPlan) -> str:
     """One plan in words: its three degrees, micro-batch and recomputation, and of the others what is not neutral."""
-    others = (f"{each.meaning} {each.text(plan)}" for each in _DEGREES if each.text(plan) != each.neutral)
+    others = (f"{each.meaning} {each.text(plan)}" for each in _DEGREES if each.is_said(plan))
     return (
         f"plan: tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
         f"recomputation {_stages_words([each.value for each in plan.recomputes])}"

@@ -35,7 +35,7 @@ NUM_RUNNERS_UP = 5
 _WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
 """Commands that say what the package's own estimators are worth."""
 _PLACED = ("placement", "proven", "exact dynamic program, recomputed independently")
-_PLANNED = ("plan", "proven", "the fastest of all degrees, stage cuts and recomputations, by an exact program")
+_PLANNED = ("plan", "proven", "the fastest that the options leave: degrees, stage cuts, recomputation; exact program")
 
 
 def standing_table(

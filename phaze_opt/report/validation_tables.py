@@ -16,7 +16,7 @@ from phaze_opt.validation.schema import DIES
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"))
 OVERVIEW_NOTE = (
     "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
-    "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
+    "(below 0: predicted too low). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
     "line. Rank: Spearman's correlation, marked where there is a goal for it."
 )
 CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
@@ -164,7 +164,7 @@ def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:
         number("measured", lambda worst: _value(entry, worst.result.measured_s)),
         number("predicted", lambda worst: _value(entry, worst.result.predicted_s)),
         words("configuration", lambda worst: describe_row(worst.result.row, common=common)),
-        words("where the predicted time goes", _where_time_goes),
+        words("where the prediction goes", _where_time_goes),
     )
     shared = ", ".join(_words(name, text) for name, text in common.items() if _is_told(name, text, ()))
     return table_of("Worst rows", fields, entry.worst[:limit], f"In all rows: {shared}." if shared else "")

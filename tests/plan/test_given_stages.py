@@ -160,3 +160,11 @@ def test_given_stages_are_of_one_of_the_pipelines_listed():
     assert given_stages(options) == ((12, 12), ())
     with pytest.raises(InputError, match="not the 3 or 4"):
         given_stages(replace(options, pipeline=(3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("8*12", "is no stage"), ("4X24", "is no stage"), ("10001x1", "must name 1 to 10,000")]
+)
+def test_a_text_that_is_no_list_of_stages_is_refused_for_what_it_is(text, said):
+    with pytest.raises(InputError, match=said):
+        given_stages(ScenarioOptions(devices=8, global_batch=8, stage_blocks=text))

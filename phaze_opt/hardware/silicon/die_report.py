@@ -167,5 +167,5 @@ def _broken(
         ratio = _number(dies.buffer_bytes / dies.buffer_bytes_per_cycle)
         found.append(f"the buffer has {ratio:.0f} bytes for a byte a cycle, and banks need {least:.0f}")
     if power_w > energies.most_w_per_mm2 * area_mm2:
-        found.append(f"{power_w / area_mm2:.2f} W/mm^2 is more than {energies.most_w_per_mm2:g} W/mm^2")
+        found.append(f"{power_w / area_mm2:.4g} W/mm^2 is more than {energies.most_w_per_mm2:g} W/mm^2")
     return tuple(found)
