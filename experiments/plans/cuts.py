@@ -22,7 +22,7 @@ from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, least_memory_bytes, stage_sizes
+from phaze_opt.plan.cuts import best_choice, fitting_stages, least_bound_s, least_memory_bytes, stage_sizes
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, rank_plans
@@ -78,23 +78,23 @@ def one_program(degrees: PlanDegrees, times: LayerTimes, memory_bytes: float) ->
     choices = list_stage_choices(step, degrees.network_of(0))
     own = LayerTimes(times.classes_s[0], times.attention_s[0])
     table = build_cut_table(choices, own, blocks=sizes)
-    allowed = allowed_stages(step, sizes, memory_bytes, RECOMPUTES)
-    best = best_choice(table, allowed)
+    allowed = fitting_stages(step, sizes, memory_bytes, RECOMPUTES)
+    best = best_choice([table], allowed)
     limit_s = best.seconds * (1 + 1e-9)
     least = least_memory_bytes(step, sizes, RECOMPUTES)
-    tight = allowed_stages(step, sizes, TIGHT * least, RECOMPUTES)
-    short = best_choice(table, tight)
+    tight = fitting_stages(step, sizes, TIGHT * least, RECOMPUTES)
+    short = best_choice([table], tight)
     closed = degrees.bounds_s(degrees.prices.layer_s(times.classes_s[None], times.attention_s[None]))[0, 0]
     return {
         "table_ms": milliseconds(lambda: build_cut_table(choices, own, blocks=sizes)),
-        "memory_ms": milliseconds(lambda: allowed_stages(step, sizes, memory_bytes, RECOMPUTES)),
-        "program_ms": milliseconds(lambda: best_choice(table, allowed)),
-        "program_with_incumbent_ms": milliseconds(lambda: best_choice(table, allowed, limit_s=limit_s)),
-        "program_that_finds_none_ms": milliseconds(lambda: best_choice(table, allowed, limit_s=0.99 * best.seconds)),
+        "memory_ms": milliseconds(lambda: fitting_stages(step, sizes, memory_bytes, RECOMPUTES)),
+        "program_ms": milliseconds(lambda: best_choice([table], allowed)),
+        "program_with_incumbent_ms": milliseconds(lambda: best_choice([table], allowed, limit_s=limit_s)),
+        "program_that_finds_none_ms": milliseconds(lambda: best_choice([table], allowed, limit_s=0.99 * best.seconds)),
         "most_labels": best.most_labels,
         "lower_over_price": round(least_bound_s(table, allowed) / best.seconds, 6),
         "closed_bound_over_price": round(float(closed) / best.seconds, 6),
-        "tight_program_ms": milliseconds(lambda: best_choice(table, tight)),
+        "tight_program_ms": milliseconds(lambda: best_choice([table], tight)),
         "tight_most_labels": short.most_labels,
         "tight_over_loose": round(short.seconds / best.seconds, 4),
         "tight_is_mixed": len(set(short.recomputes)) > 1,

@@ -137,8 +137,8 @@ def evaluate_heterogeneous(
 
     Throughput is never below that of the best candidate used everywhere: that is one of the choices. Of placements with
     the same bottleneck and synchronisation the one of least mean TDP. Of equally fast full plans the first set of
-    degrees, with even stages that recompute alike if such are as fast; then each stage, from the first on, has the
-    design of least TDP on which the step takes no longer.
+    degrees, with even stages that recompute alike if the chips that were chosen are as fast with them; then each stage,
+    from the first on, has the design of least TDP on which the step takes no longer.
 
     Args:
         objective: of a scenario with one model.

@@ -74,24 +74,6 @@ def stage_sizes(step: CompiledStep, *, has_free_cuts: bool = True) -> Sequence[i
     return range(step.model.num_layers - max(0, plan.pipeline - 3) + 1)
 
 
-def allowed_stages(
-    step: CompiledStep, blocks: Sequence[int], memory_bytes: float, recomputes: Sequence[Recompute]
-) -> Flags | None:
-    """Which candidates each stage may take: they fit, and the plan is one.
-
-    Args:
-        step: the step; its cuts play a part with interleaving alone.
-        blocks: of the columns.
-        memory_bytes: capacity of one device.
-        recomputes: what each stage may recompute.
-
-    Returns:
-        Shape (stages, columns, recomputations); None if no stages that fit hold all blocks.
-    """
-    allowed = fitting_stages(step, blocks, memory_bytes, recomputes)
-    return allowed if holds_all_blocks(allowed, blocks, step.model.num_layers) else None
-
-
 def fitting_stages(
     step: CompiledStep,
     blocks: Sequence[int],
@@ -100,7 +82,15 @@ def fitting_stages(
     *,
     has_free_cuts: bool = True,
 ) -> Flags:
-    """As `allowed_stages`, whether or not they hold all blocks."""
+    """Which candidates each stage may take: they fit, and are of the plan; shape (stages, columns, recomputations).
+
+    Args:
+        step: the step; its cuts play a part with interleaving, or where they are given.
+        blocks: of the columns.
+        memory_bytes: capacity of one device.
+        recomputes: what each stage may recompute.
+        has_free_cuts: whether stages may be cut otherwise than the step's.
+    """
     sizes = np.asarray(blocks, np.intp)
     possible = _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts)
     return possible & (choice_bytes(step)[:, sizes] <= memory_bytes)
@@ -117,7 +107,7 @@ def most_blocks(allowed: Flags, blocks: Sequence[int]) -> Floats:
     """The most blocks that stages hold if none recomputes, none more than attention, or all in any way, shape (3,).
 
     Args:
-        allowed: of `allowed_stages`.
+        allowed: of `fitting_stages`.
         blocks: of the columns.
     """
     may = np.logical_or.accumulate(allowed, axis=-1)
@@ -155,12 +145,7 @@ def _possible(
     return possible
 
 
-def best_choice(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:
-    """`best_choice_on` one chip."""
-    return best_choice_on([table], allowed, limit_s=limit_s)
-
-
-def best_choice_on(tables: Sequence[CutTable], allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:
+def best_choice(tables: Sequence[CutTable], allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:
     """The cuts, chips and recomputation of the least price below a limit; None if there are none.
 
     Times are compared on a grid, so that the last digits of a CPU choose nothing: another choice may be faster by
@@ -186,12 +171,12 @@ def least_choice_on(
     """What is the least by the price of chips whose times are exact, and by the bound below it of all others.
 
     No pipeline is faster. One that is found on chips of exact times takes as long as it says: its stages hide nothing
-    behind the slowest one. Decision 0264 has the proof. Of several chips times are on the grid of `best_choice_on`.
+    behind the slowest one. Decision 0264 has the proof. Of several chips times are on the grid of `best_choice`.
 
     Args:
         tables: of the same step, one for each chip.
         is_exact: whether the layer times of each are attained; else they are lower bounds.
-        allowed: as `best_choice_on` takes it.
+        allowed: as `best_choice` takes it.
         limit_s: larger values do not matter.
     """
     readings = [table.price() if exact else table.lower() for table, exact in zip(tables, is_exact, strict=True)]

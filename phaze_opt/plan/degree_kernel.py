@@ -92,6 +92,24 @@ def _blocks_s(own: Floats, num_blocks: float, may: Flags, most: Floats) -> tuple
     return own[1, FORWARD] + own[1, BACKWARD] + again_s, beyond_s
 
 
+@inlined
+def _once_s(rows: PriceRows, plan: int, own: Floats, slowest_s: float, is_free: bool) -> float:
+    """What is sent and updated once a step, at least, if ``slowest_s`` of gradients may hide, s."""
+    plans, runs, software = rows.plans, rows.runs, rows.software
+    most, least, ends = 0.0, np.inf, 0.0
+    for run in range(rows.start[plan], rows.start[plan + 1]):
+        update = runs[run, EMBEDDINGS] * own[0, UPDATE] + runs[run, BLOCKS] * own[1, UPDATE]
+        update = plans[plan, UPDATED] * update + plans[plan, HEAD_UPDATED] * runs[run, HEADS] * own[2, UPDATE]
+        gradient = runs[run, GRADIENT]
+        once = gradient - software[DATA_OVERLAP] * min(gradient, slowest_s) + update
+        most, least = max(most, once), min(least, once)
+        gradient = runs[run, END_GRADIENT]
+        update = runs[run, EMBEDDINGS] * plans[plan, UPDATED] * own[0, UPDATE]
+        update += runs[run, HEADS] * plans[plan, HEAD_UPDATED] * own[2, UPDATE]
+        ends = max(ends, gradient - software[DATA_OVERLAP] * min(gradient, slowest_s) + update)
+    return max(least, ends) if is_free else most
+
+
 @compiled
 def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     rows: PriceRows, num_blocks: int, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
@@ -147,16 +165,5 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
                     int(num_stages),
                 )
             pipeline = pipeline_bound_s(total, top, num_stages, m, v)
-            most, least, ends = 0.0, np.inf, 0.0
-            for run in range(first, last):
-                update = runs[run, EMBEDDINGS] * own[0, UPDATE] + runs[run, BLOCKS] * own[1, UPDATE]
-                update = plans[plan, UPDATED] * update + plans[plan, HEAD_UPDATED] * runs[run, HEADS] * own[2, UPDATE]
-                gradient = runs[run, GRADIENT]
-                once = gradient - software[DATA_OVERLAP] * min(gradient, pipeline / m) + update
-                most, least = max(most, once), min(least, once)
-                gradient = runs[run, END_GRADIENT]
-                update = runs[run, EMBEDDINGS] * plans[plan, UPDATED] * own[0, UPDATE]
-                update += runs[run, HEADS] * plans[plan, HEAD_UPDATED] * own[2, UPDATE]
-                ends = max(ends, gradient - software[DATA_OVERLAP] * min(gradient, pipeline / m) + update)
-            sync = max(least, ends) if is_free else most
+            sync = _once_s(rows, plan, own, pipeline / m, is_free)
             seconds[chip, place] = (pipeline + sync + software[OVERHEAD]) * (1.0 + plans[plan, WAITING])

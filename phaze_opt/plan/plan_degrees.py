@@ -22,7 +22,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import (
     MixedStages,
     StageChoice,
-    best_choice_on,
+    best_choice,
     fitting_stages,
     holds_all_blocks,
     is_as_fast,
@@ -192,7 +192,7 @@ class PlanDegrees:
         if allowed is None:
             return None
         tables = self.tables(number, chips)
-        chosen = best_choice_on(tables, allowed, limit_s=limit_s)
+        chosen = best_choice(tables, allowed, limit_s=limit_s)
         if chosen is None:
             return None
         best = self.mixed(number, chosen.stages, chips)
@@ -292,7 +292,7 @@ class PlanDegrees:
             return None
         if len(tables) == 1:
             return MixedStages(step.blocks, (0,) * step.plan.pipeline, (recompute,) * step.plan.pipeline)
-        found = best_choice_on(tables, alike)
+        found = best_choice(tables, alike)
         return None if found is None else found.stages
 
 

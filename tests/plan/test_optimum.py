@@ -23,7 +23,7 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
+from phaze_opt.plan.cuts import best_choice, fitting_stages, least_bound_s, stage_sizes
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
@@ -172,8 +172,8 @@ def test_tables_price_what_steps_do(zero):
         for label in labels
     ]
     assert of_stage == list(peaks)
-    allowed = allowed_stages(step, sizes, 1e15, tuple(Recompute))
-    best = best_choice(table, allowed)
+    allowed = fitting_stages(step, sizes, 1e15, tuple(Recompute))
+    best = best_choice([table], allowed)
     assert best.seconds == pytest.approx(seconds.min(), rel=1e-9)
     assert seconds[labels.index((best.blocks, best.recomputes))] == pytest.approx(seconds.min(), rel=1e-9)
     lower = least_bound_s(table, allowed)

@@ -6,12 +6,12 @@ K are the components whose area does not depend on the die, n the network of the
 whose wires grow with the side of the die, u the share of the die that components fill. It is a quadratic in sqrt(A).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.silicon.die_columns import DieColumns
+from phaze_opt.hardware.silicon.die_columns import DieColumns, total_of
 from phaze_opt.hardware.silicon.die_constants import AreaConstants
 from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
 
@@ -49,10 +49,7 @@ class DieArea:
     @property
     def total(self) -> Floats:
         """The whole die, mm^2; added in the order of the fields."""
-        total = np.zeros(())
-        for each in fields(self):
-            total = total + getattr(self, each.name)
-        return np.asarray(total)
+        return total_of(self)
 
 
 def die_area(dies: DieColumns, constants: AreaConstants) -> DieArea:

@@ -1,6 +1,7 @@
 """What stands on a die, as columns of many: the input of areas, edges and powers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,3 +140,8 @@ def stacks_of(chips: AcceleratorTable, stack: HbmStack) -> Floats:
 
 def _floats(values: NDArray[np.int64]) -> Floats:
     return np.asarray(values, dtype=np.float64)
+
+
+def total_of(parts: Any) -> Floats:
+    """The sum of a dataclass's columns, added in the order of its fields."""
+    return np.asarray(sum(getattr(parts, each.name) for each in fields(parts)), np.float64)

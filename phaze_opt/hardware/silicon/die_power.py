@@ -3,12 +3,12 @@
 A maker's limit is a choice of cooling and market: it is a constraint on this power, and is not predicted.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates
+from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, total_of
 from phaze_opt.hardware.silicon.die_constants import PowerConstants
 from phaze_opt.units import BITS_PER_BYTE, GIGA, PICO
 
@@ -42,10 +42,7 @@ class DiePower:
     @property
     def total(self) -> Floats:
         """The whole device, W; added in the order of the fields."""
-        total = np.zeros(())
-        for each in fields(self):
-            total = total + getattr(self, each.name)
-        return np.asarray(total)
+        return total_of(self)
 
 
 def voltage_v(clock_hz: Floats, constants: PowerConstants) -> Floats:
