@@ -38,11 +38,16 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class EstimatorOption:
-    """One named choice of the estimator, what else it could be, and where the alternatives come from."""
+    """One named choice of the estimator, what else it could be, and where the alternatives come from.
+
+    ``unsaid`` is the choice of an option that came later under which all is as it was before; such constants keep their
+    digest.
+    """
 
     choice: str
     alternatives: tuple[str, ...]
     source: str
+    unsaid: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +67,7 @@ class Constants:
     def __post_init__(self) -> None:
         """Freeze the mappings and take the digest."""
         values = {key: float(entry.value) for key, entry in self.entries.items()}
-        choices = {name: option.choice for name, option in self.options.items()}
+        choices = {name: option.choice for name, option in self.options.items() if option.choice != option.unsaid}
         # Values and choices alone: sources and ranges may be put in other words without another identity.
         canonical = json.dumps([values, choices], sort_keys=True, separators=(",", ":"), allow_nan=False)
         object.__setattr__(self, "entries", MappingProxyType(dict(self.entries)))
@@ -177,9 +182,10 @@ class _OptionTable(BaseModel):
     choice: str
     alternatives: list[str]
     source: str
+    unsaid: str = ""
 
     def to_option(self) -> EstimatorOption:
-        return EstimatorOption(self.choice, tuple(self.alternatives), self.source)
+        return EstimatorOption(self.choice, tuple(self.alternatives), self.source, self.unsaid)
 
 
 def load_constants(path: Path | str | None = None) -> Constants:
