@@ -9,7 +9,7 @@ from phaze_opt.objective.evaluation import EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.result import CellResult, ChipTable, StudyResult, Truth, TruthKind

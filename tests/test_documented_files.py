@@ -14,7 +14,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.schedule.instance import parse_instance
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
-from phaze_opt.space.search_space import load_space
+from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.files.study_file import read_study
 
 TEXT = (Path(__file__).parents[1] / "docs" / "files.md").read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ from phaze_opt import Cluster, Scenario, load_model, load_network
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.space.known_spaces import load_space, phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI
 
 HERE = Path(__file__).parent

@@ -33,7 +33,8 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
-from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.space.known_spaces import load_space, phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI
 
 HERE = Path(__file__).parent

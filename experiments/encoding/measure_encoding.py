@@ -32,7 +32,8 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.search.encodings import clamped, decode_lifted
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.search_space import SearchSpace
 
 NUM_TRIALS = 60
 MODELS = ("bert-large", "gpt2-xl", "llama-2-7b", "opt-350m")

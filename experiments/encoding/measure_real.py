@@ -18,7 +18,8 @@ from measure_encoding import NUM_TRIALS, OUTER_SAMPLERS, Encoded, Lifted, RawExp
 import phaze_opt
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.search_space import SearchSpace
 
 DEVICES = 1024
 GLOBAL_BATCH = 4096

@@ -23,7 +23,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.training import AttentionForm
 

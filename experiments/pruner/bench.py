@@ -25,7 +25,8 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.search.run import run_search
-from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
 
 DEVICES = 1024

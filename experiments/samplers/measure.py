@@ -25,7 +25,7 @@ from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.search.run import run_search
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 
 MODELS = ("bert-large", "gpt2-xl", "opt-1.3b", "llama-2-7b", "gpt3-175b")
 GOALS = (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP)

@@ -14,7 +14,7 @@ from measure import DEVICES, GLOBAL_BATCH, GOALS, MODELS
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.search.objective_bounder import ObjectiveBounder
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.study.config import Setting, Workload
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.truth import find_truth

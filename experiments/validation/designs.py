@@ -33,7 +33,7 @@ from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_references
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import GIBI, MEBI
 
 OUT = Path(__file__).with_name("designs.json")

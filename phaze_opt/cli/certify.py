@@ -89,8 +89,9 @@ def certify(
         if not options.is_given(context, name):
             message = f"is missing: give {what}; only --check goes without it"
             raise InputError(message, source=f"--{name.replace('_', '-')}")
-    constants = load_constants()
-    problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
+    known = load_constants()
+    problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
+    constants = problem_scenario.constants_of(known)
     goal = parse_word(Goal, proof.objective, source="--objective")
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.robust.result import RobustOptions

@@ -55,8 +55,8 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     for flag in (flag for flag, value in given.items() if value is not None):
         message = "is of full plans; leave it out, or leave out --as or --plans"
         raise InputError(message, source=flag)
-    known = load_constants()
-    scenario = load_chip_scenario(request, constants=known)
+    scenario = load_chip_scenario(request, constants=load_constants())
+    known = scenario.constants_of()
     samples = one_micro_batch(request.micro_batch)
     accelerator = load_architecture(request.arch, constants=known)
     evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
@@ -66,9 +66,8 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
 
 def reference_evaluations(request: EvaluateRequest, evaluation: Evaluation) -> Mapping[str, Evaluation]:
     """The reference machines under the same scenario, at the same micro-batch."""
-    known = load_constants()
-    scenario = load_chip_scenario(request, constants=known)
-    return evaluate_references(scenario, (evaluation.micro_batch,), constants=known)
+    scenario = load_chip_scenario(request, constants=load_constants())
+    return evaluate_references(scenario, (evaluation.micro_batch,), constants=scenario.constants_of())
 
 
 def one_micro_batch(text: str | None) -> int:

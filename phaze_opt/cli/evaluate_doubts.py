@@ -36,10 +36,11 @@ def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[Sensi
 def find_range(request: EvaluateRequest, answer: PricedJob) -> HeadlineRange | None:
     """The range of the answer's throughput; None of several models on a machine that exists."""
     if request.is_placed or request.device is None:
-        known = load_constants()
+        scenario = load_chip_scenario(request, constants=load_constants())
+        known = scenario.constants_of()
         with working("pricing the design under each doubt"):
             return range_of_design(
-                Objective(load_chip_scenario(request, constants=known), constants=known),
+                Objective(scenario, constants=known),
                 lambda constants: load_architecture(request.arch, constants=constants),
                 value=answer.evaluation.throughput_samples_per_s,
                 micro_batch=answer.evaluation.micro_batch,

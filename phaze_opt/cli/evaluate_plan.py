@@ -13,15 +13,15 @@ from phaze_opt.cost.measured_software import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath, Device, path_of
 from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
-from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
+from phaze_opt.hardware.silicon.silicon import with_die
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules
@@ -29,7 +29,7 @@ from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import form_of, node_limit, plan_choices
+from phaze_opt.objective.scenario import chosen_silicon, form_of, node_limit, plan_choices
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
@@ -44,7 +44,7 @@ from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
-OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator")
+OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "silicon", "process_nm", "hbm_generation")
 """Options of what is scheduled, for plans of designed chips."""
 OPERATORS_IN_TURN = "operators in turn"
 """What times the layers of a real machine, where a designed chip names its estimator."""
@@ -75,10 +75,11 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
         message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
         raise InputError(message, source="--sensitivity")
     choices = plan_choices(request.scenario, micro_batches(request), (model,))
-    known, fitted = load_constants(), load_fitted(request.machine.constants)
+    fitted = load_fitted(request.machine.constants)
     software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted)
     path = _path(request.machine.dtype or DEFAULT_DTYPE)
     network = _network(request, device, fitted)
+    known = _constants(request, network)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
     machine = Machine(chip.clock, chip.memory_bytes, network, software.stack)
     job = _job(request, model, chip, machine, choices)
@@ -130,9 +131,15 @@ def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machi
         peak_flops_per_s=chip.peak_flops_per_s,
         max_area_mm2=scenario.max_area_mm2,
         max_tdp_w=scenario.max_tdp_w,
-        constants=load_constants() if request.device is None else None,
+        constants=_constants(request, machine.network) if request.device is None else None,
     )
     return replace(job, provenance=replace(chip.provenance, scenario_digest=job_digest(job, choices)))
+
+
+def _constants(request: EvaluateRequest, network: Network) -> Constants:
+    """The package's constants with the silicon asked for; real machines have none."""
+    silicon = None if request.device is not None else chosen_silicon(request.scenario, network)
+    return load_constants() if silicon is None else with_die(load_constants(), silicon)
 
 
 def _network(request: EvaluateRequest, device: Device | None, fitted: FittedConstants) -> Network:
@@ -170,7 +177,7 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
     if request.machine.dtype not in (None, DEFAULT_DTYPE, "fp16"):
         message = f"'{request.machine.dtype}' is for real machines; designed chips compute in 16 bits"
         raise InputError(message, source="--dtype")
-    accelerator = load_architecture(request.arch)
+    accelerator = load_architecture(request.arch, constants=known)
     check_covered(accelerator, known)
     estimator, gap = load_estimator(_estimator(request)), request.scenario.schedule_gap
     clock = ScheduleClock(
@@ -185,8 +192,8 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
         clock=clock,
         peak_flops_per_s=accelerator.peak_flops_per_s,
         memory_bytes=float(accelerator.hbm_bytes),
-        area_mm2=area_mm2(accelerator),
-        tdp_w=tdp_w(accelerator, network, known),
+        area_mm2=area_mm2_of(accelerator, known),
+        tdp_w=power_w_of(accelerator, network, known),
         provenance=Provenance(package_version=__version__, estimator=estimator.name, constants_digest=known.digest),
     )
 
@@ -220,7 +227,7 @@ def _notes(
         is_scheduled=device is None,
     )
     if device is None:
-        rules = apply_rules(Answer(load_constants(), chip.accelerator))
+        rules = apply_rules(Answer(job.constants or load_constants(), chip.accelerator))
         return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in rules))
     if device.network or request.network:
         return said

@@ -90,7 +90,9 @@ def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, noth
     """
     from phaze_opt.objective.scenario import PlanSpace, build_space
 
-    space = build_space(options, PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL)
+    space = build_space(
+        options, PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL, silicon=scenario.silicon
+    )
     if scenario.max_area_mm2 is None:
         return space
     try:

@@ -86,9 +86,10 @@ def search(
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.track.guard import open_tracker
 
-    constants = load_constants()
+    known = load_constants()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    problem = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
+    problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
+    constants = problem.constants_of(known)
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)

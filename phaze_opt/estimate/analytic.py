@@ -30,7 +30,7 @@ from phaze_opt.estimate.protocol import Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.energy import access_energies
+from phaze_opt.hardware.silicon.chip_silicon import chip_energies
 
 Floats = NDArray[np.float64]
 
@@ -177,7 +177,7 @@ class AnalyticEstimator:
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""
-        energies = access_energies(table, self._constants)
+        energies = chip_energies(table, self._constants)
         return ChipEnergies(
             mac_j=energies.mac_j + energies.l1_j_per_mac,
             l2_byte_j=energies.l2_j_per_byte,

@@ -4,17 +4,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One chip. Counts are cores and lanes; sizes bytes; rates per second; all per device."""
+    """One chip. Counts are cores and lanes; sizes bytes; rates per second; all per device.
+
+    ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
+    """
 
     num_tc: int
     num_vc: int
@@ -29,11 +33,13 @@ class Accelerator:
     clock_hz: float
     dtype_bytes: int = 2
     name: str = ""
+    hbm_stacks: Annotated[int, later(0)] = 0
+    hbm_generation: Annotated[str, later("")] = ""
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""
         for field in fields(self):
-            if field.name == "name":
+            if field.name in _LABELS:
                 continue
             value = getattr(self, field.name)
             if not (math.isfinite(value) and value > 0):
@@ -54,6 +60,9 @@ class Accelerator:
     def peak_flops_per_s(self) -> float:
         """Two FLOPs a multiply-accumulate and cycle."""
         return 2.0 * self.num_macs * self.clock_hz
+
+
+_LABELS = ("name", "hbm_stacks", "hbm_generation")
 
 
 @dataclass(frozen=True, slots=True)

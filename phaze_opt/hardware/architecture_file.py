@@ -51,7 +51,11 @@ _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
     }
 )
 """Exact keys that have a friendly one, and its unit."""
-_WORDS = ("name", "source", "note")
+_GENERATION = "hbm_generation"
+_WORDS = ("name", "source", "note", _GENERATION)
+_FOLLOWING = frozenset(axis.key for axis in CHIP_AXES if axis.default == 0)
+_GIVEN_BY = {axis.key: (axis.given_by,) for axis in CHIP_AXES if axis.given_by}
+"""Keys that may be left out where another decides them."""
 ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
 """All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
 
@@ -123,7 +127,7 @@ def check_architecture(document: Document) -> dict[str, float]:
         fault = _find_fault(key, value)
         if fault is not None:
             raise document.fault(fault, key)
-        if key in _KEYS:
+        if key in _KEYS and not _is_unsaid(key, value):
             numbers[key] = value
     for exact, (friendly, unit) in _FRIENDLY.items():
         if exact in numbers and friendly in numbers:
@@ -135,7 +139,7 @@ def check_architecture(document: Document) -> dict[str, float]:
             numbers[friendly] = numbers[exact] / unit
     required = [key for key, rule in _KEYS.items() if rule.is_required]
     for key in required:
-        if key not in numbers:
+        if key not in numbers and not any(other in numbers for other in _GIVEN_BY.get(key, ())):
             message = f"is missing; needed are {', '.join(required)}"
             raise document.fault(message, key)
     return numbers
@@ -148,6 +152,11 @@ def _check_agreement(numbers: Mapping[str, float], exact: str, *, document: Docu
         raise document.fault(message, exact)
 
 
+def _is_unsaid(key: str, value: object) -> bool:
+    """Whether it is what exact figures say of a parameter that follows from others."""
+    return key in _FOLLOWING and value == 0
+
+
 def _find_fault(key: str, value: object) -> str | None:
     """The rule that a key or its value breaks, if any."""
     if key in _WORDS:
@@ -155,6 +164,8 @@ def _find_fault(key: str, value: object) -> str | None:
     rule = _KEYS.get(key)
     if rule is None:
         return f"is unknown; {suggest(key, (*_KEYS, *_WORDS))}"
+    if _is_unsaid(key, value):
+        return None
     is_right_kind = isinstance(value, int) or not rule.is_integer
     # The lower limit keeps a size from rounding to no byte at all.
     if is_number(value) and is_right_kind and 1e-6 <= value <= rule.most:

@@ -53,8 +53,10 @@ class Axis:
         is_monotone: whether area and TDP never fall where it grows.
         most: largest value in units of ``key``; keeps areas and counts inside 64-bit integers.
         default_values: values that a space without any of its own takes.
-        default: value of a design that does not state it; None: it must be stated, or follows another.
+        default: value of a design that does not state it, 0 for what its other parameters and the constants say; None:
+            it must be stated, or follows another.
         follows: the axis whose value it takes where a space gives it none of its own.
+        given_by: the axis that decides it in a space that has values of that axis and none of its own.
         parquet: its type in the points of a certificate.
     """
 
@@ -69,6 +71,7 @@ class Axis:
     default_values: tuple[int, ...] = ()
     default: int | None = None
     follows: str = ""
+    given_by: str = ""
     parquet: str = "int32"
 
     @property
@@ -114,9 +117,11 @@ class Design(Generic[T]):
     glb_bytes: T = axis(AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64")
     hbm_bytes: T = axis(
         AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", unit=GIBI, parquet="int64",
-        default_values=(32 * GIBI, 64 * GIBI, 80 * GIBI),
+        default_values=(32 * GIBI, 64 * GIBI, 80 * GIBI), given_by="hbm_stacks",
     )  # fmt: skip
     micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", default_values=(1, 2, 4, 8))
+    glb_bytes_per_cycle: T = axis(AxisRole.SIZE, "a GLB of {} bytes a cycle", plural="bytes a cycle of GLB", default=0)
+    hbm_stacks: T = axis(AxisRole.SIZE, "{} stacks of HBM", plural="stacks of HBM", most=64, default=0)
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
@@ -152,11 +157,11 @@ class DesignPoint(Design[int]):
             if getattr(self, known.name) is None:
                 object.__setattr__(self, known.name, known.default)
         # Enumerations make points by the hundred thousand: look for the culprit only when there is one.
-        if min(values_of(self)) >= 1:
+        if min(_required_of(self)) >= 1 and min(_optional_of(self)) >= 0:
             return
         for known in AXES:
             value = getattr(self, known.name)
-            if value < 1:
+            if value < 1 and value != known.default:
                 message = f"{known.name} = {value} must be a positive integer"
                 raise InputError(message, key=known.name)
 
@@ -182,6 +187,8 @@ class DesignPoint(Design[int]):
 
 
 _OPTIONAL = tuple(known for known in AXES if known.default is not None)
+_required_of = attrgetter(*(known.name for known in AXES if known.default != 0))
+_optional_of = attrgetter(*(known.name for known in AXES if known.default == 0))
 values_of: Callable[[Design[int]], tuple[int, ...]] = attrgetter(*(known.name for known in AXES))
 """The parameters of a point in the order of `AXES`; ten times as fast as `dataclasses.astuple`."""
 

@@ -18,6 +18,12 @@ DTYPE_BYTES = 2
 """Bytes of an element of every designed chip (16-bit arithmetic)."""
 
 
+BANK_RULE = "die.bank.bytes_per_byte_per_cycle"
+"""Constant of dies (`silicon.silicon`): bytes of a buffer for each byte a cycle that it delivers."""
+GENERATION = "hbm_generation"
+"""Option of dies: whose stacks of HBM they have."""
+
+
 class HbmForm(StrEnum):
     """STACKED: bandwidth by the number of stacks the capacity needs; FIXED: one bandwidth for every capacity."""
 
@@ -42,13 +48,29 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         tc_depth=points.tc_depth,
         vc_width=points.vc_width,
         glb_bytes=points.glb_bytes,
-        glb_bandwidth_bytes_per_s=constants.value("glb.bytes_per_cycle") * clock_hz,
+        glb_bandwidth_bytes_per_s=_glb_bytes_per_cycle(points, constants) * clock_hz,
         l2_bytes=l2_bytes_of(points.tc_width * points.tc_depth, constants=constants),
         hbm_bytes=points.hbm_bytes,
-        hbm_bandwidth_bytes_per_s=hbm_bandwidth_table(points.hbm_bytes, constants=constants, hbm_form=hbm_form),
+        hbm_bandwidth_bytes_per_s=_hbm_bytes_per_s(points, constants, hbm_form),
         clock_hz=clock_hz,
         dtype_bytes=np.full(shape, DTYPE_BYTES, dtype=np.int64),
     )
+
+
+def _glb_bytes_per_cycle(points: PointColumns, constants: Constants) -> NDArray[np.float64]:
+    """What a design states, else the constants' rate; on a die at most what banks of the buffer allow."""
+    usual = np.full(np.shape(points.glb_bytes), constants.value("glb.bytes_per_cycle"))
+    if BANK_RULE in constants.entries:
+        usual = np.minimum(usual, np.floor(points.glb_bytes / constants.value(BANK_RULE)))
+    stated = points.glb_bytes_per_cycle
+    return np.where(stated > 0, stated, usual)
+
+
+def _hbm_bytes_per_s(points: PointColumns, constants: Constants, hbm_form: HbmForm | None) -> NDArray[np.float64]:
+    """By the stacks that a design states, else as its capacity has it."""
+    by_capacity = hbm_bandwidth_table(points.hbm_bytes, constants=constants, hbm_form=hbm_form)
+    by_stacks = points.hbm_stacks * constants.value("hbm.stack_bandwidth_bytes_per_s")
+    return np.where(points.hbm_stacks > 0, by_stacks, by_capacity)
 
 
 def build_accelerator(
@@ -80,6 +102,10 @@ def build_accelerator(
         InputError: a size is not positive and finite.
     """
     designed = chips_of(PointColumns.of([point]), constants, hbm_form=hbm_form).row(0, name=name)
+    if GENERATION in constants.options:
+        stacks = designed.hbm_bandwidth_bytes_per_s / constants.value("hbm.stack_bandwidth_bytes_per_s")
+        generation = constants.option(GENERATION)
+        designed = replace(designed, hbm_stacks=round(stacks), hbm_generation=generation)
     stated: dict[str, Any] = {
         "clock_hz": clock_hz,
         "hbm_bandwidth_bytes_per_s": hbm_bandwidth_bytes_per_s,
@@ -87,7 +113,9 @@ def build_accelerator(
         "dtype_bytes": dtype_bytes,
     }
     if clock_hz is not None or glb_bytes_per_cycle is not None:
-        per_cycle = constants.value("glb.bytes_per_cycle") if glb_bytes_per_cycle is None else glb_bytes_per_cycle
+        per_cycle = glb_bytes_per_cycle
+        if per_cycle is None:
+            per_cycle = float(_glb_bytes_per_cycle(PointColumns.of([point]), constants)[0])
         stated["glb_bandwidth_bytes_per_s"] = per_cycle * (designed.clock_hz if clock_hz is None else clock_hz)
     return replace(designed, **{key: value for key, value in stated.items() if value is not None})
 

@@ -41,10 +41,12 @@ def architecture_source(name: str) -> str:
 def load_architecture(text: str, *, constants: Constants | None = None, hbm_form: HbmForm | None = None) -> Accelerator:
     """An accelerator from a preset name, a file or an inline description.
 
-    Inline and in files: num_tc, num_vc, tc_width, tc_depth, glb_mb (MiB), hbm_gb (GiB); optionally vc_width
-    (tc_width by default), hbm_gb_per_s (10**9 bytes/s; else from the capacity), clock_ghz, glb_bytes_per_cycle,
-    l2_kb (KiB per tensor core; else max(1024 bytes, 16 w d)), dtype_bytes; in files also name, source and note. The
-    ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as files too.
+    Inline and in files: num_tc, num_vc, tc_width, tc_depth, glb_mb (MiB), hbm_gb (GiB) or hbm_stacks or both (the
+    capacity of so many stacks, the fewest stacks that hold the capacity); optionally vc_width (tc_width by default),
+    hbm_gb_per_s (10**9 bytes/s; else by the stacks), hbm_generation (that of ``constants``), clock_ghz,
+    glb_bytes_per_cycle, l2_kb (KiB per tensor core; else max(1024 bytes, 16 w d)), dtype_bytes; in files also name,
+    source and note. The ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as
+    files too.
 
     Args:
         text: ``tpu-v4``, ``mi210`` (or what data sets and its maker's tools call it), a file of a design or
@@ -114,6 +116,9 @@ def _read_preset(name: str) -> Document:
 
 def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None, default_name: str) -> Accelerator:
     numbers = check_architecture(document)
+    _check_generation(document, constants)
+    if "hbm_bytes" not in numbers:
+        numbers["hbm_bytes"] = numbers["hbm_stacks"] * constants.value("hbm.stack_bytes")
     glb_rate, l2_bytes, dtype_bytes = (
         numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "dtype_bytes")
     )
@@ -130,3 +135,17 @@ def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None
         dtype_bytes=None if dtype_bytes is None else int(dtype_bytes),
     )
     return built if glb_rate is None else replace(built, glb_bandwidth_bytes_per_s=glb_rate)
+
+
+def _check_generation(document: Document, constants: Constants) -> None:
+    """A chip has the HBM of the silicon in force."""
+    given = document.values.get("hbm_generation")
+    if not given:
+        return
+    known = constants.options.get("hbm_generation")
+    if known is None:
+        message = "is of dies; give --silicon die too, or leave it out"
+        raise document.fault(message, "hbm_generation")
+    if given != known.choice:
+        message = f"value {shorten(given)} is not the silicon's {known.choice}; give --hbm-generation {given}"
+        raise document.fault(message, "hbm_generation")

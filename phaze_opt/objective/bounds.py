@@ -11,17 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scheduled_plan import least_steps_s
 from phaze_opt.objective.several_models import combine_rates
-from phaze_opt.units import um2_to_mm2
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -105,8 +103,8 @@ class ThroughputBounder:
     def _broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Area, mm2, TDP, W, and the budget that each chip breaks, 0 for none; by the comparisons of `Objective`."""
         scenario = self.objective.scenario
-        area = np.array([um2_to_mm2(area) for area in area_um2_table(table).tolist()])
-        power = tdp_w_table(table, scenario.cluster.network, self.objective.constants)
+        area = chip_area_mm2(table, self.objective.constants)
+        power = chip_power_w(table, scenario.cluster.network, self.objective.constants)
         reason = np.zeros(len(table), dtype=np.int64)
         if scenario.max_tdp_w is not None:
             reason[power / scenario.max_tdp_w - 1.0 > 0.0] = OVER_TDP

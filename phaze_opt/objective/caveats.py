@@ -10,16 +10,15 @@ from math import inf
 from types import MappingProxyType
 
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
-from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.hardware.table_coverage import Buffer, buffers_of, format_size
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import GIGA, bytes_to_gib, um2_to_mm2
+from phaze_opt.units import GIGA, bytes_to_gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ def area_budget_note(answer: Answer) -> str:
         return ""
     budget, whole = answer.scenario.max_area_mm2, replace(answer.space, max_area_um2=inf)
     table = whole.largest_chips(answer.constants)
-    largest = um2_to_mm2(float(area_um2_table(table, constants=answer.constants).max()))
+    largest = float(chip_area_mm2(table, answer.constants).max())
     if budget < largest:
         return ""
     return (
@@ -141,7 +140,7 @@ def tdp_budget_note(answer: Answer) -> str:
         return ""
     budget, network = answer.scenario.max_tdp_w, answer.scenario.cluster.network
     table = answer.space.largest_chips(answer.constants)
-    largest = float(tdp_w_table(table, network, answer.constants).max())
+    largest = float(chip_power_w(table, network, answer.constants).max())
     if budget < largest:
         return ""
     return (

@@ -9,11 +9,10 @@ from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
-from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
-from phaze_opt.hardware.power import tdp_w
+from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, schedule_options, verify_placed
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
@@ -77,7 +76,7 @@ class Objective:
             PluginError: the estimator is unknown or fails to load.
         """
         self.scenario = scenario
-        self.constants = constants if constants is not None else load_constants()
+        self.constants = scenario.constants_of(constants)
         self._estimator = load_estimator(scenario.estimator).with_constants(self.constants)
         self._compiled: dict[tuple[int, int], CompiledModel] = {}
         self._planned: dict[int, PlannedModel] = {}
@@ -300,8 +299,8 @@ class Objective:
     def _blank(self, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """What is known of an evaluation before anything is estimated."""
         check_covered(accelerator, self.constants)
-        area = area_mm2(accelerator)
-        power = tdp_w(accelerator, self.scenario.cluster.network, self.constants)
+        area = area_mm2_of(accelerator, self.constants)
+        power = power_w_of(accelerator, self.scenario.cluster.network, self.constants)
         return Evaluation(
             model=model.name,
             status=EvaluationStatus.FEASIBLE,

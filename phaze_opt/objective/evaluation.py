@@ -11,6 +11,7 @@ from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.record.plain_data import from_plain, later, later_names, to_plain
 from phaze_opt.schedule.problem import ScheduleStatus
+from phaze_opt.units import GIGA
 
 
 class EvaluationStatus(StrEnum):
@@ -225,9 +226,13 @@ _AS_PLAIN = {"breakdown": TimeBreakdown, "provenance": Provenance, "effort": Eff
 
 def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
     """An architecture in the units people use (binary MB and GB), with every exact field beside them."""
-    exact = asdict(accelerator)
+    exact = {name: value for name, value in asdict(accelerator).items() if value or name == "name"}
     of_chip = [axis for axis in AXES if axis.name in exact]
     friendly = {axis.key: axis.printed(exact[axis.name]) for axis in of_chip}
+    friendly |= {
+        "glb_bytes_per_cycle": round(accelerator.glb_bandwidth_bytes_per_s / accelerator.clock_hz, 6),
+        "clock_ghz": accelerator.clock_hz / GIGA,
+    }
     return friendly | {key: value for key, value in exact.items() if key not in friendly}
 
 

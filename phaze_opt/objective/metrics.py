@@ -10,6 +10,7 @@ from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import Operator, Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.silicon.chip_silicon import link_pj_per_bit, static_w_per_mm2
 from phaze_opt.objective.best_placement import PlacedModel
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluation import TimeBreakdown
@@ -222,8 +223,8 @@ def energy_j(
     layers, chain = placed.option.graph.layers, placed.option.graph.chain
     crossed = sum(layers[chain[stage.last]].output_bytes for stage in placement.stages[:-1])
     link_bytes += 2.0 * placement.num_micro_batches * crossed + _gradient_bytes(placed, training)
-    link_j = link_bytes * BITS_PER_BYTE * constants.value("energy.link_pj_per_bit") * PICO
-    static_w = constants.value("energy.static_w_per_mm2") * accelerator_area_mm2
+    link_j = link_bytes * BITS_PER_BYTE * link_pj_per_bit(constants) * PICO
+    static_w = static_w_per_mm2(constants) * accelerator_area_mm2
     return devices * (dynamic + link_j) + placement.devices_used * static_w * placement.batch_time_s
 
 

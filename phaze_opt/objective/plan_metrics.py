@@ -21,6 +21,7 @@ from phaze_opt.graph.operator import Collective, CoreType
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.silicon.chip_silicon import link_pj_per_bit, static_w_per_mm2
 from phaze_opt.objective.evaluation import TimeBreakdown
 from phaze_opt.objective.metrics import cause_shares, lane_cycles_of, split_makespan
 from phaze_opt.units import BITS_PER_BYTE, PICO
@@ -159,8 +160,8 @@ def plan_energy_j(chip: ChipStep) -> float:
     network = plan_network(chip.network, plan)
     sent = float((runs * _collective_bytes(chip.step, network)).sum()) + _boundary_bytes(chip.step)
     sent += _replica_bytes(chip.step, network)
-    link_j = sent * BITS_PER_BYTE * chip.constants.value("energy.link_pj_per_bit") * PICO
-    static_w = chip.constants.value("energy.static_w_per_mm2") * chip.area_mm2
+    link_j = sent * BITS_PER_BYTE * link_pj_per_bit(chip.constants) * PICO
+    static_w = static_w_per_mm2(chip.constants) * chip.area_mm2
     devices = plan.tensor * plan.context * plan.data
     return devices * (float((runs * used_j).sum()) + link_j) + plan.num_devices * static_w * chip.seconds
 

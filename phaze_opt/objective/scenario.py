@@ -13,10 +13,11 @@ from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.silicon.silicon import Silicon, silicon_of, with_die
 from phaze_opt.objective.given_stages import given_stages
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.placement.problem import RecomputePolicy
@@ -24,7 +25,8 @@ from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.plain_data import field_values, later
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.config import load_model
@@ -55,6 +57,13 @@ class PlanSpace(StrEnum):
 class PublishedForm(StrEnum):
     """Whose published form an answer has: its plans, estimator, software and axes of the space."""
 
+    PHAZE = "phaze"
+
+
+class SiliconForm(StrEnum):
+    """What chips are built of: dies that could be built, or the tables at 22 nm of Phaze."""
+
+    DIE = "die"
     PHAZE = "phaze"
 
 
@@ -115,6 +124,7 @@ class Scenario:
         plans: what the parallel plans of designs may be: every degree, ZeRO stage and recomputation of `cost`; None for
             Phaze's placements (`placement`): tensor, pipeline and data parallelism under ideal software.
         stack: training software of plans; its attention takes the place of ``attention``.
+        silicon: what dies are built of; None for the tables at 22 nm.
     """
 
     models: tuple[ModelSpec, ...]
@@ -135,6 +145,7 @@ class Scenario:
     schedule_nodes: int = LIMITED_NODES
     plans: Annotated[PlanChoices | None, later(None)] = None
     stack: Annotated[TrainingStack, later(IDEAL_STACK)] = IDEAL_STACK
+    silicon: Annotated[Silicon | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -201,6 +212,11 @@ class Scenario:
             is_sequence_parallel=self.is_sequence_parallel,
         )
 
+    def constants_of(self, known: Constants | None = None) -> Constants:
+        """Constants with the scenario's silicon; ``known`` are the package's own unless given."""
+        constants = load_constants() if known is None else known
+        return constants if self.silicon is None else with_die(constants, self.silicon)
+
     @property
     def digest(self) -> str:
         """SHA-256 of the resolved scenario and the package's constants; equal on every machine for equal scenarios.
@@ -210,7 +226,7 @@ class Scenario:
         Raises:
             PluginError: the estimator is unknown or fails to load.
         """
-        parts = [field_values(self), load_constants().digest, *_fitted_digests(self.estimator)]
+        parts = [field_values(self), self.constants_of().digest, *_fitted_digests(self.estimator)]
         canonical = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -266,7 +282,29 @@ def build_scenario(
         stack=named_stack(options, options.software or DESIGN_SOFTWARE, fitted=load_fitted())
         if has_plans
         else IDEAL_STACK,
+        silicon=chosen_silicon(options, network),
     )
+
+
+def chosen_silicon(options: Any, network: Network) -> Silicon | None:
+    """What options say of dies; None for the tables at 22 nm.
+
+    Args:
+        options: with ``silicon``, ``process_nm`` and ``hbm_generation`` of `ScenarioOptions`.
+        network: whose links the chips drive.
+
+    Raises:
+        InputError: a word, process or generation is unknown, or is said of the tables.
+    """
+    known = declarations(ScenarioOptions)
+    word = options.silicon
+    if word is None or parse_word(SiliconForm, word, source="--silicon") is SiliconForm.PHAZE:
+        for name in ("process_nm", "hbm_generation"):
+            if getattr(options, name) != known[name].default:
+                message = "is of dies; give --silicon die too, or leave it out"
+                raise InputError(message, source=known[name].flag)
+        return None
+    return silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)
 
 
 def node_limit(schedule_gap: float) -> int:
@@ -294,6 +332,9 @@ def form_of(options: ScenarioOptions) -> Form:
         own, is_published = Form(PlanSpace.PHAZE, IDEAL_ESTIMATOR), True
     plans = own.plans if options.plans is None else parse_word(PlanSpace, options.plans, source="--plans")
     estimator = own.estimator if options.estimator is None else check_estimator(options.estimator, "--estimator")
+    if is_published and options.silicon not in (None, SiliconForm.PHAZE.value):
+        message = f"'{options.silicon}' is not the published form's; leave it out, or leave out --as"
+        raise InputError(message, source="--silicon")
     if is_published and Form(plans, estimator) != own:
         flag, value = ("--plans", plans) if plans is not own.plans else ("--estimator", estimator)
         message = f"'{value}' is not the published form's; leave it out, or leave out --as"
@@ -458,8 +499,10 @@ def check_estimator(name: str, source: str | None = None) -> str:
     return name
 
 
-def build_space(options: SpaceOptions, plans: PlanSpace = PlanSpace.FULL) -> SearchSpace:
-    """Phaze's space joined with HBM sizes and, of Phaze's placements, with micro-batches; or the space of a TOML file.
+def build_space(
+    options: SpaceOptions, plans: PlanSpace = PlanSpace.FULL, *, silicon: Silicon | None = None
+) -> SearchSpace:
+    """The space that is named, or that of a TOML file, of dies or by the tables at 22 nm.
 
     Of full plans the micro-batch is a degree of each plan (`planned_micro_batches`), and no axis of the space.
 
@@ -468,9 +511,15 @@ def build_space(options: SpaceOptions, plans: PlanSpace = PlanSpace.FULL) -> Sea
     """
     batches = (PLANNED,) if plans is PlanSpace.FULL else options.micro_batch
     capacities = tuple(gib_to_bytes(size) for size in options.hbm_gb)
-    if options.space:
-        return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches)
-    return phaze_space(hbm_bytes=capacities, micro_batches=batches)
+    name = options.space or (SiliconForm.PHAZE if silicon is None else SiliconForm.DIE)
+    if name == SiliconForm.PHAZE:
+        return phaze_space(hbm_bytes=capacities, micro_batches=batches, silicon=silicon)
+    if name == SiliconForm.DIE:
+        if silicon is None:
+            message = "'die' is of dies; give --silicon die too"
+            raise InputError(message, source="--space")
+        return die_space(silicon, hbm_bytes=capacities, micro_batches=batches)
+    return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches, silicon=silicon)
 
 
 PLANNED = 1
@@ -483,5 +532,6 @@ def planned_micro_batches(options: SpaceOptions) -> tuple[int, ...]:
     Raises:
         InputError: the file is faulty.
     """
-    stated = read_space_file(Path(options.space)).axes["micro_batch"] if options.space else ()
+    is_file = options.space not in ("", *SiliconForm)
+    stated = read_space_file(Path(options.space)).axes["micro_batch"] if is_file else ()
     return options.micro_batch or stated

@@ -22,7 +22,7 @@ from typing import Any
 WORKLOAD = "Workload and cluster"
 CHOICES = "Training and scheduling choices"
 PLAN = "Parallel plan (what is not given is free, what is listed is searched)"
-BUDGETS = "Budgets"
+BUDGETS = "Silicon and budgets"
 SPACE = "Space"
 
 MAX_COUNT = 10**9
@@ -235,6 +235,21 @@ class ScenarioOptions:
         flag="--sequence-parallel",
         key="sequence_parallel",
     )
+    silicon: str | None = _of_budgets(
+        None,
+        "What chips are built of: die (a whole die that could be built) or phaze (the original's tables at 22 nm).",
+        Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:SiliconForm",
+        shown="phaze",
+    )
+    process_nm: int = _of_budgets(7, "Process of dies: 28, 16, 14, 12, 10, 8, 7, 6, 5, 4 or 3 nm.", Kind.COUNT, high=28)
+    hbm_generation: str | None = _of_budgets(
+        None,
+        "HBM of dies: hbm2, hbm2e, hbm3, hbm3e or hbm4.",
+        Kind.WORD,
+        enumeration="phaze_opt.hardware.silicon.die_constants:HbmGeneration",
+        shown="that of the process: hbm2e at 7 nm",
+    )
     max_area_mm2: float | None = _of_budgets(None, "Area budget of a chip, mm2.", Kind.AMOUNT)
     max_tdp_w: float | None = _of_budgets(None, "TDP budget of a chip, W.", Kind.AMOUNT)
 
@@ -258,4 +273,10 @@ class SpaceOptions:
         high=MAX_HBM_GB,
         shown=f"{_listed(USUAL_HBM_GB)}, or those of --space",
     )
-    space: str = _of_space("", "A space of your own (TOML) in place of Phaze's.", Kind.TEXT, flag="--space")
+    space: str = _of_space(
+        "",
+        "phaze or die, or a space of your own (TOML).",
+        Kind.TEXT,
+        flag="--space",
+        shown="die with --silicon die, else phaze",
+    )

@@ -8,8 +8,8 @@ from typing import final
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.networks import list_networks, load_network
-from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.chip_silicon import power_w_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import REFERENCES
@@ -91,7 +91,7 @@ class _Pricer:
     def _evaluate(self, objective: Objective, accelerator: Accelerator) -> Evaluation:
         """The evaluation, or an earlier one of the same latencies with the power of these constants."""
         scenario, micro_batch = objective.scenario, self.case.micro_batch
-        power = tdp_w(accelerator, scenario.cluster.network, objective.constants)
+        power = power_w_of(accelerator, scenario.cluster.network, objective.constants)
         latencies = [objective.estimate(accelerator, micro_batch, index=i) for i in range(len(scenario.models))]
         arrays = (array for e in latencies for array in (e.one_core_s, e.spread_s, e.traffic_bytes))
         digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()

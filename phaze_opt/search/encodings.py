@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import JOINED_AXES, SIZE_AXES, DesignPoint, Ints, PointColumns
-from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2
 from phaze_opt.search.options import option
 from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec, Parameter, axis_parameters, compile_band
 from phaze_opt.space.search_space import Positions, SearchSpace
+from phaze_opt.units import um2_to_mm2
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -128,10 +128,14 @@ class ExponentEncoding:
 
     def _violation(self, point: DesignPoint) -> float:
         """Area over the budget as a share of it, or area missing below the band as a share of the band's end."""
-        area_um2 = float(area_um2_table(chips_of(PointColumns.of([point]), load_constants()))[0])
-        cap_um2 = min(self.space.area_budget_um2, self.space.max_area_um2)
-        band_um2 = self.space.min_area_fraction * self.space.area_budget_um2
-        return area_um2 / cap_um2 - 1.0 if area_um2 > cap_um2 else 1.0 - area_um2 / band_um2
+        chips = chips_of(PointColumns.of([point]), self.space.constants)
+        area_mm2 = float(chip_area_mm2(chips, self.space.constants)[0])
+        cap_mm2 = um2_to_mm2(min(self.space.area_budget_um2, self.space.max_area_um2))
+        band_mm2 = um2_to_mm2(self.space.min_area_fraction * self.space.area_budget_um2)
+        if area_mm2 > cap_mm2:
+            return area_mm2 / cap_mm2 - 1.0
+        # A die that finds no room for its stacks, links or banks is as bad as one outside the band altogether.
+        return 1.0 - area_mm2 / band_mm2 if area_mm2 < band_mm2 else 1.0
 
 
 # `LiftedEncoding`: halvings below the most cores that fit, then lifting what is under the band (semantics 8).

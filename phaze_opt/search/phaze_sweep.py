@@ -27,13 +27,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import UM2_PER_MM2
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,5 +148,4 @@ def area_buckets(space: SearchSpace, *, bucket_mm2: float) -> Iterator[tuple[Des
 
 def architecture_areas_mm2(space: SearchSpace) -> NDArray[np.float64]:
     """Area of every kept architecture in index order, mm^2, shape (num_architectures,)."""
-    areas: NDArray[np.float64] = area_um2_table(space.accelerator_table(load_constants())) / UM2_PER_MM2
-    return areas
+    return chip_area_mm2(space.accelerator_table(space.constants), space.constants)

@@ -29,7 +29,7 @@ class Axes(Design[tuple[int, ...]]):
             values = getattr(self, axis.name)
             if values is None:
                 object.__setattr__(self, axis.name, ())
-            if not values and axis.is_optional:
+            if not values and (axis.is_optional or (axis.given_by and getattr(self, axis.given_by))):
                 continue
             if not 1 <= len(values) <= MAX_AXIS_VALUES:
                 message = f"axis {axis.name} has {len(values)} values; give 1 to {MAX_AXIS_VALUES}"
@@ -60,7 +60,7 @@ class Axes(Design[tuple[int, ...]]):
         return tuple(max(1, len(getattr(self, name))) for name in JOINED_AXES)
 
     def take(self, positions: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
-        """Values at positions on the axes, by name; what has no values of its own takes its default.
+        """Values at positions on the axes, by name; what has no values of its own takes its default, or is left out.
 
         Args:
             positions: of every axis that has values; their shapes broadcast.
@@ -69,8 +69,9 @@ class Axes(Design[tuple[int, ...]]):
             {name: np.array(getattr(self, name), dtype=np.int64)[positions[name]] for name in self.stated}
         )
 
-    def complete(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Values by axis with those that follow from another axis; what has a number for a default stays out."""
+    @staticmethod
+    def complete(values: dict[str, Any]) -> dict[str, Any]:
+        """Values by axis with those that are equal to another; what has a number for a default stays out."""
         return {name: values[other] for name, other in _FOLLOWING.items() if name not in values} | values
 
     @classmethod
@@ -78,7 +79,7 @@ class Axes(Design[tuple[int, ...]]):
         """As JSON: axes without values of their own are left out, so that files of fewer axes stay as they are."""
         from pydantic_core import core_schema
 
-        optional: dict[str, list[int]] = {axis.name: [] for axis in AXES if axis.is_optional}
+        optional: dict[str, list[int]] = {axis.name: [] for axis in AXES if axis.is_optional or axis.given_by}
         return core_schema.no_info_before_validator_function(
             lambda given: optional | given if isinstance(given, dict) else given,
             handler(source),
@@ -91,3 +92,9 @@ class Axes(Design[tuple[int, ...]]):
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:
     """Powers of two from ``low`` to ``high``, both powers of two and included."""
     return tuple(1 << exponent for exponent in range(low.bit_length() - 1, high.bit_length()))
+
+
+def half_steps(low: int, high: int) -> tuple[int, ...]:
+    """Powers of two and their halves more (1, 2, 3, 4, 6, 8, 12 ...) from ``low`` to ``high``, both included."""
+    powers = [1 << exponent for exponent in range(high.bit_length())]
+    return tuple(sorted(step for power in powers for step in {power, power + power // 2} if low <= step <= high))

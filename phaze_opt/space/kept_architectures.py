@@ -1,22 +1,27 @@
 """Which architectures of a space are kept, held as ranges: one row of `axes.ROW_AXES` (sizes, tensor cores).
 
-Area rises with the number of vector cores, so the kept numbers of vector cores of a row are one range, plus a single
-vector core where that is kept although it lies under the band. Counting, indexing and decoding work on the rows;
-the architectures themselves are written out only when asked for.
+Area rises with the number of vector cores, so the kept numbers of vector cores of a row are one range; by the 22 nm
+tables also a single vector core that lies under the band. Counting, indexing and decoding work on the rows; the
+architectures themselves are written out only when asked for.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_parts_um2
-from phaze_opt.hardware.chip_template import PointColumns
-from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.chip_template import AXIS, PointColumns
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, is_buildable
 from phaze_opt.space.axes import ROW_AXES, Axes
 
+Places: TypeAlias = Mapping[str, NDArray[np.int64]]
 MAX_ROWS = 20_000_000
 """Most rows a space may have; above it the columns alone would take gigabytes."""
 
@@ -69,13 +74,7 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
     Raises:
         InputError: the axes are too fine to hold.
     """
-    num_rows = int(np.prod(axes.shape))
-    if num_rows > MAX_ROWS:
-        message = (
-            f"the space has {num_rows} combinations of GLB, width, depth and tensor cores; "
-            f"at most {MAX_ROWS} can be held: take coarser axes"
-        )
-        raise InputError(message)
+    num_rows = _count_rows(axes)
     tensor_um2, vector_um2, buffer_um2 = _row_areas(axes)
     low = np.zeros(num_rows, dtype=np.int32)
     high = np.zeros(num_rows, dtype=np.int32)
@@ -94,10 +93,63 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
     return KeptRows(low=low, high=high, has_single=has_single, starts=starts)
 
 
+def compile_die_rows(
+    axes: Axes, chips_at: Callable[[Places], AcceleratorTable], *, band_mm2: float, cap_mm2: float, constants: Constants
+) -> KeptRows:
+    """Kept dies: area within the band, and reticle, edge, interposer and banks as they can be built.
+
+    A die grows with every vector core. So do its sides, and with them the stacks and links that find a place: what is
+    kept of a row is one range of numbers of vector cores.
+
+    Args:
+        axes: the space's axes.
+        chips_at: chips at places on the axes, which broadcast.
+        band_mm2: least area.
+        cap_mm2: largest area.
+        constants: that have a die.
+
+    Raises:
+        InputError: the axes are too fine to hold.
+    """
+    num_rows, num_vc = _count_rows(axes), len(axes.num_vc)
+    first, last = np.full(num_rows, num_vc, dtype=np.int32), np.zeros(num_rows, dtype=np.int32)
+    count = np.zeros(num_rows, dtype=np.int64)
+    mesh = _mesh(axes)
+    for place in range(num_vc):
+        chips = chips_at({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
+        area_mm2 = chip_area_mm2(chips, constants)
+        is_kept = is_buildable(chips, constants) & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2)
+        flags = np.broadcast_to(is_kept, axes.shape).ravel()
+        np.minimum(first, place, out=first, where=flags)
+        np.maximum(last, place + 1, out=last, where=flags)
+        count += flags
+    low = np.minimum(first, last)
+    if not np.array_equal(last - low, count):
+        message = "the dies of a row are not one range of vector cores"
+        raise RuntimeError(message)
+    starts = np.zeros(num_rows + 1, dtype=np.int64)
+    np.cumsum(count, out=starts[1:])
+    return KeptRows(low=low, high=last, has_single=np.zeros(num_rows, dtype=np.bool_), starts=starts)
+
+
+def _count_rows(axes: Axes) -> int:
+    num_rows = int(np.prod(axes.shape))
+    if num_rows > MAX_ROWS:
+        message = (
+            f"the space has {num_rows} combinations of {', '.join(AXIS[name].plural for name in ROW_AXES)}; "
+            f"at most {MAX_ROWS} can be held: take coarser axes"
+        )
+        raise InputError(message)
+    return num_rows
+
+
+def _mesh(axes: Axes) -> dict[str, NDArray[np.int64]]:
+    """Places of the rows as a mesh of the axes: each table of areas is read once for each of its sizes."""
+    return dict(zip(ROW_AXES, np.ix_(*map(np.arange, axes.shape)), strict=True))
+
+
 def _row_areas(axes: Axes) -> list[NDArray[np.float64]]:
     """Area of all tensor cores, of one vector core and of the GLB, um^2, each of shape (num_rows,)."""
-    # A mesh of the axes in place of every row: each table of areas is read once for each of its sizes.
-    places = {name: np.zeros(1, dtype=np.int64) for name in axes.stated}
-    places |= dict(zip(ROW_AXES, np.ix_(*map(np.arange, axes.shape)), strict=True))
+    places = {name: np.zeros(1, dtype=np.int64) for name in axes.stated} | _mesh(axes)
     chips = chips_of(PointColumns(**axes.take(places)), load_constants())
     return [np.broadcast_to(part, axes.shape).ravel() for part in area_parts_um2(chips)]

@@ -6,23 +6,30 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import area_um2_table
-from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, Design, DesignPoint, PointColumns, bind_fields
+from phaze_opt.hardware.chip_template import (
+    AXES,
+    AXIS,
+    JOINED_AXES,
+    Axis,
+    Design,
+    DesignPoint,
+    PointColumns,
+    bind_fields,
+)
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
-from phaze_opt.hardware.table_coverage import buffers_of, refusal_of
-from phaze_opt.record.plain_data import to_plain
-from phaze_opt.space.axes import ROW_AXES, Axes, powers_of_two
-from phaze_opt.space.kept_architectures import KeptRows, compile_kept_rows
-from phaze_opt.space.space_file import read_space_file
-from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2, um2_to_mm2
+from phaze_opt.hardware.silicon.silicon import Silicon, with_die
+from phaze_opt.record.plain_data import later, to_plain
+from phaze_opt.space.axes import ROW_AXES, Axes
+from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows
+from phaze_opt.units import UM2_PER_MM2, um2_to_mm2
 
 _MAX_LISTED_VALUES = 64
 _CHUNK = 4096
@@ -44,8 +51,9 @@ class Positions(Design[int]):
 class SearchSpace:
     """Kept architectures x HBM capacities x micro-batches; what is kept is worked out on first use.
 
-    An architecture is kept if area <= budget and (area >= min_area_fraction x budget, or it has one tensor core or
-    one vector core), and it does not exceed ``max_area_um2`` if that is set.
+    By the 22 nm tables an architecture is kept if area <= budget and (area >= min_area_fraction x budget, or it has one
+    tensor core or one vector core), and it does not exceed ``max_area_um2`` if that is set. A die is kept if its area
+    lies within these bounds and it could be built: reticle, edge, interposer and banks (`hardware.silicon`).
 
     Attributes:
         name: name to report.
@@ -53,6 +61,7 @@ class SearchSpace:
         area_budget_um2: A_max of semantics 2.
         min_area_fraction: lower end of the band as a share of the budget.
         max_area_um2: cap set by `restrict`; infinite by default.
+        silicon: what dies are built of; None for the 22 nm tables.
     """
 
     name: str
@@ -60,6 +69,7 @@ class SearchSpace:
     area_budget_um2: float
     min_area_fraction: float
     max_area_um2: float = math.inf
+    silicon: Annotated[Silicon | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Refuse a budget that is not positive and a fraction outside 0..1."""
@@ -72,6 +82,14 @@ class SearchSpace:
         if not self.max_area_um2 > 0:
             message = f"maximum area of {um2_to_mm2(self.max_area_um2)} mm^2 must be positive"
             raise InputError(message)
+        if self.silicon is None and not self.axes.hbm_bytes:
+            message = "stacks of HBM alone decide no capacity by the 22 nm tables; give hbm_gb"
+            raise InputError(message, key="hbm_stacks")
+
+    @property
+    def constants(self) -> Constants:
+        """The package's constants with the space's silicon: they decide what is kept."""
+        return _constants_of(self.silicon)
 
     @property
     def kept(self) -> KeptRows:
@@ -205,7 +223,7 @@ class SearchSpace:
         positions = self.positions(point)
         architecture = self._architecture(positions)
         if architecture < 0:
-            message = f"{point} breaks the area bounds of the space {self.name}: {self._describe_bounds()}"
+            message = f"{point} breaks the area bounds of the space {self.name}: {self.describe_bounds()}"
             raise InputError(message)
         for name, count in self._joined_sizes():
             architecture = architecture * count + getattr(positions, name)
@@ -217,7 +235,7 @@ class SearchSpace:
 
     def _point(self, places: Mapping[str, int]) -> DesignPoint:
         values = {name: getattr(self.axes, name)[places[name]] for name in self.axes.stated}
-        return DesignPoint(**self.axes.complete(values))
+        return DesignPoint(**self._complete(self.axes.complete(values)))
 
     def _joined_sizes(self) -> Iterator[tuple[str, int]]:
         return zip(JOINED_AXES, self.axes.joined_shape, strict=True)
@@ -228,7 +246,17 @@ class SearchSpace:
         """Points by row of `kept_architectures` and positions on the other axes, each of shape (num_points,)."""
         places = dict(zip(ROW_AXES, np.unravel_index(row, self.axes.shape), strict=True))
         places |= {"num_vc": vc, **dict(zip(JOINED_AXES, joined, strict=True))}
-        return PointColumns(**self.axes.take(places))
+        return self._take(places)
+
+    def _take(self, places: Mapping[str, NDArray[np.int64]]) -> PointColumns:
+        """Points at places on the axes, whose shapes broadcast."""
+        return PointColumns(**self._complete(self.axes.take(places)))
+
+    def _complete(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Values of points with the capacity that their stacks of HBM have, where the space gives none."""
+        if self.silicon is not None and not self.axes.hbm_bytes:
+            values["hbm_bytes"] = values["hbm_stacks"] * self.silicon.stack.capacity_bytes
+        return values
 
     def contains(self, point: DesignPoint) -> bool:
         """Whether the point is one of the space's."""
@@ -248,9 +276,9 @@ class SearchSpace:
         for axis in AXES:
             values, value = getattr(self.axes, axis.name), getattr(point, axis.name)
             if not values:
-                followed = getattr(point, axis.follows) if axis.follows else axis.default
+                other = axis.follows or axis.given_by or "its default"
+                followed = self._followed(axis, point)
                 if value != followed:
-                    other = axis.follows or "its default"
                     message = f"{axis.name} = {value} must equal {other} = {followed} in the space {self.name}"
                     raise InputError(message, key=axis.name)
                 values = (value,)
@@ -260,6 +288,12 @@ class SearchSpace:
                 raise InputError(message, key=axis.name)
             found[axis.name] = values.index(value)
         return Positions(**found)
+
+    def _followed(self, axis: Axis, point: DesignPoint) -> int | None:
+        """The value of an axis that the space gives none of its own."""
+        if axis.given_by and self.silicon is not None:
+            return int(getattr(point, axis.given_by) * self.silicon.stack.capacity_bytes)
+        return getattr(point, axis.follows) if axis.follows else axis.default
 
     def points(self) -> Iterator[DesignPoint]:
         """All points in index order."""
@@ -293,90 +327,34 @@ class SearchSpace:
             described[axis.key] = {"low": values[0], "high": values[-1], "num_values": len(values), "values": listed}
         return described
 
-    def _describe_bounds(self) -> str:
+    def describe_bounds(self) -> str:
+        """What an architecture has to keep to be in the space."""
         low = um2_to_mm2(self.min_area_fraction * self.area_budget_um2)
         high = um2_to_mm2(min(self.area_budget_um2, self.max_area_um2))
+        if self.silicon is not None:
+            return f"{low:.6g} to {high:.6g} mm^2, with banks for its buffer and edge for its stacks and links"
         return f"{low:.6g} to {high:.6g} mm^2, the lower bound waived for one tensor core or one vector core"
-
-
-def phaze_space(
-    *, hbm_bytes: tuple[int, ...] | None = None, micro_batches: tuple[int, ...] | None = None
-) -> SearchSpace:
-    """The Phaze space (semantics 2): 75,712 candidate architectures of which 29,360 are kept.
-
-    Args:
-        hbm_bytes: HBM capacities to join, in any order; those of the axis where none are given.
-        micro_batches: micro-batches to join, in any order; likewise.
-    """
-    capacities = hbm_bytes or AXIS["hbm_bytes"].default_values
-    batches = micro_batches or AXIS["micro_batch"].default_values
-    axes = Axes(
-        vc_width=(),
-        num_tc=powers_of_two(1, 4096),
-        num_vc=powers_of_two(1, 4096),
-        tc_width=powers_of_two(2, 256),
-        tc_depth=powers_of_two(2, 256),
-        glb_bytes=powers_of_two(2 * MEBI, 128 * MEBI),
-        hbm_bytes=tuple(sorted(set(capacities))),
-        micro_batch=tuple(sorted(set(batches))),
-    )
-    fraction = load_constants().value("space.min_area_fraction")
-    return SearchSpace("phaze", axes, area_budget_um2=phaze_area_budget_um2(), min_area_fraction=fraction)
-
-
-def phaze_area_budget_um2() -> float:
-    """A_max of the Phaze space: the area of its TPUv4-like point, 278,826,676.31216 um^2."""
-    reference = DesignPoint(
-        num_tc=8, num_vc=2, tc_width=128, tc_depth=128, vc_width=128, glb_bytes=128 * MEBI, hbm_bytes=32 * GIBI,
-        micro_batch=1,
-    )  # fmt: skip
-    return float(area_um2_table(chips_of(PointColumns.of([reference]), load_constants()))[0])
-
-
-def load_space(
-    path: str | Path, *, hbm_bytes: tuple[int, ...] | None = None, micro_batches: tuple[int, ...] | None = None
-) -> SearchSpace:
-    """A space from a TOML file; see `space_file.read_space_file` for its form.
-
-    Args:
-        path: the file.
-        hbm_bytes: replaces the file's HBM capacities (``--hbm``).
-        micro_batches: replaces the file's micro-batches (``--micro-batch``).
-
-    Raises:
-        InputError: the file is faulty, or no architecture of it is kept.
-    """
-    described = read_space_file(Path(path))
-    replaced = {"hbm_bytes": hbm_bytes, "micro_batch": micro_batches}
-    values = {axis.name: replaced.get(axis.name) or described.axes[axis.name] or axis.default_values for axis in AXES}
-    axes = Axes(**{name: tuple(sorted(set(given))) for name, given in values.items()})
-    _check_covered(axes, source=str(path))
-    budget_mm2, fraction = described.area_budget_mm2, described.min_area_fraction
-    space = SearchSpace(
-        described.name,
-        axes,
-        area_budget_um2=phaze_area_budget_um2() if budget_mm2 is None else budget_mm2 * UM2_PER_MM2,
-        min_area_fraction=load_constants().value("space.min_area_fraction") if fraction is None else fraction,
-    )
-    if space.num_architectures == 0:
-        message = f"none of its {space.num_candidates} architectures has an area in {space._describe_bounds()}"
-        raise InputError(message, source=str(path))
-    return space
-
-
-def _check_covered(axes: Axes, *, source: str) -> None:
-    """Refuse axes that reach beyond what areas and energies are known for."""
-    constants = load_constants()
-    last = {name: np.array([len(getattr(axes, name)) - 1]) for name in axes.stated}
-    for buffer in buffers_of(chips_of(PointColumns(**axes.take(last)), constants).row(0), constants):
-        if not buffer.is_covered:
-            raise InputError(refusal_of(buffer), source=source, key=buffer.key)
 
 
 @lru_cache(maxsize=8)
 def _compile(space: SearchSpace) -> KeptRows:
     cap_um2 = min(space.area_budget_um2, space.max_area_um2)
-    return compile_kept_rows(space.axes, band_um2=space.min_area_fraction * space.area_budget_um2, cap_um2=cap_um2)
+    band_um2 = space.min_area_fraction * space.area_budget_um2
+    if space.silicon is None:
+        return compile_kept_rows(space.axes, band_um2=band_um2, cap_um2=cap_um2)
+    first = {name: np.zeros(1, dtype=np.int64) for name in space.axes.stated}
+
+    def chips_at(places: Mapping[str, NDArray[np.int64]]) -> AcceleratorTable:
+        return chips_of(space._take(first | dict(places)), space.constants)
+
+    return compile_die_rows(
+        space.axes, chips_at, band_mm2=um2_to_mm2(band_um2), cap_mm2=um2_to_mm2(cap_um2), constants=space.constants
+    )
+
+
+@lru_cache(maxsize=16)
+def _constants_of(silicon: Silicon | None) -> Constants:
+    return load_constants() if silicon is None else with_die(load_constants(), silicon)
 
 
 @lru_cache(maxsize=4)

@@ -12,7 +12,8 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.axes import Axes
-from phaze_opt.space.search_space import SearchSpace, phaze_area_budget_um2
+from phaze_opt.space.known_spaces import phaze_area_budget_um2
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
 
 TYPED, COMMON, HOPELESS = "typed", "common", "hopeless"

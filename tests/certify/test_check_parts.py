@@ -36,7 +36,8 @@ from phaze_opt.schedule.problem import Exclusivity, ScheduleResult, ScheduleStat
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.space.axes import Axes
-from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
 
 ALLOWED = (

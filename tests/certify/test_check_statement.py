@@ -10,7 +10,7 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.goals import Goal
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import GIBI
 from phaze_opt.workload.config import load_model
 

@@ -22,7 +22,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.space.search_space import load_space
+from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.disk.directory import truths_directory
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.truth import keep_truth

@@ -14,7 +14,7 @@ from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit,
 from phaze_opt.estimate.pricing import MatmulPrices, build_array_rows, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import gib_to_bytes
 
 GOLDEN = Path(__file__).parent / "data" / "power_of_two_counts.json"

@@ -18,7 +18,7 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementStatus, RecomputePolicy
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.training import AttentionForm, Optimizer
 

@@ -14,7 +14,8 @@ from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.caveats import RULES, Answer, apply_rules, notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.space.search_space import SearchSpace, load_space
+from phaze_opt.space.known_spaces import load_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI, um2_to_mm2
 
 CONSTANTS = load_constants()

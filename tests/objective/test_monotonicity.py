@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import gib_to_bytes
 
 SPACE = phaze_space(hbm_bytes=(gib_to_bytes(32), gib_to_bytes(80)), micro_batches=(1, 4))

@@ -22,7 +22,7 @@ from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_jso
 from phaze_opt.objective.scenario import PLANNED, CommonMean, Scenario, build_scenario, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.objective.scheduled_plan import least_step, least_steps_s
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK

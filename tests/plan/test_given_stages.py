@@ -15,7 +15,7 @@ from phaze_opt.objective.scenario import PLANNED, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute, chunked_cuts

@@ -15,7 +15,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.record.document import parse_toml
 from phaze_opt.schedule.instance import load_instance
-from phaze_opt.space.search_space import load_space
+from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.files.study_file import read_study
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.workload.config import load_model

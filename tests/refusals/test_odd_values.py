@@ -20,7 +20,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.placement.phaze_instance import load_phaze_instance
 from phaze_opt.record.input_files import shorten
 from phaze_opt.schedule.instance import load_instance
-from phaze_opt.space.search_space import load_space
+from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.files.study_file import read_study
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.zoo import read_zoo_text

@@ -11,7 +11,7 @@ from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.samplers.exhaustive import ExhaustiveStrategy
 from phaze_opt.search.strategy import Capability, Outcome
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 
 
 def run_of(name, **options):

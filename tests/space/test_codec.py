@@ -11,7 +11,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.search_space import SearchSpace
 
 PHAZE = phaze_space()
 CODEC = Codec(PHAZE)

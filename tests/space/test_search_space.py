@@ -16,7 +16,8 @@ from phaze_opt.hardware.chip_template import AXIS, DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.space.axes import Axes, powers_of_two
-from phaze_opt.space.search_space import SearchSpace, phaze_area_budget_um2, phaze_space
+from phaze_opt.space.known_spaces import phaze_area_budget_um2, phaze_space
+from phaze_opt.space.search_space import SearchSpace
 
 CONSTANTS = load_constants()
 PHAZE = phaze_space()

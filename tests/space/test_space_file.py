@@ -7,7 +7,7 @@ from sample_files import good_text
 
 from phaze_opt.errors import InputError
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.search_space import load_space
+from phaze_opt.space.known_spaces import load_space
 
 FINER = good_text("space").replace("high = 16,", "high = 256,")
 

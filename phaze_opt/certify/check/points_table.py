@@ -15,10 +15,9 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import UM2_PER_MM2
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -253,8 +252,8 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
     for first in range(0, len(space), CHUNK_ROWS):
         here = slice(first, first + CHUNK_ROWS)
         chips = chips_of(space.take(here), constants)
-        area = area_um2_table(chips, constants=constants) / UM2_PER_MM2
-        power = tdp_w_table(chips, scenario.cluster.network, constants)
+        area = chip_area_mm2(chips, constants)
+        power = chip_power_w(chips, scenario.cluster.network, constants)
         _check_column(table.area_mm2[here], area, "area_mm2", first=first)
         _check_column(table.tdp_w[here], power, "tdp_w", first=first)
         _check_budget(table.reason[here], area, power, scenario=scenario, first=first)

@@ -16,7 +16,7 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import LayerGraph, ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import MAX_DEVICES, Network
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
@@ -215,7 +215,7 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     Raises:
         CertificateError: one is not.
     """
-    constants = load_constants()
+    constants = certificate.scenario.constants_of()
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
     if len(goal_directions(certificate.goal)) > 1:

@@ -11,7 +11,8 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.record.plain_data import later_names
-from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec

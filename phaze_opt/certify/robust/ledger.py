@@ -12,9 +12,8 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, WorldTask, Worth
 from phaze_opt.certify.robust.worlds import World, problem_under
 from phaze_opt.certify.tasks import Workers
-from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.designed_chip import build_accelerator
-from phaze_opt.hardware.power import tdp_w
+from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 _DIGITS = 16
@@ -120,7 +119,11 @@ class Ledger:
         """Area, TDP and index: the order among points of equal value."""
         posed = problem_under(self.problem, self.worlds[row].settings)
         chip = build_accelerator(posed.space.point(index), constants=posed.constants)
-        return area_mm2(chip), tdp_w(chip, posed.scenario.cluster.network, posed.constants), index
+        return (
+            area_mm2_of(chip, posed.constants),
+            power_w_of(chip, posed.scenario.cluster.network, posed.constants),
+            index,
+        )
 
     def optimum(self) -> Floats:
         """Value of the best point found in every world; 0 where none is feasible."""

@@ -15,8 +15,8 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import prove_problem
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import World, WorldKind, depends_on_tdp, problem_under
-from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.chip_silicon import chip_power_w
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -178,7 +178,7 @@ class ObjectiveProver:
             chips, micro_batches = bounder.chips(indices[start : start + CHUNK_POINTS])
             digest.update(chips.hbm_bandwidth_bytes_per_s.tobytes())
             if depends_on_tdp(posed):
-                digest.update(tdp_w_table(chips, posed.scenario.cluster.network, posed.constants).tobytes())
+                digest.update(chip_power_w(chips, posed.scenario.cluster.network, posed.constants).tobytes())
             for micro_batch in np.unique(micro_batches).tolist():
                 table = chips.take(np.flatnonzero(micro_batches == micro_batch))
                 for model in range(len(posed.scenario.models)):

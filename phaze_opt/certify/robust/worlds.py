@@ -14,6 +14,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, has_die
 from phaze_opt.objective.goals import Goal
 
 _GLB_RATE = "glb.bytes_per_cycle"
@@ -123,7 +124,7 @@ def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...]
         return _network_keys(problem)
     if not depends_on_tdp(problem):
         return "neither the goal nor a budget depends on power"
-    return _with_prefix(constants, "energy.")
+    return _with_prefix(constants, f"{DIE_PREFIX}power.") if has_die(constants) else _with_prefix(constants, "energy.")
 
 
 def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:

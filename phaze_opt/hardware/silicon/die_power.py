@@ -50,6 +50,17 @@ def voltage_v(clock_hz: Floats, constants: PowerConstants) -> Floats:
     return constants.base_v + constants.per_ghz_v * clock_hz / GIGA
 
 
+def cycle_energy_scale(energy: Floats, clock_hz: Floats, constants: PowerConstants) -> Floats:
+    """Energies on a die over those at N7 and the reference voltage: of its process, at its clock's voltage."""
+    reference_v = constants.base_v + constants.per_ghz_v * constants.reference_ghz
+    return np.asarray(energy * (voltage_v(clock_hz, constants) / reference_v) ** 2)
+
+
+def network_pj_per_byte(area_mm2: Floats, constants: PowerConstants) -> Floats:
+    """Energy of a byte through the buffer and its network at N7 and the reference voltage, pJ."""
+    return np.asarray(constants.network_pj_per_byte * np.sqrt(area_mm2 / constants.network_reference_mm2))
+
+
 def die_power(dies: DieColumns, rates: DieRates, area_mm2: Floats, constants: PowerConstants) -> DiePower:
     """Powers of dies at full rate, by component.
 
@@ -61,12 +72,11 @@ def die_power(dies: DieColumns, rates: DieRates, area_mm2: Floats, constants: Po
         area_mm2: of the dies, shape (num_dies,), mm^2.
         constants: energies at N7 and the reference clock.
     """
-    reference_v = constants.base_v + constants.per_ghz_v * constants.reference_ghz
-    scale = (voltage_v(rates.clock_hz, constants) / reference_v) ** 2
-    cycles_per_s = PICO * dies.energy * scale * rates.clock_hz * rates.active_share
+    scale = cycle_energy_scale(dies.energy, rates.clock_hz, constants)
+    cycles_per_s = PICO * scale * rates.clock_hz * rates.active_share
     macs = dies.macs + constants.byte_mac_share * dies.byte_macs
     lanes = constants.threaded_lane_pj * dies.threaded_lanes + constants.vector_lane_pj * dies.vector_lanes
-    network = constants.network_pj_per_byte * np.sqrt(area_mm2 / constants.network_reference_mm2)
+    network = network_pj_per_byte(area_mm2, constants)
     return DiePower(
         arrays=cycles_per_s * constants.mac_pj * macs,
         lanes=cycles_per_s * lanes,

@@ -11,6 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, form_of, planned_micro_batches
@@ -68,9 +69,10 @@ def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> C
         InputError: a value of either is wrong.
     """
     _check_form(setting, origin)
-    constants = _resolve_constants(setting, origin)
-    scenario = _resolve_scenario(setting, workload, constants, origin)
-    return Condition(setting, workload, scenario, _resolve_space(setting, constants, origin), constants)
+    known = _resolve_constants(setting, origin)
+    scenario = _resolve_scenario(setting, workload, known, origin)
+    constants = _with_silicon(setting, scenario, known, origin)
+    return Condition(setting, workload, scenario, _resolve_space(setting, scenario, constants, origin), constants)
 
 
 def _check_form(setting: Setting, origin: Origin) -> None:
@@ -177,13 +179,20 @@ def _require(is_right: bool, place: AbstractContextManager[None], fault: str, *,
 
 def _resolve_constants(setting: Setting, origin: Origin) -> Constants:
     """The package's constants with the setting's values and choices in their place."""
-    values = {key: value for key, value in setting.constants.items() if not isinstance(value, str)}
+    values = {k: v for k, v in setting.constants.items() if not isinstance(v, str) and not k.startswith(DIE_PREFIX)}
     choices = {key: value for key, value in setting.constants.items() if isinstance(value, str)}
     with origin("setting", setting.name, "constants"):
         return load_constants().with_overrides(values).with_options(choices)
 
 
-def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> SearchSpace:
+def _with_silicon(setting: Setting, scenario: Scenario, known: Constants, origin: Origin) -> Constants:
+    """Constants with the scenario's silicon, and the setting's values of the die model in their place."""
+    values = {k: v for k, v in setting.constants.items() if not isinstance(v, str) and k.startswith(DIE_PREFIX)}
+    with origin("setting", setting.name, "constants"):
+        return scenario.constants_of(known).with_overrides(values)
+
+
+def _resolve_space(setting: Setting, scenario: Scenario, constants: Constants, origin: Origin) -> SearchSpace:
     """The points within the area budget."""
     for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
         at_key = partial(origin, "setting", setting.name, key)
@@ -192,7 +201,7 @@ def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> Se
         _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
     with origin("setting", setting.name, "space"):
         options = SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space)
-        space = build_space(options, form_of(setting).plans)
+        space = build_space(options, form_of(setting).plans, silicon=scenario.silicon)
         if _FRACTION in setting.constants and not setting.space:
             space = replace(space, min_area_fraction=constants.value(_FRACTION))
     if setting.max_area_mm2 is None:

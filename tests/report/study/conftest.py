@@ -13,7 +13,7 @@ from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.search_space import phaze_space
+from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.result import CellResult, ChipTable, StudyResult

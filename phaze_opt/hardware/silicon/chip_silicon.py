@@ -1,0 +1,136 @@
+"""Areas, powers, energies and limits of chips by the silicon that the constants have: dies, or the 22 nm tables."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
+from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.energy import AccessEnergies, access_energies
+from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.silicon.die_area import DieArea, die_area
+from phaze_opt.hardware.silicon.die_columns import DieColumns, dies_of, rates_of
+from phaze_opt.hardware.silicon.die_edge import DieEdge, die_edge
+from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
+from phaze_opt.hardware.silicon.silicon import DieModel, die_model, has_die, link_rate
+from phaze_opt.units import BITS_PER_BYTE, PICO, UM2_PER_MM2
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dies:
+    """Dies of chips, and what their areas come to; columns of the shape of the chips."""
+
+    model: DieModel
+    columns: DieColumns
+    area: DieArea
+
+    @classmethod
+    def of(cls, chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float | None = None) -> "Dies":
+        """The dies of chips under constants that have a die.
+
+        Args:
+            chips: the chips.
+            constants: that have a die (`silicon.has_die`).
+            link_bytes_per_s: links one way; those of the constants' silicon by default.
+        """
+        model = die_model(constants)
+        links = model.link_bytes_per_s if link_bytes_per_s is None else link_bytes_per_s
+        columns = dies_of(chips, process=model.process, stack=model.stack, link_bytes_per_s=links, constants=constants)
+        return cls(model, columns, die_area(columns, model.area))
+
+    @property
+    def edge(self) -> DieEdge:
+        """Edges and packages."""
+        columns = self.columns
+        return die_edge(self.area.total, columns.hbm_stacks, columns.link_bytes_per_s, self.model.limits)
+
+    @property
+    def has_banks(self) -> Flags:
+        """Whether the buffer is large enough for what it delivers: banks of a size that is built."""
+        least = self.model.limits.value("bank.bytes_per_byte_per_cycle")
+        return np.asarray(self.columns.buffer_bytes >= least * self.columns.buffer_bytes_per_cycle * (1.0 - ROUNDING))
+
+    def power(self, chips: AcceleratorTable) -> DiePower:
+        """Powers at full rate by component."""
+        return die_power(self.columns, rates_of(chips, self.model.stack), self.area.total, self.model.power)
+
+
+ROUNDING = 1e-9
+"""A rate of whole bytes a cycle, times the clock and over it, may exceed itself by so much."""
+
+
+def chip_area_mm2(chips: AcceleratorTable, constants: Constants) -> Floats:
+    """Area of every chip, mm^2: of the whole die, or what the tables at 22 nm count."""
+    if has_die(constants):
+        return Dies.of(chips, constants).area.total
+    return np.asarray(area_um2_table(chips, constants=constants) / UM2_PER_MM2)
+
+
+def area_mm2_of(accelerator: Accelerator, constants: Constants) -> float:
+    """Area of one chip, mm^2; see `chip_area_mm2`."""
+    return float(chip_area_mm2(table_of(accelerator), constants)[0])
+
+
+def chip_power_w(chips: AcceleratorTable, network: Network, constants: Constants) -> Floats:
+    """Power of every chip with all it has at full rate, W: that of its die, or the TDP of the tables at 22 nm.
+
+    Args:
+        chips: the chips.
+        network: whose links they drive.
+        constants: in force.
+    """
+    if has_die(constants):
+        return Dies.of(chips, constants, link_bytes_per_s=link_rate(network)).power(chips).total
+    return tdp_w_table(chips, network, constants)
+
+
+def power_w_of(accelerator: Accelerator, network: Network, constants: Constants) -> float:
+    """Power of one chip, W; see `chip_power_w`."""
+    return float(chip_power_w(table_of(accelerator), network, constants)[0])
+
+
+def is_buildable(chips: AcceleratorTable, constants: Constants) -> Flags:
+    """Whether each chip is a die that could be built: reticle, edge, interposer, banks; all are under the tables."""
+    if not has_die(constants):
+        return np.ones(np.shape(chips.num_tc), dtype=np.bool_)
+    dies = Dies.of(chips, constants)
+    return np.asarray(dies.edge.is_buildable & dies.has_banks)
+
+
+def chip_energies(chips: AcceleratorTable, constants: Constants) -> AccessEnergies:
+    """Dynamic energies of every chip; on a die a multiply-accumulate comes with its registers."""
+    if not has_die(constants):
+        return access_energies(chips, constants)
+    dies = Dies.of(chips, constants)
+    power, shape = dies.model.power, np.shape(chips.num_tc)
+    scale = PICO * cycle_energy_scale(dies.columns.energy, chips.clock_hz, power)
+    memory_j = BITS_PER_BYTE * power.memory_share * dies.model.stack.j_per_bit
+    return AccessEnergies(
+        mac_j=scale * power.mac_pj,
+        l1_j_per_mac=np.zeros(shape),
+        l2_j_per_byte=scale * power.local_pj_per_byte,
+        glb_j_per_byte=scale * network_pj_per_byte(dies.area.total, power),
+        hbm_j_per_byte=np.full(shape, memory_j),
+        lane_j=scale * power.vector_lane_pj,
+        link_j_per_byte=np.full(shape, BITS_PER_BYTE * PICO * power.link_pj_per_bit),
+    )
+
+
+def link_pj_per_bit(constants: Constants) -> float:
+    """Energy of a bit over a link to another device, pJ."""
+    return (
+        die_model(constants).power.link_pj_per_bit if has_die(constants) else constants.value("energy.link_pj_per_bit")
+    )
+
+
+def static_w_per_mm2(constants: Constants) -> float:
+    """Leakage, W/mm^2."""
+    if has_die(constants):
+        return die_model(constants).power.static_w_per_mm2
+    return constants.value("energy.static_w_per_mm2")
