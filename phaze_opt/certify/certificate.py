@@ -238,7 +238,8 @@ class Claim:
         gap: value_upper / value - 1.
         tolerance: asked for.
         is_proved: gap <= tolerance (and the rounding of bounds).
-        num_points, num_solved: rows.
+        num_points, num_solved: points of the space, and rows that were solved.
+        num_left_out: points without a row: over a budget, or no faster than one that has a row.
     """
 
     is_feasible: bool
@@ -252,6 +253,12 @@ class Claim:
     is_proved: bool
     num_points: int
     num_solved: int
+    num_left_out: Annotated[int, later(0)] = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Points that have a row."""
+        return self.num_points - self.num_left_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a proof knows of every point while it runs, as columns; the best designs, and how flat the top is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ class ProofState:
 
     def __post_init__(self) -> None:
         """Nothing is known yet."""
-        size = self.problem.space.size
+        size = self.problem.rows.size
         self.rate_upper, self.area_mm2, self.tdp_w = (np.zeros(size) for _ in range(3))
         self.reason, self.visits = (np.zeros(size, dtype=np.int8) for _ in range(2))
         self.row = np.full(size, NO_MULTIPLIERS, dtype=np.int32)
@@ -116,7 +116,7 @@ class ProofState:
         here = slice(start, start + len(row_of))
         self.rate_upper[here], self.reason[here] = rows.rate_upper, rows.reason
         self.area_mm2[here], self.tdp_w[here] = rows.area_mm2, rows.tdp_w
-        micro_batches = self.problem.space.columns(np.arange(here.start, here.stop, dtype=np.int64)).micro_batch
+        micro_batches = self.problem.rows.columns(np.arange(here.start, here.stop, dtype=np.int64)).micro_batch
         # Points over a budget have no entries; without slots a row is empty and still says that there is a bound.
         is_bounded = (rows.reason == 0) | (rows.reason == OUT_OF_MEMORY)
         for micro_batch in np.unique(micro_batches).tolist():
@@ -128,7 +128,7 @@ class ProofState:
     def lower(self, indices: Ints, rows: BoundRows, *, is_exact: bool) -> None:
         """Take in new bounds of some points where they are lower than the known ones."""
         is_better = rows.rate_upper < self.rate_upper[indices]
-        micro_batches = self.problem.space.columns(indices).micro_batch
+        micro_batches = self.problem.rows.columns(indices).micro_batch
         for micro_batch in np.unique(micro_batches).tolist():
             mine = is_better & (micro_batches == micro_batch)
             self.row[indices[mine]] = self.table.add(micro_batch, rows.entries[mine])
@@ -146,6 +146,32 @@ class ProofState:
         entry = Incumbent(index, self._worth(solved), solved)
         if self.best is None or _rank(entry) < _rank(self.best):
             self.best = entry
+
+    def with_row(self, problem: CertifyProblem, index: int, bound: BoundRows, solved: SolvedPoint) -> "ProofState":
+        """The state of a problem with one row more, whose solution is the incumbent.
+
+        Args:
+            problem: whose rows are those of this one and a point.
+            index: of the point among them.
+            bound: of the point.
+            solved: the point.
+        """
+        other = ProofState(problem, self.table)
+        micro_batch = int(problem.rows.point(index).micro_batch)
+        row = self.table.add(micro_batch, bound.entries)
+        for name, value in (
+            ("rate_upper", bound.rate_upper), ("reason", bound.reason), ("area_mm2", solved.evaluation.area_mm2),
+            ("tdp_w", solved.evaluation.tdp_w), ("row", row), ("is_exact", True), ("visits", 0),
+        ):  # fmt: skip
+            setattr(other, name, np.insert(getattr(self, name), index, value))
+        for old, known in self.solved.items():
+            moved = old + (old >= index)
+            solution = None if known.solution is None else replace(known.solution, index=moved)
+            other.solved[moved] = SolvedPoint(known.evaluation, solution)
+        solution = None if solved.solution is None else replace(solved.solution, index=index)
+        other.solved[index] = SolvedPoint(solved.evaluation, solution)
+        other.best = Incumbent(index, solved_value(problem, solved), other.solved[index])
+        return other
 
     @property
     def values_upper(self) -> Floats:
@@ -194,7 +220,7 @@ def rank_solved(
             RankedDesign(
                 rank=designs[-1].rank if is_equal else place,
                 index=index,
-                point=problem.space.point(index),
+                point=problem.rows.point(index),
                 value=-negative,
                 value_upper=float(values_upper[index]),
                 evaluation=solved[index].evaluation,

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import UM2_PER_MM2
 
 CERTIFICATES_DIRECTORY = "phaze-opt-certificates"
 """Directory of all certificates in a working directory."""
@@ -15,21 +17,44 @@ CERTIFICATES_DIRECTORY = "phaze-opt-certificates"
 
 @dataclass(frozen=True, slots=True)
 class CertifyProblem:
-    """A space, and what is maximised over it."""
+    """A space, and what is maximised over it; ``also`` are points to bound beside its frontier."""
 
     scenario: Scenario
     space: SearchSpace
     constants: Constants
     goal: Goal = Goal.THROUGHPUT
+    also: tuple[DesignPoint, ...] = ()
 
     def __post_init__(self) -> None:
         """Only goals with one best value can be certified, and only plans whose stages are free."""
         if len(goal_directions(self.goal)) > 1:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
+        if self.scenario.silicon != self.space.silicon:
+            message = "the space has other silicon than the scenario; give both the same"
+            raise InputError(message, key="silicon")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
+
+    @property
+    def has_frontier(self) -> bool:
+        """Whether the frontier of the space stands for all of it.
+
+        More buffer, rate or HBM slows nothing down, so that no other point is faster (docs/certificate.md); throughput
+        over power is another matter.
+        """
+        return self.space.silicon is not None and self.goal is Goal.THROUGHPUT
+
+    @property
+    def rows(self) -> SearchSpace:
+        """The points that are bounded: all, or the frontier of those within the budgets, and ``also``."""
+        if not self.has_frontier:
+            return self.space
+        limit, space = self.scenario.max_area_mm2, self.space
+        if limit is not None and limit * UM2_PER_MM2 < space.max_area_um2:
+            space = space.restrict(max_area_mm2=limit)
+        return space.frontier_within(self.scenario.max_tdp_w, also=self.also)
 
     @property
     def digest(self) -> str:

@@ -11,6 +11,7 @@ from phaze_opt.certify.best_first import PROOF_SLACK, ClosingLoop, ProofEffort
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.finished_tasks import ProofPieces
+from phaze_opt.certify.leanest import add_leanest
 from phaze_opt.certify.point_proof import PointOutcome
 from phaze_opt.certify.point_table import MultiplierTable, ProofState, rank_solved
 from phaze_opt.certify.problem import CertifyProblem
@@ -60,7 +61,7 @@ class _Proving:
 
     def bound_all(self) -> None:
         """Bound every point by the relaxed placement, in chunks, those kept from the pieces."""
-        size = self.state.problem.space.size
+        size = self.state.problem.rows.size
         works = [BoundWork(start, min(start + CHUNK_POINTS, size)) for start in range(0, size, CHUNK_POINTS)]
         kept = [self.pieces.chunk(number) for number in range(len(works))]
         fresh = self.workers.map([work for work, chunk in zip(works, kept, strict=True) if chunk is None])
@@ -76,7 +77,7 @@ class _Proving:
         loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
 
         def on_round() -> None:
-            num_points, num_open = self.state.problem.space.size, len(loop.open_points())
+            num_points, num_open = self.state.problem.rows.size, len(loop.open_points())
             self._tell(CertifyStage.CLOSING, num_bounded=num_points, num_open=num_open)
 
         loop.close(on_round)
@@ -93,7 +94,7 @@ class _Proving:
 
     def _tell(self, stage: CertifyStage, *, num_bounded: int, num_open: int) -> None:
         """Report; remember it if the incumbent or the largest bound moved."""
-        num_points = self.state.problem.space.size
+        num_points = self.state.problem.rows.size
         is_bounded = num_bounded == num_points
         progress = CertifyProgress(
             stage=stage,
@@ -136,18 +137,19 @@ def prove_problem(
     """
     pieces = pieces or ProofPieces()
     bench = ProofBench(problem, objective=objective, pools=pools)
-    state = ProofState(problem, MultiplierTable(problem.space.axes.micro_batch, len(bench.bounder.slots)))
+    state = ProofState(problem, MultiplierTable(problem.rows.axes.micro_batch, len(bench.bounder.slots)))
     since_s = time.perf_counter() - pieces.spent_s
     jobs = jobs if pools is None and objective is None else 1
     with Workers(partial(ProofBench, problem), jobs=jobs, here=bench) as workers:
         proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
         proving.bound_all()
         effort = proving.close(tolerance=tolerance, num_best=num_best)
+        state = add_leanest(state, bench.bounder)
     return Proof(
         state=state,
         bounder=bench.bounder,
         claim=_claim(state, tolerance),
-        best=rank_solved(problem, state.solved, state.values_upper, num_best),
+        best=rank_solved(state.problem, state.solved, state.values_upper, num_best),
         history=tuple(proving.history),
         effort=effort,
     )
@@ -163,7 +165,7 @@ def _claim(state: ProofState, tolerance: float) -> Claim:
     return Claim(
         is_feasible=value_upper > 0.0,
         incumbent=-1 if best is None else best.index,
-        point=None if best is None else state.problem.space.point(best.index),
+        point=None if best is None else state.problem.rows.point(best.index),
         value=value,
         value_upper=value_upper,
         throughput_samples_per_s=0.0 if best is None else best.solved.evaluation.throughput_samples_per_s,
@@ -172,4 +174,5 @@ def _claim(state: ProofState, tolerance: float) -> Claim:
         is_proved=value_upper <= value * (1.0 + max(tolerance, PROOF_SLACK)),
         num_points=state.problem.space.size,
         num_solved=len(state.solved),
+        num_left_out=state.problem.space.size - state.problem.rows.size,
     )

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,14 @@ class PointValues:
     values_upper: Floats
 
 
+def with_rows_of(certificate: Certificate, problem: CertifyProblem) -> CertifyProblem:
+    """The problem with the rows that its certificate has: the incumbent may stand beside the frontier."""
+    point = certificate.claim.point
+    if point is None or not problem.has_frontier or problem.rows.contains(point):
+        return problem
+    return replace(problem, also=(point,))
+
+
 def read_values(certificate: Certificate, directory: Path) -> PointValues:
     """Values of all points.
 
@@ -159,8 +167,9 @@ def read_result(
     status, area_mm2, tdp_w = _columns(directory, ("status", "area_mm2", "tdp_w"))
     rows = np.flatnonzero(status == PointStatus.SOLVED.value)
     order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
-    solved = _solved_again(problem, rows[order][: options.num_best].tolist(), known.values)
+    solved = _solved_again(with_rows_of(certificate, problem), rows[order][: options.num_best].tolist(), known.values)
     claim, wall_s = certificate.claim, certificate.provenance.wall_s
+    problem = with_rows_of(certificate, problem)
     return CertifyResult(
         certificate=certificate,
         directory=directory,
@@ -187,8 +196,8 @@ def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
     """Progress once everything is proved and only files are left."""
     return CertifyProgress(
         stage=CertifyStage.WRITING,
-        num_bounded=claim.num_points,
-        num_points=claim.num_points,
+        num_bounded=claim.num_rows,
+        num_points=claim.num_rows,
         num_solved=claim.num_solved,
         num_open=0,
         value=claim.value,
@@ -203,7 +212,7 @@ def _solved_again(problem: CertifyProblem, indices: list[int], values: NDArray[n
     solved: dict[int, SolvedPoint] = {}
     for index in indices:
         for effort in range(NUM_EFFORTS):
-            solved[index] = solve_point(objective, problem.space, index, effort=effort)
+            solved[index] = solve_point(objective, problem.rows, index, effort=effort)
             if solved_value(problem, solved[index]) >= values[index] * (1.0 - _REPRODUCED):
                 break
     return solved

@@ -74,7 +74,7 @@ class ProofBench:
         """Grow the first pools unless given."""
         if objective is None:
             objective = Objective(problem.scenario, constants=problem.constants)
-        self.bounder = SpaceBounder(objective, problem.space, pools=pools)
+        self.bounder = SpaceBounder(objective, problem.rows, pools=pools)
         self.refiner = PointRefiner(self.bounder)
         self._writer = PoolWriter(self.bounder)
         self._num_synced = 0

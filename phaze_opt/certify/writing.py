@@ -149,7 +149,7 @@ def _provenance(proof: Proof, wall_s: float) -> CertificateProvenance:
 def _multipliers(state: ProofState) -> tuple[dict[str, Any], NDArray[np.int32]]:
     """Tables by micro-batch with only the rows in use, and the row of every point."""
     numbers = np.full(len(state.row), NO_MULTIPLIERS, dtype=np.int32)
-    micro_batches = state.problem.space.columns(np.arange(len(state.row), dtype=np.int64)).micro_batch
+    micro_batches = state.problem.rows.columns(np.arange(len(state.row), dtype=np.int64)).micro_batch
     tables = {}
     for micro_batch in state.problem.space.axes.micro_batch:
         mine = (micro_batches == micro_batch) & (state.row != NO_MULTIPLIERS)
@@ -163,7 +163,7 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
     import pyarrow.parquet as pq
 
     size = len(state.row)
-    columns = state.problem.space.columns(np.arange(size, dtype=np.int64))
+    columns = state.problem.rows.columns(np.arange(size, dtype=np.int64))
     attained, is_solved = np.zeros(size), np.zeros(size, dtype=np.int8)
     for index, solved in state.solved.items():
         attained[index], is_solved[index] = solved.evaluation.throughput_samples_per_s, 1

@@ -11,7 +11,7 @@ import typer
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import certify, read_values
+from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.analyse import analyse_robustness, result_file
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
@@ -206,7 +206,7 @@ class ProofRun:
             "goal": problem.goal.value,
             "tolerance": options.tolerance,
             "jobs": options.jobs,
-            "num_points": problem.space.size,
+            "num_points": problem.rows.size,
             "space_name": problem.space.name,
             "space_digest": problem.space.digest,
             "problem_digest": problem.digest,
@@ -237,7 +237,7 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
 
 def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[RankedDesign | None, bool]:
     """The best point below the optimum, and whether no other can be between."""
-    known = read_values(result.certificate, result.directory)
+    known, problem = read_values(result.certificate, result.directory), with_rows_of(result.certificate, problem)
     attained, upper = known.values, known.values_upper
     least = result.best[0].value * (1.0 - TIED)
     is_open = (attained < least) & (upper > 0.0)
@@ -250,11 +250,11 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
             return second, True
         if count == MAX_EVALUATIONS:
             return second, False
-        evaluation = objective.evaluate(problem.space.point(index))
+        evaluation = objective.evaluate(problem.rows.point(index))
         value = next(iter(goal_values(problem.goal, evaluation)), 0.0)
         if value >= least:
             num_tied += 1
         elif value > (0.0 if second is None else second.value):
-            point = problem.space.point(index)
+            point = problem.rows.point(index)
             second = RankedDesign(1 + num_tied, index, point, value, float(upper[index]), evaluation)
     return second, True

@@ -51,6 +51,7 @@ class Axis:
         key: what it is called in files and options.
         unit: base units in one unit of ``key``; None where it is a whole number that has no unit.
         is_monotone: whether area and TDP never fall where it grows.
+        never_slows: whether more of it makes no training step longer: no operator, no plan, no memory.
         most: largest value in units of ``key``; keeps areas and counts inside 64-bit integers.
         default_values: values that a space without any of its own takes.
         default: value of a design that does not state it, 0 for what its other parameters and the constants say; None:
@@ -67,6 +68,7 @@ class Axis:
     key: str
     unit: int | None = None
     is_monotone: bool = True
+    never_slows: bool = False
     most: int = 1 << 20
     default_values: tuple[int, ...] = ()
     default: int | None = None
@@ -114,14 +116,21 @@ class Design(Generic[T]):
     tc_width: T = axis(AxisRole.SIZE, "an array width of {}", plural="widths", most=1 << 16)
     tc_depth: T = axis(AxisRole.SIZE, "an array depth of {}", plural="depths", most=1 << 16)
     vc_width: T = axis(AxisRole.SIZE, "{} lanes a vector core", plural="lanes", most=1 << 16, follows="tc_width")
-    glb_bytes: T = axis(AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64")
+    glb_bytes: T = axis(
+        AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64",
+        never_slows=True,
+    )  # fmt: skip
     hbm_bytes: T = axis(
         AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", unit=GIBI, parquet="int64",
-        default_values=(32 * GIBI, 64 * GIBI, 80 * GIBI), given_by="hbm_stacks",
+        default_values=(32 * GIBI, 64 * GIBI, 80 * GIBI), given_by="hbm_stacks", never_slows=True,
     )  # fmt: skip
     micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", default_values=(1, 2, 4, 8))
-    glb_bytes_per_cycle: T = axis(AxisRole.SIZE, "a GLB of {} bytes a cycle", plural="bytes a cycle of GLB", default=0)
-    hbm_stacks: T = axis(AxisRole.SIZE, "{} stacks of HBM", plural="stacks of HBM", most=64, default=0)
+    glb_bytes_per_cycle: T = axis(
+        AxisRole.SIZE, "a GLB of {} bytes a cycle", plural="bytes a cycle of GLB", default=0, never_slows=True
+    )
+    hbm_stacks: T = axis(
+        AxisRole.SIZE, "{} stacks of HBM", plural="stacks of HBM", most=64, default=0, never_slows=True
+    )
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
@@ -130,6 +139,7 @@ AXIS: Mapping[str, Axis] = MappingProxyType({known.name: known for known in AXES
 SIZE_AXES = tuple(sorted((a.name for a in AXES if a.role is AxisRole.SIZE), key=lambda name: name != "glb_bytes"))
 """What sizes cores and buffers; the global buffer varies slowest in the order of a space."""
 JOINED_AXES = tuple(known.name for known in AXES if known.role in (AxisRole.JOINED, AxisRole.PLAN))
+NEVER_SLOWS = tuple(known.name for known in AXES if known.never_slows)
 CHIP_AXES = tuple(known for known in AXES if known.role is not AxisRole.PLAN)
 
 

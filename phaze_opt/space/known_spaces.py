@@ -1,5 +1,6 @@
 """The spaces that have a name, and those of files."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from phaze_opt.hardware.table_coverage import buffers_of, refusal_of
 from phaze_opt.space.axes import Axes, half_steps, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.space.space_file import read_space_file
-from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
+from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2, bytes_to_gib
 
 DIE_BUDGET_MM2 = 826.0
 """Largest die of the die space: GA100, the largest at N7."""
@@ -37,15 +38,35 @@ def phaze_space(
     batches = micro_batches or AXIS["micro_batch"].default_values
     axes = Axes(
         vc_width=(),
+        **_memory(silicon, capacities),
         num_tc=powers_of_two(1, 4096),
         num_vc=powers_of_two(1, 4096),
         tc_width=powers_of_two(2, 256),
         tc_depth=powers_of_two(2, 256),
         glb_bytes=powers_of_two(2 * MEBI, 128 * MEBI),
-        hbm_bytes=tuple(sorted(set(capacities))),
         micro_batch=tuple(sorted(set(batches))),
     )
     return _within_budget("phaze", axes, silicon)
+
+
+def _memory(silicon: Silicon | None, capacities: Iterable[int]) -> dict[str, tuple[int, ...]]:
+    """Axes of capacities: as they are, or of dies as the stacks that have them.
+
+    Raises:
+        InputError: a capacity is no whole number of stacks.
+    """
+    wanted = tuple(sorted(set(capacities)))
+    if silicon is None:
+        return {"hbm_bytes": wanted}
+    stack = silicon.stack.capacity_bytes
+    for each in wanted:
+        if each % stack:
+            message = (
+                f"{bytes_to_gib(each):g} GB is no whole number of stacks of {silicon.hbm_generation}, "
+                f"which have {bytes_to_gib(stack):g} GB"
+            )
+            raise InputError(message, key="hbm_gb")
+    return {"hbm_bytes": (), "hbm_stacks": tuple(each // stack for each in wanted)}
 
 
 def _within_budget(
@@ -84,10 +105,9 @@ def die_space(
         tc_width=powers_of_two(32, 512),
         tc_depth=powers_of_two(32, 512),
         glb_bytes=tuple(size * MEBI for size in half_steps(4, 192)),
-        hbm_bytes=tuple(sorted(set(hbm_bytes or ()))),
         micro_batch=tuple(sorted(set(micro_batches or AXIS["micro_batch"].default_values))),
         glb_bytes_per_cycle=tuple(range(1024, 16385, 1024)),
-        hbm_stacks=() if hbm_bytes else tuple(range(1, 7)),
+        **(_memory(silicon, hbm_bytes) if hbm_bytes else {"hbm_bytes": (), "hbm_stacks": tuple(range(1, 7))}),
     )
     return SearchSpace(
         "die", axes, area_budget_um2=DIE_BUDGET_MM2 * UM2_PER_MM2, min_area_fraction=0.0, silicon=silicon
@@ -123,8 +143,8 @@ def load_space(
     """
     described = read_space_file(Path(path))
     stated = dict(described.axes)
-    if hbm_bytes or not (stated["hbm_stacks"] and silicon is not None):
-        stated["hbm_bytes"] = hbm_bytes or stated["hbm_bytes"] or AXIS["hbm_bytes"].default_values
+    if hbm_bytes or silicon is None or not stated["hbm_stacks"]:
+        stated |= _memory(silicon, hbm_bytes or stated["hbm_bytes"] or AXIS["hbm_bytes"].default_values)
     stated["micro_batch"] = micro_batches or stated["micro_batch"] or AXIS["micro_batch"].default_values
     axes = Axes(**{name: tuple(sorted(set(given))) for name, given in stated.items()})
     if silicon is None:

@@ -25,14 +25,17 @@ from phaze_opt.hardware.chip_template import (
 )
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
+from phaze_opt.hardware.silicon.chip_silicon import die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
 from phaze_opt.record.plain_data import later, to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes
+from phaze_opt.space.frontier import FrontierRows, compile_frontier
 from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows
 from phaze_opt.units import UM2_PER_MM2, um2_to_mm2
 
 _MAX_LISTED_VALUES = 64
 _CHUNK = 4096
+_CHUNK_PRICED = 1 << 17
 
 
 @bind_fields(int)
@@ -45,6 +48,14 @@ class Positions(Design[int]):
         for axis in AXES:
             if getattr(self, axis.name) is None:
                 object.__setattr__(self, axis.name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Of the chips of at most ``max_tdp_w`` those beside which none has more (`frontier`), and some more chips."""
+
+    max_tdp_w: float | None = None
+    also: tuple[DesignPoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class SearchSpace:
         min_area_fraction: lower end of the band as a share of the budget.
         max_area_um2: cap set by `restrict`; infinite by default.
         silicon: what dies are built of; None for the 22 nm tables.
+        frontier: leaves only the frontier of the space (`frontier`).
     """
 
     name: str
@@ -70,6 +82,7 @@ class SearchSpace:
     min_area_fraction: float
     max_area_um2: float = math.inf
     silicon: Annotated[Silicon | None, later(None)] = None
+    frontier: Annotated[Frontier | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Refuse a budget that is not positive and a fraction outside 0..1."""
@@ -85,6 +98,9 @@ class SearchSpace:
         if self.silicon is None and not self.axes.hbm_bytes:
             message = "stacks of HBM alone decide no capacity by the 22 nm tables; give hbm_gb"
             raise InputError(message, key="hbm_stacks")
+        if self.silicon is not None and not self.axes.hbm_stacks:
+            message = "dies are searched by their stacks of HBM; give hbm_stacks"
+            raise InputError(message, key="hbm_gb")
 
     @property
     def constants(self) -> Constants:
@@ -93,8 +109,17 @@ class SearchSpace:
 
     @property
     def kept(self) -> KeptRows:
-        """The kept architectures by row."""
-        return _compile(self)
+        """The kept architectures by row, those off the frontier included."""
+        return _compile(replace(self, frontier=None))
+
+    @property
+    def _members(self) -> KeptRows | FrontierRows:
+        """What the space's indices count."""
+        return self.kept if self.frontier is None else _compile_frontier(self)
+
+    def frontier_within(self, max_tdp_w: float | None = None, *, also: Sequence[DesignPoint] = ()) -> "SearchSpace":
+        """The frontier of the chips that keep to a budget of power, and some more chips of the space."""
+        return replace(self, frontier=Frontier(max_tdp_w, tuple(also)))
 
     @property
     def num_candidates(self) -> int:
@@ -104,7 +129,7 @@ class SearchSpace:
     @property
     def num_architectures(self) -> int:
         """Kept architectures."""
-        return self.kept.num_architectures
+        return self._members.num_architectures
 
     @property
     def size(self) -> int:
@@ -161,7 +186,7 @@ class SearchSpace:
     def columns(self, indices: NDArray[np.int64]) -> PointColumns:
         """The points with these indices, in their order, unchecked; each equals `point`."""
         architecture, *joined = np.unravel_index(indices, (max(1, self.num_architectures), *self.axes.joined_shape))
-        return self._columns(*self.kept.row_and_vc(architecture), joined)
+        return self._columns(*self._members.row_and_vc(architecture), joined)
 
     def varying_axes(self) -> tuple[str, ...]:
         """Axes on which the points differ."""
@@ -196,7 +221,7 @@ class SearchSpace:
         places, rest = {}, index
         for name, count in reversed(list(self._joined_sizes())):
             rest, places[name] = divmod(rest, count)
-        row, vc = self.kept.row_and_vc(np.array([rest]))
+        row, vc = self._members.row_and_vc(np.array([rest]))
         rest, places["num_vc"] = int(row[0]), int(vc[0])
         for name, count in zip(reversed(ROW_AXES), reversed(self.axes.shape), strict=True):
             rest, places[name] = divmod(rest, count)
@@ -231,7 +256,7 @@ class SearchSpace:
 
     def _architecture(self, positions: Positions) -> int:
         """Index of the architecture at indices on the axes; -1 if it is not kept."""
-        return int(self.kept.index_of(np.array([self.row_of(positions)]), np.array([positions.num_vc]))[0])
+        return int(self._members.index_of(np.array([self.row_of(positions)]), np.array([positions.num_vc]))[0])
 
     def _point(self, places: Mapping[str, int]) -> DesignPoint:
         values = {name: getattr(self.axes, name)[places[name]] for name in self.axes.stated}
@@ -350,6 +375,24 @@ def _compile(space: SearchSpace) -> KeptRows:
     return compile_die_rows(
         space.axes, chips_at, band_mm2=um2_to_mm2(band_um2), cap_mm2=um2_to_mm2(cap_um2), constants=space.constants
     )
+
+
+@lru_cache(maxsize=4)
+def _compile_frontier(space: SearchSpace) -> FrontierRows:
+    assert space.frontier is not None
+    whole, budget = replace(space, frontier=None), space.frontier.max_tdp_w
+    joined = math.prod(space.axes.joined_shape)
+    also = np.array([whole.index(point) // joined for point in space.frontier.also], dtype=np.int64)
+    if budget is None or space.silicon is None:
+        return compile_frontier(space.axes, whole.kept, None, also)
+    is_allowed = np.zeros(whole.num_architectures, dtype=np.bool_)
+    last = [np.array([count - 1]) for count in space.axes.joined_shape]
+    for start in range(0, whole.num_architectures, _CHUNK_PRICED):
+        here = np.arange(start, min(start + _CHUNK_PRICED, whole.num_architectures), dtype=np.int64)
+        others = [np.repeat(place, len(here)) for place in last]
+        chips = chips_of(whole._columns(*whole.kept.row_and_vc(here), others), space.constants)
+        is_allowed[here] = die_power_w(chips, space.constants) / budget - 1.0 <= 0.0
+    return compile_frontier(space.axes, whole.kept, is_allowed, also)
 
 
 @lru_cache(maxsize=16)

@@ -226,7 +226,7 @@ def proof_finished_record(event: ProofFinished, *, step: int, time_ms: int) -> R
     claim = event.claim
     if claim is not None:
         tags |= {"is_proved": text(claim.is_proved), "is_feasible": text(claim.is_feasible)}
-        counts = {"num_points": claim.num_points, "num_bounded": claim.num_points, "num_solved": claim.num_solved}
+        counts = {"num_points": claim.num_points, "num_bounded": claim.num_rows, "num_solved": claim.num_solved}
         totals |= {name: float(count) for name, count in counts.items()}
         if claim.is_feasible:
             totals |= {"incumbent": claim.value, "upper_bound": claim.value_upper, "gap": claim.gap}

@@ -154,7 +154,7 @@ class BoundCheck:
         for micro_batch in self.problem.certificate.space.axes.micro_batch:
             models = self.problem.models(micro_batch)
             check_slots(self.problem.certificate.slots, self.pool, [model.data for model in models])
-            for capacity in self.problem.certificate.space.axes.hbm_bytes:
+            for capacity in np.unique(self.space.hbm_bytes).tolist():
                 group = self._group(models, capacity, micro_batch)
                 rows = np.flatnonzero((self.space.micro_batch == micro_batch) & (self.space.hbm_bytes == capacity))
                 for start in range(0, len(rows), CHUNK_ROWS):

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, Infeasibility, PlacementBound
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Infeasibility, PlacementBound
 from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
+from phaze_opt.certify.check.dies import DieRows
 from phaze_opt.certify.check.files import certificate_directory, check_unchanged, read_certificate
 from phaze_opt.certify.check.plan_bounds import PlanBoundCheck
 from phaze_opt.certify.check.plan_solutions import PlanSolutions
 from phaze_opt.certify.check.planned import planned_models
 from phaze_opt.certify.check.points_table import (
+    PointsTable,
     check_budgets,
     check_rows,
     check_space,
@@ -25,6 +27,8 @@ from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStag
 from phaze_opt.certify.check.solutions import SolutionCheck
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.errors import CertificateError, PluginError
+from phaze_opt.hardware.chip_template import PointColumns
+from phaze_opt.hardware.constants import Constants
 
 
 def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> CheckReport:
@@ -57,8 +61,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     problem = check_problem(certificate)
     tell(CheckProgress(CheckStage.READING, 1, 1))
     tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
-    space = joined_points(certificate.space, enumerate_architectures(certificate.space, problem.constants))
-    check_space(points, space)
+    space = _check_points(certificate, points, problem.constants)
     check_rows(points)
     check_budgets(points, space, scenario=certificate.scenario, constants=problem.constants)
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
@@ -91,3 +94,12 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
         problem=describe_problem(certificate),
         differences=find_differences(certificate, problem.constants),
     )
+
+
+def _check_points(certificate: Certificate, points: PointsTable, constants: Constants) -> PointColumns:
+    """The points of the rows: the whole space, or of dies enough of it to bound all of it."""
+    if certificate.space.silicon is not None:
+        return DieRows(certificate, constants).check(points)
+    space = joined_points(certificate.space, enumerate_architectures(certificate.space, constants))
+    check_space(points, space)
+    return space

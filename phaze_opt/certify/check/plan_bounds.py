@@ -59,7 +59,7 @@ class PlanBoundCheck:
         certificate, num_done = self.models.problem.certificate, 0
         check_plan_slots(certificate.slots, self.pool, [check.even.sets for check in self.models.checks])
         for micro_batch in certificate.space.axes.micro_batch:
-            for capacity in certificate.space.axes.hbm_bytes:
+            for capacity in np.unique(self.space.hbm_bytes).tolist():
                 rows = np.flatnonzero((self.space.micro_batch == micro_batch) & (self.space.hbm_bytes == capacity))
                 for start in range(0, len(rows), CHUNK_ROWS):
                     chunk = rows[start : start + CHUNK_ROWS]

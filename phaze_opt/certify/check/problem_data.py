@@ -221,6 +221,8 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     if len(goal_directions(certificate.goal)) > 1:
         refuse(f"goal '{certificate.goal}' has no single best value", file=CERTIFICATE_FILE)
     scenario, space = certificate.scenario, certificate.space
+    if space.silicon != scenario.silicon or space.frontier is not None:
+        refuse("its space has other silicon than its scenario, or is a part of one", file=CERTIFICATE_FILE)
     if scenario.cluster.num_devices > MAX_DEVICES:
         refuse(f"{scenario.cluster.num_devices} devices are more than {MAX_DEVICES}", file=CERTIFICATE_FILE)
     try:

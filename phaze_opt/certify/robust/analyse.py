@@ -173,7 +173,7 @@ class _Analysis:
 
     def _measure_costs(self) -> dict[tuple[int, str], KeptCost]:
         """What keeping each parameter of the nominal best design costs in every world with a feasible point."""
-        space, ledger = self.problem.space, self.evidence.ledger
+        space, ledger = self.problem.rows, self.evidence.ledger
         nominal = space.point(ledger.best_index(0))
         points = space.columns(np.arange(space.size))
         is_in = {axis: getattr(points, axis) == getattr(nominal, axis) for axis in space.varying_axes()}

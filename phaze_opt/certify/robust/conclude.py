@@ -102,12 +102,12 @@ def _optimum(evidence: Evidence, row: int) -> WorldOptimum:
         return WorldOptimum(False, NOT_IN_SPACE, None, 0.0, 0.0, ())
     worth = ledger.known[row][index]
     upper = max(float(ledger.value_upper[row]), worth.value)
-    return WorldOptimum(True, index, evidence.problem.space.point(index), worth.value, upper, worth.models)
+    return WorldOptimum(True, index, evidence.problem.rows.point(index), worth.value, upper, worth.models)
 
 
 def _designs(evidence: Evidence, optima: Sequence[WorldOptimum]) -> tuple[RobustDesign, ...]:
     """Robust designs, nominal best ones, the best of every other world, references."""
-    space, ledger = evidence.problem.space, evidence.ledger
+    space, ledger = evidence.problem.rows, evidence.ledger
     designs = []
     for number, (index, roles) in enumerate(_roles(evidence, optima).items(), start=1):
         values = [ledger.worth(row, index).value for row in evidence.rows]
@@ -159,7 +159,7 @@ def _design(
 
 def _minimax(evidence: Evidence, found: MinimaxSearch, designs: Sequence[RobustDesign]) -> Minimax:
     """A min-max-regret design with its proof."""
-    size, known = evidence.problem.space.size, evidence.ledger.known
+    size, known = evidence.problem.rows.size, evidence.ledger.known
     if found.index < 0:
         return Minimax(NOT_IN_SPACE, None, 0.0, 0.0, 0, 0.0, True, size, 0, 0)
     design = next(design for design in designs if design.index == found.index)
@@ -266,7 +266,7 @@ def _shapes(findings: _Findings) -> Iterator[Conclusion]:
     Not whether the best design found has it: many designs tie, and which of them is named says little.
     """
     point, worlds, evidence = findings.optima[0].point, findings.worlds, findings.evidence
-    for axis in evidence.problem.space.varying_axes():
+    for axis in evidence.problem.rows.varying_axes():
         asked = [evidence.costs[evidence.rows[row], axis] for row in worlds]
         regrets = tuple(cost.regret for cost in asked)
         holds = tuple(regret <= evidence.optimal_within for regret in regrets)

@@ -55,7 +55,7 @@ class Ledger:
     def __post_init__(self) -> None:
         """Take in what is kept; nothing is proved yet."""
         self.pieces.take_in(self._take)
-        self.upper = np.zeros((len(self.worlds), self.problem.space.size))
+        self.upper = np.zeros((len(self.worlds), self.problem.rows.size))
         self.value_upper = np.zeros(len(self.worlds))
         self.known = [{} for _ in self.worlds]
 
@@ -118,7 +118,7 @@ class Ledger:
     def rank(self, row: int, index: int) -> tuple[float, float, int]:
         """Area, TDP and index: the order among points of equal value."""
         posed = problem_under(self.problem, self.worlds[row].settings)
-        chip = build_accelerator(posed.space.point(index), constants=posed.constants)
+        chip = build_accelerator(posed.rows.point(index), constants=posed.constants)
         return (
             area_mm2_of(chip, posed.constants),
             power_w_of(chip, posed.scenario.cluster.network, posed.constants),

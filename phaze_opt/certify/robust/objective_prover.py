@@ -90,7 +90,7 @@ class ObjectiveProver:
 
         Few points tell most worlds apart; those that they do not are compared over the whole space.
         """
-        size = self._problem.space.size
+        size = self._problem.rows.size
         everywhere = np.arange(size, dtype=np.int64)
         probed = everywhere[:: max(1, size // PROBED_POINTS)]
         probes = [self._fingerprint(world, probed) for world in worlds]
@@ -121,7 +121,7 @@ class ObjectiveProver:
         Not once more where that changed nothing: ten times the nodes take as much longer, and what a tenth of them did
         not move was never seen to give way (decision 0212).
         """
-        objective, space = self._objective(world), self._problem.space
+        objective, space = self._objective(world), self._problem.rows
         best = Worth(0.0, math.inf)
         for effort in range(NUM_EFFORTS):
             before = best
@@ -140,7 +140,7 @@ class ObjectiveProver:
             objective.constants, scenario=replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
         )
         chip = load_architecture(name, constants=objective.constants)
-        batches = self._problem.space.axes.micro_batch
+        batches = self._problem.rows.axes.micro_batch
         worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
         return max(worths, key=lambda worth: worth.value)
 
@@ -148,7 +148,7 @@ class ObjectiveProver:
         """The pools that every proof starts from."""
         if self._pools is None:
             nominal = Objective(self._problem.scenario, constants=self._problem.constants)
-            self._pools = SpaceBounder(nominal, self._problem.space).pools
+            self._pools = SpaceBounder(nominal, self._problem.rows).pools
         return self._pools
 
     def _worth(self, evaluation: Evaluation) -> Worth:
@@ -173,7 +173,7 @@ class ObjectiveProver:
         digest = hashlib.sha256()
         is_networked = posed.scenario.cluster.num_devices > 1 or depends_on_tdp(posed)
         digest.update(repr(posed.scenario.cluster.network if is_networked else None).encode())
-        bounder = SpaceBounder(objective, posed.space, pools=PhasePools(posed.scenario.exclusivity))
+        bounder = SpaceBounder(objective, posed.rows, pools=PhasePools(posed.scenario.exclusivity))
         for start in range(0, len(indices), CHUNK_POINTS):
             chips, micro_batches = bounder.chips(indices[start : start + CHUNK_POINTS])
             digest.update(chips.hbm_bandwidth_bytes_per_s.tobytes())

@@ -86,8 +86,13 @@ def chip_power_w(chips: AcceleratorTable, network: Network, constants: Constants
         constants: in force.
     """
     if has_die(constants):
-        return Dies.of(chips, constants, link_bytes_per_s=link_rate(network)).power(chips).total
+        return die_power_w(chips, constants, link_bytes_per_s=link_rate(network))
     return tdp_w_table(chips, network, constants)
+
+
+def die_power_w(chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float | None = None) -> Floats:
+    """The same of dies that drive links of a rate, by default those of the constants' silicon."""
+    return Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s).power(chips).total
 
 
 def power_w_of(accelerator: Accelerator, network: Network, constants: Constants) -> float:

@@ -1,0 +1,162 @@
+"""The rows of a certificate of dies: each a die that could be built, and every other die no faster than one of them.
+
+Lemma (docs/certificate.md): with the same cores, more buffer, more rate of the buffer or more stacks of HBM lengthen no
+step. So a row's bound holds for every die with the same cores and at most as much of each.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
+from phaze_opt.certify.check.points_table import PointsTable
+from phaze_opt.certify.check.report import demand, refuse
+from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w, is_buildable
+from phaze_opt.objective.goals import Goal
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import UM2_PER_MM2
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+_CORES = ("num_tc", "num_vc")
+
+
+@dataclass(frozen=True, slots=True)
+class DieRows:
+    """Holds the rows of a certificate against the dies of its space.
+
+    Attributes:
+        certificate: what is stated; its space has silicon.
+        constants: in force.
+    """
+
+    certificate: Certificate
+    constants: Constants
+
+    def check(self, table: PointsTable) -> PointColumns:
+        """The points of the rows, in their order.
+
+        Raises:
+            CertificateError: a row is no die of the space or out of order, or a die is bounded by no row.
+        """
+        demand(table.index == np.arange(len(table)), lambda row: f"index is {table.index[row]}, not {row}")
+        places = {name: self._place(table, name) for name in self._space.axes.stated}
+        self._check_followed(table.points)
+        order = [*SIZE_AXES, *_CORES, *JOINED_AXES]
+        shape = [len(getattr(self._space.axes, name)) for name in order if name in places]
+        code = np.ravel_multi_index([places[name] for name in order if name in places], shape)
+        demand(np.diff(code, prepend=-1) > 0, "is not behind the row before it in the order of the space")
+        is_kept, _ = self._judge(table.points)
+        demand(is_kept, "is no die that could be built within the space's area")
+        num_dies = 0
+        for block in self._blocks():
+            num_dies += self._check_block(block, places, table.has_bound)
+        stated = self.certificate.claim.num_left_out
+        if stated != num_dies - len(table):
+            refuse(f"claim: num_left_out is {stated}, not {num_dies - len(table)}", file=CERTIFICATE_FILE)
+        return table.points
+
+    @property
+    def _space(self) -> SearchSpace:
+        return self.certificate.space
+
+    def _place(self, table: PointsTable, name: str) -> Ints:
+        """Positions of the rows on one axis."""
+        values = np.array(getattr(self._space.axes, name), dtype=np.int64)
+        found = getattr(table.points, name)
+        place: Ints = np.minimum(np.searchsorted(values, found), len(values) - 1)
+        demand(values[place] == found, lambda row: f"{name} is {found[row]}, which is not on its axis")
+        return place
+
+    def _check_followed(self, points: PointColumns) -> None:
+        """Parameters without values of their own are what the others make them."""
+        for axis in AXES:
+            if axis.name in self._space.axes.stated:
+                continue
+            found, expected = getattr(points, axis.name), self._followed(axis.name, points)
+            demand(found == expected, lambda row, n=axis.name, f=found: f"{n} is {f[row]}, which does not follow")
+
+    def _followed(self, name: str, points: PointColumns) -> Ints | int:
+        axis, silicon = AXIS[name], self._space.silicon
+        if axis.given_by and silicon is not None:
+            return np.asarray(getattr(points, axis.given_by) * silicon.stack.capacity_bytes)
+        return np.asarray(getattr(points, axis.follows)) if axis.follows else int(axis.default or 0)
+
+    def _judge(self, points: PointColumns) -> tuple[Flags, Flags]:
+        """Which points are dies of the space, and which of these keep to the scenario's budgets too."""
+        scenario, space = self.certificate.scenario, self._space
+        chips = chips_of(points, self.constants)
+        area_mm2 = chip_area_mm2(chips, self.constants)
+        cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
+        least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
+        is_kept = is_buildable(chips, self.constants) & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
+        is_within = is_kept.copy()
+        if scenario.max_area_mm2 is not None:
+            is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= 0.0
+        if scenario.max_tdp_w is not None:
+            power_w = chip_power_w(chips, scenario.cluster.network, self.constants)
+            is_within &= power_w / scenario.max_tdp_w - 1.0 <= 0.0
+        return is_kept, is_within
+
+    def _blocks(self) -> Iterator[dict[str, int]]:
+        """Places on all axes but cores, buffers, their rate and HBM."""
+        names = [name for name in self._space.axes.stated if name not in (*_CORES, *NEVER_SLOWS)]
+        for places in product(*(range(len(getattr(self._space.axes, name))) for name in names)):
+            yield dict(zip(names, places, strict=True))
+
+    def _check_block(self, block: dict[str, int], places: dict[str, Ints], has_bound: Flags) -> int:
+        """Every die of a block is bounded by a row; how many dies there are."""
+        axes = self._space.axes
+        inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
+        shape = tuple(len(getattr(axes, name)) for name in inner)
+        mesh = [grid.ravel() for grid in np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")]
+        at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
+        columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
+        is_kept, is_within = self._judge(self._completed(columns))
+        mine = has_bound.copy()
+        for name, place in block.items():
+            mine &= places[name] == place
+        bounded = np.zeros(shape, dtype=np.bool_)
+        bounded[tuple(places[name][mine] for name in inner)] = True
+        if self.certificate.goal is Goal.THROUGHPUT:
+            bounded = _cover(bounded, num_cores=len(_CORES))
+        missing = np.flatnonzero(is_within & ~bounded.ravel())
+        if len(missing):
+            die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
+            refuse(f"has no row that bounds the die of {die}", file="points.parquet")
+        return int(is_kept.sum())
+
+    def _completed(self, columns: dict[str, Ints]) -> PointColumns:
+        """Columns of the stated axes with those that follow."""
+        silicon = self._space.silicon
+        for axis in AXES:
+            if axis.name in columns:
+                continue
+            if axis.given_by and silicon is not None:
+                columns[axis.name] = columns[axis.given_by] * silicon.stack.capacity_bytes
+            elif axis.follows:
+                columns[axis.name] = columns[axis.follows]
+        return PointColumns(**columns)
+
+
+def _cover(bounded: Flags, *, num_cores: int) -> Flags:
+    """What lies at or below what is bounded along every axis but the first ``num_cores``.
+
+    Along the last axis by the largest place that is bounded; along the others by the largest of those with at least as
+    much.
+    """
+    if bounded.ndim == num_cores:
+        return bounded
+    size = bounded.shape[-1]
+    most = np.where(bounded.any(axis=-1), size - 1 - np.argmax(bounded[..., ::-1], axis=-1), -1)
+    for axis in range(num_cores, most.ndim):
+        for place in range(most.shape[axis] - 2, -1, -1):
+            here, above = (tuple(p if a == axis else slice(None) for a in range(most.ndim)) for p in (place, place + 1))
+            most[here] = np.maximum(most[here], most[above])
+    return np.asarray(np.arange(size) <= most[..., None])

@@ -1,0 +1,80 @@
+"""The frontier of a space: chips beside which no other has the same cores and more buffer, rate or HBM.
+
+More of these (`chip_template.NEVER_SLOWS`) makes no training step longer (docs/certificate.md has the lemma), so the
+fastest chip of a space is on its frontier, and bounds of the frontier bound all of it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.space.axes import ROW_AXES, Axes
+from phaze_opt.space.kept_architectures import KeptRows
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierRows:
+    """Architectures of a frontier by row of `axes.ROW_AXES`.
+
+    Attributes:
+        vc: index on the num_vc axis of each, rows in order and rising within a row, shape (num_architectures,).
+        starts: index of the row's first architecture, shape (num_rows + 1,); the last is their total.
+    """
+
+    vc: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+    @property
+    def num_architectures(self) -> int:
+        """Architectures on the frontier."""
+        return len(self.vc)
+
+    def row_and_vc(self, index: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Row and index on the num_vc axis of architectures by index; all of one shape."""
+        row = np.searchsorted(self.starts, index, side="right") - 1
+        return row, self.vc[index].astype(np.int64)
+
+    def index_of(self, row: NDArray[np.int64], vc: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Index of architectures by row and index on the num_vc axis, -1 off the frontier; all of one shape."""
+        found = np.full(np.shape(row), -1, dtype=np.int64)
+        for place in np.ndindex(np.shape(row)):
+            first, last = self.starts[row[place]], self.starts[row[place] + 1]
+            at = first + np.searchsorted(self.vc[first:last], vc[place])
+            if at < last and self.vc[at] == vc[place]:
+                found[place] = at
+        return found
+
+
+def compile_frontier(
+    axes: Axes, kept: KeptRows, is_allowed: NDArray[np.bool_] | None, also: NDArray[np.int64]
+) -> FrontierRows:
+    """The frontier of kept architectures.
+
+    Args:
+        axes: the space's.
+        kept: its architectures.
+        is_allowed: which of them keep to every budget, in index order; all unless given.
+        also: indices of architectures to have beside the frontier.
+    """
+    mask = np.zeros((len(kept.low), len(axes.num_vc)), dtype=np.bool_)
+    every = np.arange(kept.num_architectures, dtype=np.int64)
+    row, vc = kept.row_and_vc(every if is_allowed is None else every[is_allowed])
+    mask[row, vc] = True
+    mask = mask.reshape((*axes.shape, len(axes.num_vc)))
+    places = [place for place, name in enumerate(ROW_AXES) if name in NEVER_SLOWS]
+    reached = mask
+    for place in places:
+        # There is an architecture with at least as much along every axis so far.
+        reached = np.flip(np.logical_or.accumulate(np.flip(reached, place), axis=place), place)
+    for place in places:
+        more = tuple(slice(1, None) if axis == place else slice(None) for axis in range(mask.ndim))
+        less = tuple(slice(None, -1) if axis == place else slice(None) for axis in range(mask.ndim))
+        mask[less] &= ~reached[more]
+    row, vc = kept.row_and_vc(also)
+    mask.reshape((len(kept.low), len(axes.num_vc)))[row, vc] = True
+    flat = mask.reshape(len(kept.low), len(axes.num_vc))
+    rows, columns = np.nonzero(flat)
+    starts = np.searchsorted(rows, np.arange(len(kept.low) + 1))
+    return FrontierRows(vc=columns.astype(np.int32), starts=starts.astype(np.int64))
