@@ -224,7 +224,7 @@ def encode_architecture(space: SearchSpace, row: int, vc: int) -> tuple[int, int
 def compile_band(space: SearchSpace) -> BandIndex:
     """Work out the choices of every block of a space."""
     kept, num_tc = space.kept, len(space.axes.num_tc)
-    has_single = space.axes.num_vc[0] == 1
+    has_single = space.silicon is None and space.axes.num_vc[0] == 1
     vc_low = np.maximum(kept.low, 1 if has_single else 0).astype(np.int64)
     is_in_band = (vc_low < kept.high).reshape(-1, num_tc)
     fits = (kept.high > 0).reshape(-1, num_tc)

@@ -7,17 +7,19 @@ from enum import Enum
 from itertools import permutations
 
 from phaze_opt.hardware.chip_template import AXES, DesignPoint
+from phaze_opt.search.wham.growth import memory_axes
 from phaze_opt.search.wham.local_search import Metric, Scout
 from phaze_opt.space.search_space import Positions, SearchSpace
 
 GLB, WIDTH, DEPTH, NUM_TC, NUM_VC, HBM = range(6)
 """Positions of the axes that every space has in `moved_axes`."""
-_ALWAYS = ("glb_bytes", "tc_width", "tc_depth", "num_tc", "num_vc", "hbm_bytes")
 
 
 def moved_axes(space: SearchSpace) -> tuple[str, ...]:
     """The axes of an architecture: those above, then any others that the space has values for."""
-    return (*_ALWAYS, *(name for name in space.axes.stated if name not in _ALWAYS and name != "micro_batch"))
+    glb, hbm, *_ = memory_axes(space)
+    always = (glb, "tc_width", "tc_depth", "num_tc", "num_vc", hbm)
+    return (*always, *(name for name in space.axes.stated if name not in (*always, "micro_batch")))
 
 
 def neighbours(space: SearchSpace, point: DesignPoint, *, is_buffer_fixed: bool = False) -> tuple[DesignPoint, ...]:
@@ -35,7 +37,7 @@ def neighbours(space: SearchSpace, point: DesignPoint, *, is_buffer_fixed: bool 
     steps += [{WIDTH: sign, NUM_TC: -sign, NUM_VC: -sign} for sign in (1, -1)]
     found: dict[DesignPoint, None] = {}
     for step in steps:
-        if is_buffer_fixed and (GLB in step or HBM in step):
+        if is_buffer_fixed and any(names[axis] in memory_axes(space) for axis in step):
             continue
         places = [position + step.get(axis, 0) for axis, position in enumerate(here)]
         if all(0 <= place < len(getattr(space.axes, name)) for place, name in zip(places, names, strict=True)):

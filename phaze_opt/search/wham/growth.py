@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.chip_template import AXES, DesignPoint
 from phaze_opt.search.wham.critical_path import (
     ROUNDING,
     TC,
@@ -17,14 +17,29 @@ from phaze_opt.search.wham.critical_path import (
     GraphSchedule,
     schedule_graph,
 )
+from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.search_space import Positions, SearchSpace
+
+Memory = tuple[int, ...]
+"""Positions on `memory_axes`."""
+
+
+def memory_axes(space: SearchSpace) -> tuple[str, ...]:
+    """Axes of buffer and HBM: the GLB's size, the HBM's capacity or stacks, and the GLB's rate where it varies."""
+    hbm = "hbm_stacks" if space.axes.hbm_stacks else "hbm_bytes"
+    return ("glb_bytes", hbm, *(name for name in ("glb_bytes_per_cycle",) if getattr(space.axes, name)))
+
+
+def memory_of(space: SearchSpace, point: DesignPoint) -> Memory:
+    """Positions of a point on `memory_axes`."""
+    return tuple(getattr(space.axes, name).index(getattr(point, name)) for name in memory_axes(space))
 
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """Positions on the axes of GLB, array width and array depth."""
+    """Positions on the axes of memory (`memory_axes`), array width and array depth."""
 
-    glb: int
+    memory: Memory
     width: int
     depth: int
 
@@ -39,11 +54,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class KeptBlock:
-    """What fits and what is kept of one GLB size and array shape.
+    """What fits and what is kept of one memory and array shape.
 
     Attributes:
         space: the space.
-        dimensions: GLB and shape.
+        dimensions: memory and shape.
         over_budget: counts that the space keeps and a budget of the search forbids.
     """
 
@@ -78,15 +93,12 @@ class KeptBlock:
             return None
         return max(kept, key=lambda c: (c.tc, -c.vc)), max(kept, key=lambda c: (c.vc, -c.tc))
 
-    def point(self, counts: Counts, *, hbm: int, micro_batch: int) -> DesignPoint:
-        """The point of some counts, an HBM position and a micro-batch position."""
+    def point(self, counts: Counts, *, micro_batch: int) -> DesignPoint:
+        """The point of some counts and a micro-batch position."""
         where = self.dimensions
-        return self.space.point_at(
-            Positions(
-                num_tc=counts.tc, num_vc=counts.vc, tc_width=where.width, tc_depth=where.depth, vc_width=0,
-                glb_bytes=where.glb, hbm_bytes=hbm, micro_batch=micro_batch,
-            )
-        )  # fmt: skip
+        places = {axis.name: 0 for axis in AXES} | dict(zip(memory_axes(self.space), where.memory, strict=True))
+        places |= {"num_tc": counts.tc, "num_vc": counts.vc, "tc_width": where.width, "tc_depth": where.depth}
+        return self.space.point_at(Positions(**places | {"micro_batch": micro_batch}))
 
     def cores(self, counts: Counts) -> CoreCounts:
         """The numbers of cores that positions mean."""
@@ -94,11 +106,15 @@ class KeptBlock:
 
     def _row(self, tc: int) -> int:
         """Row of `SearchSpace.kept`."""
-        # Written out: `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
-        _, widths, depths, *others = self.space.axes.shape
-        block = (self.dimensions.glb * widths + self.dimensions.width) * depths + self.dimensions.depth
+        where = self.dimensions
         # Of an axis that only some spaces have, growth takes the smallest value; `edges.neighbours` moves along it.
-        return block * math.prod(others) + tc
+        places = dict(zip(memory_axes(self.space), where.memory, strict=True))
+        places |= {"tc_width": where.width, "tc_depth": where.depth, "num_tc": tc}
+        row = 0
+        # `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
+        for name, size in zip(ROW_AXES, self.space.axes.shape, strict=True):
+            row = row * size + places.get(name, 0)
+        return row
 
 
 # Growing core counts from one of each until no conflict delays a critical path.

@@ -3,12 +3,25 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.options import option
 from phaze_opt.search.probe import PhaseView, Probe
 from phaze_opt.search.wham.critical_path import AnnotatedGraph, StageKey, annotate
-from phaze_opt.search.wham.growth import Counts, Dimensions, GraphMemory, Grower, KeptBlock, Shape, prune_dimensions
+from phaze_opt.search.wham.growth import (
+    Counts,
+    Dimensions,
+    GraphMemory,
+    Grower,
+    KeptBlock,
+    Memory,
+    Shape,
+    memory_axes,
+    memory_of,
+    prune_dimensions,
+)
+from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.search_space import SearchSpace
 
 MINIMIZE = "minimize"
@@ -152,8 +165,7 @@ class LocalSearch:
         scout: probes and remembers.
         metric: what designs are ranked by.
         options: how to go about it.
-        glb: position on the GLB axis.
-        hbm: position on the HBM axis.
+        memory: positions on the axes of buffer and HBM (`growth.memory_axes`).
         annotations: graphs of array shapes annotated so far, at whatever GLB size.
         designs: what it found.
     """
@@ -162,8 +174,7 @@ class LocalSearch:
     scout: Scout
     metric: Metric
     options: WhamOptions
-    glb: int
-    hbm: int
+    memory: Memory
     annotations: dict[Shape, Annotation] = field(default_factory=dict)
     designs: list[LocalDesign] = field(default_factory=list)
 
@@ -191,11 +202,12 @@ class LocalSearch:
             self._score_shape(shape, is_descended=True)
 
     def take_over(self, designs: Sequence[LocalDesign]) -> None:
-        """Bound designs of another GLB size as they are at this one, where the space keeps them."""
-        glb_bytes = self.space.axes.glb_bytes[self.glb]
+        """Bound designs of another memory as they are at this one, where the space keeps them."""
+        here = dict(zip(memory_axes(self.space), self.memory, strict=True))
         for design in designs:
-            point = replace(design.point, glb_bytes=glb_bytes)
-            if self.space.contains(point):
+            positions = replace(self.space.positions(design.point), **here)
+            if self.space.keeps(positions):
+                point = self.space.point_at(positions)
                 self.scout.look([point])
                 self.designs.append(LocalDesign(point, design.stages, self.scout.best_score(point, self.metric)))
 
@@ -225,9 +237,9 @@ class LocalSearch:
 
     def _block(self, shape: Shape) -> KeptBlock:
         """What fits of an array shape: the area that the space allows, and the budgets of the search."""
-        block = KeptBlock(self.space, Dimensions(self.glb, *shape))
+        block = KeptBlock(self.space, Dimensions(self.memory, *shape))
         kept = block.kept()
-        points = [block.point(counts, hbm=self.hbm, micro_batch=0) for counts in kept]
+        points = [block.point(counts, micro_batch=0) for counts in kept]
         allowed = self.scout.probe.within_budgets(points)
         over = (counts for counts, is_allowed in zip(kept, allowed, strict=True) if not is_allowed)
         return replace(block, over_budget=frozenset(over))
@@ -241,7 +253,7 @@ class LocalSearch:
         if shape in self.annotations:
             return self.annotations[shape]
         middle = len(self.space.axes.micro_batch) // 2
-        points = [block.point(counts, hbm=self.hbm, micro_batch=middle) for counts in corners]
+        points = [block.point(counts, micro_batch=middle) for counts in corners]
         many_tc, many_vc = (self.scout.phases(point) for point in points)
         if many_tc is None or many_vc is None:
             return None
@@ -267,7 +279,7 @@ class LocalSearch:
         """Bound the end of a way, then what came before it while that scores no worse."""
         best = -math.inf
         for counts in reversed(way.kept):
-            point = block.point(counts, hbm=self.hbm, micro_batch=0)
+            point = block.point(counts, micro_batch=0)
             self.scout.look([point])
             score = self.scout.best_score(point, self.metric)
             self.designs.append(LocalDesign(point, way.stages, score))
@@ -284,6 +296,8 @@ class LocalSearch:
 # the best design of every GLB size visited; micro-batches cost nothing, as one probe bounds them all. A second local
 # search then visits array shapes at the best GLB and HBM.
 
+_WALKED = ("GLB", "HBM")
+"""What the loop over GLB sizes walks along; where more varies, it climbs."""
 NUM_SHAPES = 3
 """Array shapes of the first local search that are grown again at other GLB sizes."""
 
@@ -308,24 +322,26 @@ class OuterLoop:
     annotations: dict[Shape, Annotation] = field(default_factory=dict)
     designs: list[LocalDesign] = field(default_factory=list)
 
-    def run(self, *, glb: int, hbm: int, is_looped: bool) -> None:
-        """Search from one GLB size and HBM capacity, given as positions on their axes; only there unless looped."""
-        first = self._local(glb, hbm)
+    def run(self, memory: Memory, *, is_looped: bool) -> None:
+        """Search from one memory; only there unless looped."""
+        first = self._local(memory)
         first.prune(self._largest, is_descended=not is_looped)
         if is_looped:
             first.descend(_good_shapes(self.space, first.best_by_stage()))
         self.designs += first.best_by_stage()
         if not is_looped:
             return
-        self._other_hbm(first)
-        for step in (1, -1):
-            self._walk(first, step=step)
+        if len(memory) > len(_WALKED):
+            self._climb(first)
+        else:
+            self._other_hbm(first)
+            for step in (1, -1):
+                self._walk(first, step=step)
         best = max(self.designs, key=lambda design: design.score, default=None)
         if best is None:
             return
         # Most shapes are annotated by now, so that looking at all of them again costs little.
-        axes = self.space.axes
-        last = self._local(axes.glb_bytes.index(best.point.glb_bytes), axes.hbm_bytes.index(best.point.hbm_bytes))
+        last = self._local(memory_of(self.space, best.point))
         last.prune(self._largest, is_descended=True)
         self.designs += last.best_by_stage()
 
@@ -336,11 +352,11 @@ class OuterLoop:
 
     def _walk(self, first: LocalSearch, *, step: int) -> None:
         """Regrow the best shapes at ever larger, or ever smaller, GLB sizes."""
-        shapes, best, worsened = _good_shapes(self.space, first.best_by_stage()), self._best(first.glb), 0
+        shapes, best, worsened = _good_shapes(self.space, first.best_by_stage()), self._best(first.memory[0]), 0
         carried = first.best_by_stage()[:NUM_SHAPES]
-        glb = first.glb + step
+        glb = first.memory[0] + step
         while 0 <= glb < len(self.space.axes.glb_bytes) and self.scout.num_left and worsened <= self.options.hysteresis:
-            search = self._local(glb, first.hbm)
+            search = self._local((glb, *first.memory[1:]))
             search.regrow(shapes)
             search.take_over(carried)
             carried = search.best_by_stage()[:NUM_SHAPES]
@@ -351,18 +367,48 @@ class OuterLoop:
             best = max(best, score)
             glb += step
 
-    def _local(self, glb: int, hbm: int) -> LocalSearch:
+    def _climb(self, first: LocalSearch) -> None:
+        """Where the rate of the buffer varies too: follow the better neighbour of a memory as long as there is one.
+
+        A memory that takes more of the die leaves less of it to cores, so that the best shapes are grown anew.
+        """
+        here, score = first, max((design.score for design in first.designs), default=-math.inf)
+        seen, steps = {first.memory}, [1, -1]
+        while self.scout.num_left:
+            best: tuple[float, LocalSearch] | None = None
+            for axis, step in product(range(len(here.memory)), steps):
+                memory = tuple(place + step * (number == axis) for number, place in enumerate(here.memory))
+                if memory in seen or not self._has_any(memory):
+                    continue
+                seen.add(memory)
+                search = self._local(memory)
+                search.take_over(here.best_by_stage()[:NUM_SHAPES])
+                search.regrow(_good_shapes(self.space, here.best_by_stage()))
+                self.designs += search.best_by_stage()
+                found = max((design.score for design in search.designs), default=-math.inf)
+                if found > (score if best is None else best[0]):
+                    best = found, search
+            if best is None:
+                return
+            score, here = best
+
+    def _has_any(self, memory: Memory) -> bool:
+        """Whether a memory is on its axes and the space keeps any chip with it."""
+        names = memory_axes(self.space)
+        if not all(0 <= place < len(getattr(self.space.axes, n)) for n, place in zip(names, memory, strict=True)):
+            return False
+        kept = (self.space.kept.high > self.space.kept.low).reshape(self.space.axes.shape)
+        place_of = dict(zip(names, memory, strict=True))
+        return bool(kept[tuple(place_of.get(name, slice(None)) for name in ROW_AXES)].any())
+
+    def _local(self, memory: Memory) -> LocalSearch:
         """A local search that shares the annotations of all others."""
-        return LocalSearch(self.space, self.scout, self.metric, self.options, glb, hbm, self.annotations)
+        return LocalSearch(self.space, self.scout, self.metric, self.options, memory, self.annotations)
 
     def _other_hbm(self, search: LocalSearch) -> None:
         """The best design of a local search with every other HBM capacity."""
         for design in search.best_by_stage()[:1]:
-            others = [
-                replace(design.point, hbm_bytes=value)
-                for value in self.space.axes.hbm_bytes
-                if value != design.point.hbm_bytes
-            ]
+            others = self._at_other_hbm(design.point)
             self.scout.look(others)
             self.designs += [
                 replace(design, point=point, score=self.scout.best_score(point, self.metric)) for point in others
@@ -370,9 +416,16 @@ class OuterLoop:
             allowed = self.scout.probe.within_budgets(others)
             # What fills a power budget has none left for more memory: there it must be grown anew.
             for point in (point for point, is_allowed in zip(others, allowed, strict=True) if not is_allowed):
-                other = self._local(search.glb, self.space.axes.hbm_bytes.index(point.hbm_bytes))
+                other = self._local(memory_of(self.space, point))
                 other.regrow(_good_shapes(self.space, search.best_by_stage()))
                 self.designs += other.best_by_stage()
+
+    def _at_other_hbm(self, point: DesignPoint) -> list[DesignPoint]:
+        """The chip with every other HBM that the space keeps it with."""
+        name = memory_axes(self.space)[1]
+        here = self.space.positions(point)
+        places = [replace(here, **{name: place}) for place in range(len(getattr(self.space.axes, name)))]
+        return [self.space.point_at(place) for place in places if place != here and self.space.keeps(place)]
 
     def _best(self, glb: int) -> float:
         """The best score at a GLB size."""

@@ -9,6 +9,7 @@ from phaze_opt.search.options import resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.search.wham.edges import EdgeClimb, neighbours, size_of
+from phaze_opt.search.wham.growth import Memory, memory_axes, memory_of
 from phaze_opt.search.wham.local_search import Metric, OuterLoop, Scout, WhamOptions, metrics_of
 
 ROUNDING = 1e-9
@@ -103,12 +104,12 @@ class WhamRun:
             self._open.update(dict.fromkeys(self._values))
             return
         total = self.scout.limit
-        glb, hbm = self._origin()
+        origin = self._origin()
         for number, metric in enumerate(self.metrics, start=1):
             share = total * number // len(self.metrics)
             self.scout.limit = share * 3 // 4 if self.options.refine else share
             OuterLoop(self.context.space, self.scout, metric, self.options).run(
-                glb=glb, hbm=hbm, is_looped=self.options.outer_loop
+                origin, is_looped=self.options.outer_loop
             )
             self.scout.limit = share * 5 // 6 if self.options.refine else share
             self._climb_edges(metric)
@@ -122,14 +123,15 @@ class WhamRun:
         if best is not None and self.options.outer_loop:
             EdgeClimb(self.context.space, self.scout, metric, self.options.hysteresis).climb(best)
 
-    def _origin(self) -> tuple[int, int]:
-        """Positions of GLB and HBM to start from: those of the best starting point, else the middle and the largest."""
-        axes = self.context.space.axes
+    def _origin(self) -> Memory:
+        """The memory to start from: that of the best starting point, else a middle one of the largest HBM."""
+        space = self.context.space
         scored = [(self.metrics[0].score(values), point) for point, values in self._values.items()]
         if not scored:
-            return (len(axes.glb_bytes) - 1) // 2, len(axes.hbm_bytes) - 1
-        best = max(scored, key=lambda pair: pair[0])[1]
-        return axes.glb_bytes.index(best.glb_bytes), axes.hbm_bytes.index(best.hbm_bytes)
+            glb, hbm, *others = (len(getattr(space.axes, name)) for name in memory_axes(space))
+            # A quarter of the rates: a buffer in the middle has banks for it.
+            return ((glb - 1) // 2, hbm - 1, *((count - 1) // 4 for count in others))
+        return memory_of(space, max(scored, key=lambda pair: pair[0])[1])
 
     def _refine(self, column: int) -> None:
         """Look around the best design, and around what is better still; then around the next best, one for each ask."""
