@@ -24,9 +24,9 @@ _HOMES = {
     "load_architecture": "phaze_opt.hardware.presets",
     "load_model": "phaze_opt.workload.config",
     "load_network": "phaze_opt.hardware.networks",
-    "load_space": "phaze_opt.space.search_space",
+    "load_space": "phaze_opt.space.known_spaces",
     "make_scenario": "phaze_opt.objective.scenario",
-    "phaze_space": "phaze_opt.space.search_space",
+    "phaze_space": "phaze_opt.space.known_spaces",
     "run_search": "phaze_opt.search.run",
 }
 

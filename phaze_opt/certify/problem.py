@@ -30,6 +30,7 @@ class CertifyProblem:
         if len(goal_directions(self.goal)) > 1:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
+        object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         if self.scenario.silicon != self.space.silicon:
             message = "the space has other silicon than the scenario; give both the same"
             raise InputError(message, key="silicon")

@@ -18,7 +18,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.placement.problem import PlacementResult
-from phaze_opt.report.chip import POINT_NOTE, compared_parts, trained_fields
+from phaze_opt.report.chip import chip_note, compared_parts, trained_fields
 from phaze_opt.report.design import CAUSES, describe_degrees
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
@@ -134,7 +134,8 @@ def best_table(result: CertifyResult) -> TableContent:
         *worth,
         number("W", lambda design: format_number(design.evaluation.tdp_w)),
     )
-    note = f"{POINT_NOTE}; ties share a rank"
+    points = [design.point for design in result.best]
+    note = f"{chip_note(points, has_micro_batch=True)}; ties share a rank"
     title = f"Best {len(result.best)} designs"
     return table_of(title, fields, result.best, note, emphasis=lambda design: design.rank == 1)
 

@@ -1,6 +1,6 @@
 """A chip as it is printed: the only file of the reports that names the parameters of a design."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,8 @@ from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 T = TypeVar("T")
 OTHER_AXES = tuple(axis for axis in chip_template.AXES if axis.default is not None)
-"""Parameters beyond those that the sentences and columns below name: each gets a column and a phrase of its own."""
+"""Parameters beyond those that the sentences and columns below name: each gets a phrase of its own where it is stated,
+and a column where it has a value of its own; those that else follow from size and capacity stand with these."""
 
 
 def _printed(axis: chip_template.Axis, point: DesignPoint) -> float:
@@ -34,7 +35,7 @@ AXES: tuple[tuple[str, Callable[[DesignPoint], float]], ...] = (
     ("micro-batch", lambda point: point.micro_batch),
     *((axis.key, partial(_printed, axis)) for axis in OTHER_AXES),
 )
-"""Parameters of a design in the units they are printed in."""
+"""Parameters of a design in the units they are printed in; 0 where it does not state one."""
 
 
 def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
@@ -42,10 +43,27 @@ def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
     return (
         number("TC", lambda item: _tensor_cores(point_of(item))),
         number("VC", lambda item: _vector_cores(point_of(item))),
-        number("GLB", lambda item: format_mib(point_of(item).glb_bytes)),
-        number("HBM GB", lambda item: f"{bytes_to_gib(point_of(item).hbm_bytes):g}"),
-        *(number(axis.key, partial(_cell, axis, point_of)) for axis in OTHER_AXES),
+        number("GLB", lambda item: _buffer(point_of(item))),
+        number("HBM GB", lambda item: _hbm(point_of(item))),
+        *(number(axis.key, partial(_cell, axis, point_of)) for axis in OTHER_AXES if axis.default),
     )
+
+
+def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -> str:
+    """What the columns of `chip_fields`, or of `trained_fields`, say of these chips."""
+    note = POINT_NOTE if has_micro_batch else CHIP_NOTE
+    is_stated = any(point.glb_bytes_per_cycle or point.hbm_stacks for point in points)
+    return f"{note}; GLB: size @ bytes a cycle; HBM: stacks x GB" if is_stated else note
+
+
+def _buffer(point: DesignPoint) -> str:
+    size = format_mib(point.glb_bytes)
+    return f"{size} @{point.glb_bytes_per_cycle}" if point.glb_bytes_per_cycle else size
+
+
+def _hbm(point: DesignPoint) -> str:
+    capacity, stacks = bytes_to_gib(point.hbm_bytes), point.hbm_stacks
+    return f"{stacks}x{capacity / stacks:g}" if stacks else f"{capacity:g}"
 
 
 def trained_fields(point_of: Callable[[T], DesignPoint], evaluation_of: Callable[[T], Evaluation]) -> Fields[T]:
@@ -91,9 +109,19 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
     """Parts of two chips as (sentence part, its value on the old one, on the new one)."""
     return (
         ("{}", describe_cores(old), describe_cores(new)),
-        ("a GLB of {}", format_mib(old.glb_bytes), format_mib(new.glb_bytes)),
+        ("a GLB of {}", *_buffers(old, new)),
         ("HBM of {}", format_gib(old.hbm_bytes), format_gib(new.hbm_bytes)),
     )
+
+
+def _buffers(old: Accelerator, new: Accelerator) -> tuple[str, str]:
+    """Sizes of two buffers, with their rates where these differ."""
+    rates = [chip.glb_bandwidth_bytes_per_s / chip.clock_hz for chip in (old, new)]
+    sizes = [format_mib(chip.glb_bytes) for chip in (old, new)]
+    if rates[0] == rates[1]:
+        return sizes[0], sizes[1]
+    first, second = (f"{size} at {rate:,.0f} bytes a cycle" for size, rate in zip(sizes, rates, strict=True))
+    return first, second
 
 
 def is_chip_of(chip: Accelerator, device: Device) -> bool:

@@ -149,8 +149,9 @@ def parallel_coordinates_figure(trials: Sequence[Trial[Evaluation]]) -> Figure:
 
     feasible = sorted((record for record in trials if record.values), key=lambda record: record.values[0])
     rates = [record.evaluation.throughput_samples_per_s for record in feasible]
+    stated = [(label, [value(trial.point) for trial in feasible]) for label, value in AXES]
     dimensions = [
-        *(_log_dimension(label, [value(trial.point) for trial in feasible]) for label, value in AXES),
+        *(_log_dimension(label, values) for label, values in stated if all(values)),
         {"label": "area, mm2", "values": [record.evaluation.area_mm2 for record in feasible], "tickformat": ".0f"},
         {"label": "samples/s", "values": rates, "tickformat": ".3~s"},
     ]

@@ -15,7 +15,7 @@ from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.report.certificate import TIED, format_gap
-from phaze_opt.report.chip import CHIP_NOTE, POINT_NOTE, chip_fields, trained_fields
+from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
@@ -135,7 +135,8 @@ def runners_up_table(result: SearchResult) -> TableContent:
         number("mm2", lambda trial: format_number(trial.evaluation.area_mm2)),
         number("W", lambda trial: format_number(trial.evaluation.tdp_w)),
     )
-    return table_of(title, fields, records, POINT_NOTE, emphasis=lambda trial: trial.number == result.best_number)
+    note = chip_note((record.point for record in records), has_micro_batch=True)
+    return table_of(title, fields, records, note, emphasis=lambda trial: trial.number == result.best_number)
 
 
 def best_records(records: Sequence[Trial[Evaluation]], count: int = NUM_RUNNERS_UP) -> tuple[Trial[Evaluation], ...]:
@@ -174,7 +175,8 @@ def own_table(own: Sequence[OwnBest]) -> TableContent:
     more = format_time(sum(each.wall_s for each in own))
     note = (
         "own best: the same search for the model alone, or a design met here; share: what this design attains of it, "
-        f"by the goal; these searches took {more} more; {POINT_NOTE}"
+        f"by the goal; these searches took {more} more; "
+        + chip_note((each.point for each in own), has_micro_batch=True)
     )
     return table_of("Each model's own best chip", fields, own, note)
 
@@ -222,7 +224,7 @@ def heterogeneous_stages_table(found: HeterogeneousEvaluation) -> TableContent:
         number("mm2", lambda run: format_number(run[0][1].area_mm2)),
         number("W", lambda run: format_number(run[0][1].tdp_w)),
     )
-    note = f"{CHIP_NOTE}; time: of one micro-batch"
+    note = f"{chip_note(stage.point for stage in found.stages)}; time: of one micro-batch"
     return table_of("Design of every stage", fields, (list(run) for _, run in alike), note)
 
 

@@ -95,8 +95,8 @@ class SearchSpace:
         if not self.max_area_um2 > 0:
             message = f"maximum area of {um2_to_mm2(self.max_area_um2)} mm^2 must be positive"
             raise InputError(message)
-        if self.silicon is None and not self.axes.hbm_bytes:
-            message = "stacks of HBM alone decide no capacity by the 22 nm tables; give hbm_gb"
+        if self.silicon is None and self.axes.hbm_stacks:
+            message = "stacks of HBM are of dies; give --silicon die too, or hbm_gb in place of hbm_stacks"
             raise InputError(message, key="hbm_stacks")
         if self.silicon is not None and not self.axes.hbm_stacks:
             message = "dies are searched by their stacks of HBM; give hbm_stacks"

@@ -24,7 +24,6 @@ from phaze_opt.certify.certificate import (
 )
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.errors import CertificateError, PluginError
-from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.goals import problem_digest
 from phaze_opt.record.plain_data import from_plain
 
@@ -130,7 +129,8 @@ class Forger:
                     data["files"][name] = hashlib.sha256((self.directory / name).read_bytes()).hexdigest()
             forged = from_plain(Certificate, data)
             with suppress(PluginError):
-                digest = problem_digest(forged.scenario, load_constants(), space=forged.space, goal=forged.goal)
+                constants = forged.scenario.constants_of()
+                digest = problem_digest(forged.scenario, constants, space=forged.space, goal=forged.goal)
                 data["problem_digest"] = digest
 
         self.certificate(change)

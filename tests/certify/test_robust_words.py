@@ -82,7 +82,7 @@ def test_worlds_and_effects(result: RobustResult) -> None:
 
 def test_designs_that_differ_on_one_axis_read_differently() -> None:
     point = PROBLEM.space.point(0)
-    changed = [replace(point, **{axis: 2 * getattr(point, axis)}) for axis in AXIS]
+    changed = [replace(point, **{axis: 2 * getattr(point, axis) or 3}) for axis in AXIS]
     assert len({short_point(each) for each in (point, *changed)}) == 1 + len(AXIS)
 
 

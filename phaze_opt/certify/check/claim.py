@@ -27,7 +27,7 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
         attained <= upper * (1.0 + GAP_TOLERANCE),
         "throughput_upper_samples_per_s is below throughput_samples_per_s, which is attained",
     )
-    _same("num_points less num_left_out", claim.num_rows, len(points))
+    _same("num_points", claim.num_points, len(points) + claim.num_left_out)
     _require(claim.num_left_out >= 0, f"num_left_out is {claim.num_left_out}")
     _same("num_solved", claim.num_solved, int(points.is_solved.sum()))
     _require(0.0 <= claim.tolerance < 1.0, f"tolerance is {claim.tolerance}")

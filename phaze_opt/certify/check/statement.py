@@ -11,7 +11,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.record.plain_data import later_names
-from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.known_spaces import die_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
@@ -24,7 +24,7 @@ _MAX_NAME = 60
 _TOLD = frozenset((
     "models", "cluster", "global_batch", "sequence_length", "optimizer", "attention", "exclusivity", "recompute",
     "is_sequence_parallel", "tensor_parallel", "common", "max_area_mm2", "max_tdp_w", "estimator", "schedule_gap",
-    "schedule_nodes", "plans", "stack",
+    "schedule_nodes", "plans", "stack", "silicon",
 ))  # fmt: skip
 """Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
 _OF_CUTS = ("has_cuts", "blocks", "stage_recompute")
@@ -47,6 +47,7 @@ def describe_problem(certificate: Certificate) -> tuple[str, ...]:
         f"Cluster: {_describe_cluster(scenario)}.",
         f"Choices: {_describe_choices(scenario, certificate.goal.value)}.",
         *(f"{name}: {text}." for name, text in _describe_plans(scenario)),
+        *(f"{name}: {text}." for name, text in _describe_silicon(scenario)),
         f"Space {_describe_space(space, has_plans=scenario.plans is not None)}.",
     )
 
@@ -130,6 +131,14 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "Software", f"{shown(scenario.stack.name)} ({behaviour or 'ideal'})"
 
 
+def _describe_silicon(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """What dies are built of."""
+    silicon = scenario.silicon
+    if silicon is not None:
+        links = f"links of {silicon.link_bytes_per_s / 1e9:.6g} GB/s"
+        yield "Silicon", f"dies at {silicon.nanometres} nm with stacks of {shown(silicon.hbm_generation)}, {links}"
+
+
 def _stated(value: object) -> str:
     """A choice in words; an empty list leaves it free."""
     if isinstance(value, tuple):
@@ -162,12 +171,16 @@ def _network_differences(network: Network, num_devices: int, constants: Constant
 
 
 def _space_differences(space: SearchSpace) -> Iterator[str]:
-    own = phaze_space(hbm_bytes=space.axes.hbm_bytes, micro_batches=space.axes.micro_batch)
+    if space.silicon is not None:
+        own, words = die_space(space.silicon, micro_batches=space.axes.micro_batch), "the package's space of dies"
+    else:
+        hbm_bytes, batches = space.axes.hbm_bytes, space.axes.micro_batch
+        own, words = phaze_space(hbm_bytes=hbm_bytes, micro_batches=batches), "Phaze's"
     if replace(space, name=own.name, max_area_um2=own.max_area_um2) == own:
         if space.max_area_um2 < space.area_budget_um2:
-            yield f"Space {shown(space.name)} is Phaze's up to {space.max_area_um2 / UM2_PER_MM2:.6g} mm2."
+            yield f"Space {shown(space.name)} is {words} up to {space.max_area_um2 / UM2_PER_MM2:.6g} mm2."
     elif space.name == own.name:
-        yield f"Space {shown(space.name)} is not Phaze's: it differs in {_changed_names(space, own)}."
+        yield f"Space {shown(space.name)} is not {words}: it differs in {_changed_names(space, own)}."
     else:
         yield f"Space {shown(space.name)} is none of the package's: its axes and budget are the certificate's own."
 

@@ -79,8 +79,9 @@ _GLB_BYTES_PER_MAC = 2.0
 
 
 def raw_features(columns: PointColumns) -> Matrix:
-    """Log2 of every parameter, shape (num_points, num_axes)."""
-    return np.log2(np.column_stack([getattr(columns, axis.name) for axis in AXES]).astype(np.float64))
+    """Log2 of every parameter that points state, shape (num_points, num_axes)."""
+    stated = [getattr(columns, axis.name) for axis in AXES if axis.default != 0 or getattr(columns, axis.name).all()]
+    return np.log2(np.column_stack(stated).astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,9 @@ class WhamOptions:
     top_k: int = option(3, "designs kept for every stage and tensor width", low=1, high=100)
     hysteresis: int = option(1, "levels that the metric may worsen before a way is given up", low=0, high=10)
     ends: int = option(1, "grown designs of one array shape that are bounded", low=1, high=16)
-    max_probes: int = option(300, "architectures looked at without evaluating them", low=1, high=1_000_000)
+    max_probes: int = option(
+        300, "architectures looked at without evaluating them, of dies thrice as many", low=1, high=1_000_000
+    )
     outer_loop: bool = option(True, "search GLB sizes and HBM capacities too; without it those of the start are kept")
     refine: bool = option(True, "probe the designs around the best one")
 
@@ -332,7 +334,7 @@ class OuterLoop:
         if not is_looped:
             return
         if len(memory) > len(_WALKED):
-            self._climb(first)
+            self._climb(self._best_of_coarse(first))
         else:
             self._other_hbm(first)
             for step in (1, -1):
@@ -366,6 +368,22 @@ class OuterLoop:
             worsened = worsened + 1 if score < best else 0
             best = max(best, score)
             glb += step
+
+    def _best_of_coarse(self, first: LocalSearch) -> LocalSearch:
+        """The best of the first memory and of a lattice: every second HBM, three rates, the least buffer for each.
+
+        A chip whose HBM or rate takes a budget of power is far from one whose cores do, with worse ones in between.
+        """
+        glbs, hbms, rates = (len(getattr(self.space.axes, name)) for name in memory_axes(self.space)[:3])
+        found = [first]
+        for hbm, rate in product(range(hbms - 1, -1, -2), sorted({rates * share // 16 for share in (1, 3, 5)})):
+            memory = next((m for m in ((glb, hbm, rate) for glb in range(glbs)) if self._has_any(m)), None)
+            if memory is not None and self.scout.num_left:
+                search = self._local(memory)
+                search.prune(self._largest, is_descended=False)
+                self.designs += search.best_by_stage()
+                found.append(search)
+        return max(found, key=lambda search: max((design.score for design in search.designs), default=-math.inf))
 
     def _climb(self, first: LocalSearch) -> None:
         """Where the rate of the buffer varies too: follow the better neighbour of a memory as long as there is one.

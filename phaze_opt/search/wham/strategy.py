@@ -13,6 +13,7 @@ from phaze_opt.search.wham.growth import Memory, memory_axes, memory_of
 from phaze_opt.search.wham.local_search import Metric, OuterLoop, Scout, WhamOptions, metrics_of
 
 ROUNDING = 1e-9
+PROBES_OF_DIES = 3
 
 
 class WhamStrategy:
@@ -46,7 +47,9 @@ class WhamStrategy:
         options = resolve_options(WhamOptions, self.name, context.options)
         scout = None
         if context.probe is not None:
-            limit = min(options.max_probes, context.probe.num_left)
+            # Dies have a rate of the buffer to choose as well, and cores in half steps.
+            share = 1 if context.space.silicon is None else PROBES_OF_DIES
+            limit = min(options.max_probes * share, context.probe.num_left)
             scout = Scout(context.probe, context.space.axes.micro_batch, limit)
         return WhamRun(context, scout, metrics_of(context.directions), options)
 

@@ -1,0 +1,166 @@
+"""Certificates of dies: rows of the frontier prove what evaluating every die finds; the check sees what is left out."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from forger import UPPER, Forger
+from small_problems import brute_force, small_model, small_scenario
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.leanest import SAME
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify
+from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.silicon.silicon import silicon_of
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import Goal
+from phaze_opt.space.axes import Axes
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import GIBI, MEBI
+
+WIDE = small_model("wide", hidden_size=1024, num_heads=16, num_kv_heads=16, ffn_size=4096, embedding_size=1024)
+
+
+def die_problem(goal: Goal = Goal.THROUGHPUT, **changes: object) -> CertifyProblem:
+    """A few hundred dies, of which some have no banks, some no edge, and some are over a budget."""
+    scenario = small_scenario(WIDE, network="two-level", devices=8, **changes)
+    silicon = silicon_of(7, scenario.cluster.network)
+    axes = Axes(
+        num_tc=(8, 12), num_vc=(8, 16), tc_width=(64, 128), tc_depth=(128,), vc_width=(),
+        glb_bytes=(4 * MEBI, 8 * MEBI, 16 * MEBI), glb_bytes_per_cycle=(2048, 4096, 6144),
+        hbm_bytes=(), hbm_stacks=(1, 2, 4, 6), micro_batch=(1,),
+    )  # fmt: skip
+    space = SearchSpace("dies", axes, area_budget_um2=560e6, min_area_fraction=0.0, silicon=silicon)
+    return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of(), goal)
+
+
+@pytest.fixture(name="made", scope="module")
+def _made(tmp_path_factory: pytest.TempPathFactory) -> tuple[CertifyProblem, Path]:
+    problem = die_problem(max_tdp_w=210.0)
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path_factory.mktemp("dies")))
+    return problem, result.directory
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_tdp_w": 180.0}, {"max_area_mm2": 380.0}, {"max_area_mm2": 60.0}])
+def test_a_proof_equals_brute_force(tmp_path, changes):
+    problem = die_problem(**changes)
+    values, _ = brute_force(problem)
+    if max(values) == 0.0 and "max_area_mm2" in changes:
+        with pytest.raises(InputError, match="no architecture of the space dies fits"):
+            _ = problem.rows
+        return
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path))
+    claim = result.certificate.claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    assert claim.num_points == len(values) > claim.num_rows > 0
+    assert check_certificate(result.directory).claim == claim
+
+
+def test_every_die_is_bounded_by_a_row(made):
+    problem, _ = made
+    values, _ = brute_force(problem)
+    rows, names = problem.rows, ("num_tc", "num_vc", "tc_width", "tc_depth")
+    for point, value in zip(problem.space.points(), values, strict=True):
+        if value:
+            assert any(
+                all(getattr(row, name) == getattr(point, name) for name in names)
+                and all(getattr(row, name) >= getattr(point, name) for name in NEVER_SLOWS)
+                for row in rows.points()
+            )
+
+
+def test_nothing_of_the_best_design_is_unused(made):
+    """One step less of buffer, rate or stacks is slower, or no die."""
+    problem, directory = made
+    claim = check_certificate(directory).claim
+    objective, space = Objective(problem.scenario, constants=problem.constants), problem.space
+    positions = space.positions(claim.point)
+    for name in ("glb_bytes", "glb_bytes_per_cycle", "hbm_stacks"):
+        for place in range(getattr(positions, name)):
+            less = replace(positions, **{name: place})
+            if space.keeps(less):
+                attained = objective.evaluate(space.point_at(less)).throughput_samples_per_s
+                assert attained < claim.value * (1.0 - SAME)
+
+
+def test_a_goal_of_power_keeps_every_row(tmp_path):
+    problem = die_problem(goal=Goal.THROUGHPUT_PER_TDP)
+    values, _ = brute_force(problem)
+    result = certify(problem, CertifyOptions(directory=tmp_path))
+    assert result.certificate.claim.num_left_out == 0
+    assert result.certificate.claim.value == pytest.approx(max(values), rel=1e-3)
+    check_certificate(result.directory)
+
+
+def test_a_resumed_proof_reads_the_same_best(made, tmp_path):
+    problem, directory = made
+    again = certify(problem, CertifyOptions(tolerance=0.0, directory=directory.parent, is_resumed=True))
+    assert again.best[0].point == again.certificate.claim.point
+
+
+def _drop(forger: Forger) -> None:
+    """A row that no other stands for: with the most of all for its cores."""
+    row = forger.read(CERTIFICATE_FILE)["claim"]["incumbent"] + 1
+    forger.points(lambda columns: [column.pop(row) for column in columns.values()])
+    forger.points(lambda columns: columns.update(index=list(range(len(columns["index"])))))
+    forger.put("claim.num_left_out", lambda number: number + 1)
+
+
+def _without_banks(forger: Forger) -> None:
+    """The last row of the least buffer and the narrow arrays gets a rate for which there are no banks."""
+    columns = forger.columns()
+    narrow = [i for i in columns["index"] if (columns["glb_bytes"][i], columns["tc_width"][i]) == (4 * MEBI, 64)]
+    forger.cells(narrow[-1], glb_bytes_per_cycle=6144)
+
+
+def _reversed(forger: Forger) -> None:
+    forger.points(lambda columns: [column.reverse() for name, column in columns.items() if name != "index"])
+
+
+def _counted(forger: Forger) -> None:
+    forger.put("claim.num_left_out", lambda number: number + 1)
+    forger.put("claim.num_points", lambda number: number + 1)
+
+
+def _lowered(forger: Forger) -> None:
+    forger.cells(forger.columns()["reason"].index(""), **{UPPER: lambda value: value * 0.9})
+
+
+FORGERIES: dict[str, tuple[Callable[[Forger], object], str, str]] = {
+    "a row less": (_drop, POINTS_FILE, "has no row that bounds the die of num_tc"),
+    "a bound less": (_lowered, POINTS_FILE, f"{UPPER} is .* but its multipliers give"),
+    "other silicon": (
+        lambda forger: forger.put("space.silicon.nanometres", 5), CERTIFICATE_FILE, "its space has other silicon"
+    ),
+    "other links": (
+        lambda forger: forger.put("space.silicon.link_bytes_per_s", 0.0), CERTIFICATE_FILE, "its space has other"
+    ),
+    "a part": (
+        lambda forger: forger.put("space.frontier", {"max_tdp_w": None, "also": []}), CERTIFICATE_FILE, ".*is a part"
+    ),
+    "more memory": (lambda forger: forger.cells(1, hbm_bytes=GIBI), POINTS_FILE, "hbm_bytes is .* does not follow"),
+    "off its axis": (lambda forger: forger.cells(1, hbm_stacks=3), POINTS_FILE, "hbm_stacks is 3, which is not on"),
+    "no banks": (_without_banks, POINTS_FILE, "is no die that could be built"),
+    "out of order": (_reversed, POINTS_FILE, "is not behind the row before it"),
+    "area": (
+        lambda forger: forger.cells(1, area_mm2=lambda value: value * 0.9), POINTS_FILE, "area_mm2 is .* but"
+    ),
+    "counted": (_counted, CERTIFICATE_FILE, "claim: num_left_out is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_certificate_of_dies_is_refused(made, tmp_path, name):
+    forge, file, rule = FORGERIES[name]
+    forger = Forger(made[1], tmp_path / "forged")
+    forge(forger)
+    forger.seal()
+    with pytest.raises(CertificateError) as refused:
+        check_certificate(forger.directory)
+    assert re.match(rf"{re.escape(file)}(, row \d+)?: {rule}", str(refused.value)), str(refused.value)
