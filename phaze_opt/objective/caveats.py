@@ -14,6 +14,8 @@ from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
+from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.hardware.table_coverage import Buffer, buffers_of, format_size
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
@@ -91,12 +93,20 @@ def hbm_bandwidth_note(answer: Answer) -> str:
 
 def buffer_note(answer: Answer) -> str:
     """That areas and energies of buffers were continued beyond their tables."""
-    if answer.accelerator is None:
+    if answer.accelerator is None or has_die(answer.constants):
         return ""
     outside = [buffer for buffer in buffers_of(answer.accelerator, answer.constants) if not buffer.is_published]
     if not outside:
         return ""
     return f"Area, energy and TDP are extrapolated: {'; '.join(_outside(buffer) for buffer in outside)}."
+
+
+def die_note(answer: Answer) -> str:
+    """That a chip could not be built, or that its silicon was not among what was fitted."""
+    if answer.accelerator is None or not has_die(answer.constants):
+        return ""
+    broken = die_of(answer.accelerator, answer.constants).broken
+    return f"This die could not be built: {'; '.join(broken)}." if broken else ""
 
 
 def padding_note(answer: Answer) -> str:
@@ -175,6 +185,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
     {
         "hbm_bandwidth": hbm_bandwidth_note,
         "extrapolated_buffers": buffer_note,
+        "no_die": die_note,
         "padded_batch": padding_note,
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.plans import known_figure
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
@@ -39,7 +40,8 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant]) -> Tabl
     all_of_them = (answer, *baselines)
     software = answer.setting.software
     note = [f"all under {software}, {answer.setting.peak_type}, {answer.setting.num_devices:,} devices each"]
-    note.append("mm2 and W as published of machines that exist (n/p: not), modelled at 22 nm of designs")
+    silicon = silicon_words(answer.evaluation.accelerator)
+    note.append(f"mm2 and W as published of machines that exist (n/p: not), modelled {silicon} of designs")
     note += [
         f"{item.setting.machine} is infeasible: {item.evaluation.reason}"
         for item in all_of_them

@@ -124,6 +124,11 @@ def _buffers(old: Accelerator, new: Accelerator) -> tuple[str, str]:
     return first, second
 
 
+def silicon_words(chip: Accelerator) -> str:
+    """By what its area and power are priced."""
+    return f"as a die with {chip.hbm_generation.upper()}" if chip.hbm_generation else "at 22 nm"
+
+
 def is_chip_of(chip: Accelerator, device: Device) -> bool:
     """Whether a chip is the description of that machine as a design, and not another under its name."""
     return device.name == chip.name and device.layout is not None and device.layout.num_tc == chip.num_tc

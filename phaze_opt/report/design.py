@@ -12,7 +12,7 @@ from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
 from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
-from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of
+from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import format_gib, format_number, format_ratio, format_scaled, format_share, format_time
@@ -90,14 +90,14 @@ def _machine_note(chip: Accelerator) -> str:
     )
     figures = f" (published: {', '.join(published)})" if published else ""
     return (
-        f"{chip.name} exists; here it is priced as if designed, area and TDP at 22 nm{figures}; "
+        f"{chip.name} exists; here it is priced as if designed, area and TDP {silicon_words(chip)}{figures}; "
         f"`evaluate --arch {chip.name}` prices training plans on the real one"
     )
 
 
 EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"
 PLANNED_EXPERTS_NOTE = f"{EXPERTS_NOTE}, as plans that shard no state"
-MODELLED_NOTE = "every column is modelled, area and TDP at 22 nm; tpu-v4 is Phaze's reference of 256 vector lanes"
+MODELLED_NOTE = "every column is modelled, area and TDP {}; tpu-v4 is Phaze's reference of 256 vector lanes"
 
 MEAN_NOTE = "samples/s and tokens/s are means over the models (--common), and an iteration is a batch at that rate"
 
@@ -122,7 +122,7 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
     mean = [MEAN_NOTE] if evaluation.members else []
-    note = "; ".join([MODELLED_NOTE, *mean, *failed])
+    note = "; ".join([MODELLED_NOTE.format(silicon_words(evaluation.accelerator)), *mean, *failed])
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
 
 

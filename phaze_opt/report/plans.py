@@ -13,6 +13,7 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.plan.launch_flags import LaunchFlags
 from phaze_opt.plan.plan_search import PlanRanking
 from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.table import Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_scaled, format_share, format_time
 from phaze_opt.units import bytes_to_gib
@@ -249,7 +250,7 @@ def _named(counts: Sequence[tuple[str, int]]) -> str:
 
 def machine_table(evaluation: Evaluation, setting: PriceSetting) -> TableContent:
     """What is known of one device of the machine; area and power of a real one are as published."""
-    source = "as published" if setting.is_real else "modelled, at 22 nm"
+    source = "as published" if setting.is_real else f"modelled, {silicon_words(evaluation.accelerator)}"
     peak = f"{format_scaled(setting.peak_flops_per_s, 'FLOP/s')} in {setting.peak_type}"
     rows = (
         ("peak", peak),

@@ -1,6 +1,6 @@
 """Areas, powers, energies and limits of chips by the silicon that the constants have: dies, or the 22 nm tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,12 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
+BANKS = "bank.bytes_per_byte_per_cycle"
+"""Bytes of a buffer for each byte a cycle, among the limits of a `DieModel`."""
+ROUNDING = 1e-9
+"""A rate of whole bytes a cycle, times the clock and over it, may exceed itself by so much."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dies:
     """Dies of chips, and what their areas come to; columns of the shape of the chips."""
@@ -40,8 +46,15 @@ class Dies:
             link_bytes_per_s: links one way; those of the constants' silicon by default.
         """
         model = die_model(constants)
-        links = model.link_bytes_per_s if link_bytes_per_s is None else link_bytes_per_s
-        columns = dies_of(chips, process=model.process, stack=model.stack, link_bytes_per_s=links, constants=constants)
+        if link_bytes_per_s is not None:
+            model = replace(model, link_bytes_per_s=link_bytes_per_s)
+        return cls.by(model, chips, constants)
+
+    @classmethod
+    def by(cls, model: DieModel, chips: AcceleratorTable, sizing: Constants) -> "Dies":
+        """The same by constants of the die model and those that size local buffers."""
+        process, stack, links = model.process, model.stack, model.link_bytes_per_s
+        columns = dies_of(chips, process=process, stack=stack, link_bytes_per_s=links, constants=sizing)
         return cls(model, columns, die_area(columns, model.area))
 
     @property
@@ -53,16 +66,12 @@ class Dies:
     @property
     def has_banks(self) -> Flags:
         """Whether the buffer is large enough for what it delivers: banks of a size that is built."""
-        least = self.model.limits.value("bank.bytes_per_byte_per_cycle")
+        least = self.model.limits.value(BANKS)
         return np.asarray(self.columns.buffer_bytes >= least * self.columns.buffer_bytes_per_cycle * (1.0 - ROUNDING))
 
     def power(self, chips: AcceleratorTable) -> DiePower:
         """Powers at full rate by component."""
         return die_power(self.columns, rates_of(chips, self.model.stack), self.area.total, self.model.power)
-
-
-ROUNDING = 1e-9
-"""A rate of whole bytes a cycle, times the clock and over it, may exceed itself by so much."""
 
 
 def chip_area_mm2(chips: AcceleratorTable, constants: Constants) -> Floats:

@@ -9,20 +9,19 @@ from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.silicon.die_area import DieArea, die_area
-from phaze_opt.hardware.silicon.die_columns import DieColumns, dies_of, rates_of
+from phaze_opt.hardware.silicon.chip_silicon import BANKS, Dies
+from phaze_opt.hardware.silicon.die_area import DieArea
 from phaze_opt.hardware.silicon.die_constants import (
     DieProcess,
     HbmStack,
-    PowerConstants,
     area_constants,
     hbm_stack,
     load_die_constants,
     power_constants,
     process_of,
 )
-from phaze_opt.hardware.silicon.die_edge import DieEdge, die_edge
-from phaze_opt.hardware.silicon.die_power import DiePower, die_power, voltage_v
+from phaze_opt.hardware.silicon.die_power import DiePower, voltage_v
+from phaze_opt.hardware.silicon.silicon import DieModel, die_model, link_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +107,32 @@ def die_report(
         InputError: a process or a generation of HBM that the model does not know.
     """
     known = load_die_constants() if die_constants is None else die_constants
-    process, stack = process_of(nanometres, known=known), hbm_stack(hbm_generation, known=known)
+    model = DieModel(
+        area=area_constants(fitted, known=known),
+        power=power_constants(known),
+        process=process_of(nanometres, known=known),
+        stack=hbm_stack(hbm_generation, known=known),
+        link_bytes_per_s=link_rate(network),
+        limits=known,
+    )
+    return _report(accelerator, model, load_constants() if constants is None else constants)
+
+
+def die_of(accelerator: Accelerator, constants: Constants) -> DieReport:
+    """The die of a chip under constants that have a die (`silicon.with_die`)."""
+    return _report(accelerator, die_model(constants), constants)
+
+
+def _report(accelerator: Accelerator, model: DieModel, sizing: Constants) -> DieReport:
     chips = table_of(accelerator)
-    links = sum(dimension.bandwidth_bytes_per_s for dimension in network.dimensions)
-    sizing = load_constants() if constants is None else constants
-    dies = dies_of(chips, process=process, stack=stack, link_bytes_per_s=links, constants=sizing)
-    area = die_area(dies, area_constants(fitted, known=known))
-    energies = power_constants(known)
-    power = die_power(dies, rates_of(chips, stack), area.total, energies)
-    edge = die_edge(area.total, dies.hbm_stacks, dies.link_bytes_per_s, known)
+    dies = Dies.by(model, chips, sizing)
+    area, edge, power = dies.area, dies.edge, dies.power(chips)
+    columns, energies = dies.columns, model.power
     return DieReport(
         name=accelerator.name,
-        process=process,
-        stack=stack,
-        num_stacks=int(_number(dies.hbm_stacks)),
+        process=model.process,
+        stack=model.stack,
+        num_stacks=int(_number(columns.hbm_stacks)),
         stack_places=int(_number(edge.stack_places)),
         areas=_figures(area),
         powers=_figures(power),
@@ -130,10 +141,8 @@ def die_report(
         link_edge_mm=_number(edge.link_edge_mm),
         package_mm2=_number(edge.package_mm2),
         voltage_v=_number(voltage_v(chips.clock_hz, energies)),
-        bytes_per_byte_per_cycle=_number(dies.buffer_bytes / dies.buffer_bytes_per_cycle),
-        broken=_broken(
-            dies, edge, area_mm2=_number(area.total), power_w=_number(power.total), energies=energies, known=known
-        ),
+        bytes_per_byte_per_cycle=_number(columns.buffer_bytes / columns.buffer_bytes_per_cycle),
+        broken=_broken(dies, area_mm2=_number(area.total), power_w=_number(power.total)),
     )
 
 
@@ -145,16 +154,15 @@ def _number(values: NDArray[np.float64]) -> float:
     return float(np.asarray(values).reshape(-1)[0])
 
 
-def _broken(
-    dies: DieColumns, edge: DieEdge, *, area_mm2: float, power_w: float, energies: PowerConstants, known: Constants
-) -> tuple[str, ...]:
+def _broken(dies: Dies, *, area_mm2: float, power_w: float) -> tuple[str, ...]:
     """A sentence for each limit that the die breaks."""
+    known, edge, columns, energies = dies.model.limits, dies.edge, dies.columns, dies.model.power
     found = []
     if not edge.has_reticle.all():
         most = known.value("package.reticle_mm2")
         found.append(f"a die of {area_mm2:.0f} mm^2 is larger than the reticle's {most:.0f} mm^2")
     if not edge.has_places.all():
-        stacks, places = _number(dies.hbm_stacks), _number(edge.stack_places)
+        stacks, places = _number(columns.hbm_stacks), _number(edge.stack_places)
         found.append(f"{stacks:.0f} stacks of HBM need more edge than the {places:.0f} places of this die")
     if not edge.has_link_edge.all():
         taken, there = _number(edge.link_edge_mm), 2 * _number(edge.width_mm)
@@ -162,9 +170,8 @@ def _broken(
     if not edge.has_interposer.all():
         most, package = known.value("package.interposer_mm2"), _number(edge.package_mm2)
         found.append(f"die and stacks of {package:.0f} mm^2 are larger than an interposer of {most:.0f} mm^2")
-    least = known.value("bank.bytes_per_byte_per_cycle")
-    if not (dies.buffer_bytes >= least * dies.buffer_bytes_per_cycle).all():
-        ratio = _number(dies.buffer_bytes / dies.buffer_bytes_per_cycle)
+    if not dies.has_banks.all():
+        ratio, least = _number(columns.buffer_bytes / columns.buffer_bytes_per_cycle), known.value(BANKS)
         found.append(f"the buffer has {ratio:.0f} bytes for a byte a cycle, and banks need {least:.0f}")
     if power_w > energies.most_w_per_mm2 * area_mm2:
         found.append(f"{power_w / area_mm2:.4g} W/mm^2 is more than {energies.most_w_per_mm2:g} W/mm^2")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from phaze_opt.objective.design_detail import DesignDetail, PhaseDetail, detail_design
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.chip import describe_point
+from phaze_opt.report.chip import describe_point, silicon_words
 from phaze_opt.report.design import (
     describe_degrees,
     design_table,
@@ -132,7 +132,9 @@ def metrics_table(evaluation: Evaluation) -> TableContent:
         *(() if evaluation.members else energy),
         ("proven", f"schedules to within {format_percent(evaluation.schedule_gap)} of their bounds"),
     )
-    return pairs_table("Metrics", rows, note="All figures are modelled, area and TDP at 22 nm.")
+    return pairs_table(
+        "Metrics", rows, note=f"All figures are modelled, area and TDP {silicon_words(evaluation.accelerator)}."
+    )
 
 
 def references_table(evaluation: Evaluation, references: Mapping[str, Evaluation]) -> TableContent:
