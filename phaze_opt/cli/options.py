@@ -103,6 +103,16 @@ class FormOptions:
         return parse_word(PublishedForm, self.published_form, source="--as").value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiliconOptions:
+    """What chips are built of, and the network whose links they drive."""
+
+    silicon: str | None = same(ScenarioOptions, "silicon")
+    process_nm: int = same(ScenarioOptions, "process_nm")
+    hbm_generation: str | None = same(ScenarioOptions, "hbm_generation")
+    network: str = same(ScenarioOptions, "network")
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give typer one option a field of every dataclass of options that a command takes; required ones come first.
 

@@ -156,7 +156,7 @@ def process_of(nanometres: float, *, known: Constants | None = None) -> DieProce
     if name is None:
         listed = ", ".join(f"{each:g}" for each in _PROCESS_OF)
         message = f"no process of {nanometres:g} nm is known: the die model holds for {listed} nm"
-        raise InputError(message, key="node")
+        raise InputError(message, key="process_nm")
     constants = load_die_constants() if known is None else known
     return DieProcess(name, *(constants.value(f"process.{name}.{each}") for each in ("logic", "memory", "energy")))
 
