@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from kits.schedulers import random_problem
 
-from phaze_opt.schedule import closed_blocks
+from phaze_opt.schedule import block_solve
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.solve import solve_schedule
 
@@ -15,17 +15,17 @@ NODES = ScheduleOptions(mip_nodes=5, multi_starts=0, tree_nodes=0, beam_width=0,
 @pytest.fixture
 def solvers(monkeypatch):
     """Every block that is solved from here on."""
-    closed_blocks._close.cache_clear()
+    block_solve._close.cache_clear()
     begun = []
 
-    class Noting(closed_blocks.BlockSolver):
+    class Noting(block_solve.BlockSolver):
         def __init__(self, problem, *args, **kwargs):
             begun.append(problem)
             super().__init__(problem, *args, **kwargs)
 
-    monkeypatch.setattr(closed_blocks, "BlockSolver", Noting)
+    monkeypatch.setattr(block_solve, "BlockSolver", Noting)
     yield begun
-    closed_blocks._close.cache_clear()
+    block_solve._close.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,9 @@ def test_what_differs_in_a_digit_or_an_option_is_another_block(problem, solvers)
 
 def test_what_the_clock_ended_is_solved_again(problem, solvers, monkeypatch):
     whole = solve_schedule(problem, options=NODES)
-    closed_blocks._close.cache_clear()
+    block_solve._close.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(closed_blocks.BlockSolver, "_remaining_s", lambda _: 0.0)
+        patch.setattr(block_solve.BlockSolver, "_remaining_s", lambda _: 0.0)
         cut = solve_schedule(problem, options=NODES)
     assert cut.gap > whole.gap
     assert solve_schedule(problem, options=NODES) == whole

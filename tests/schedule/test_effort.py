@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from kits.schedulers import random_problem
 
-from phaze_opt.schedule import closed_blocks
+from phaze_opt.schedule import block_solve
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
@@ -49,7 +49,7 @@ def test_node_limits_keep_bounds_valid_and_repeat(nodes):
     for problem in hard_problems()[:4]:
         options = ScheduleOptions(mip_nodes=nodes, time_limit_s=3600.0, **WITHOUT_SEARCH)
         first = solve_schedule(problem, options=options)
-        closed_blocks._close.cache_clear()
+        block_solve._close.cache_clear()
         assert solve_schedule(problem, options=options) == first
         verify_schedule(problem, first)
         exact = solve_schedule(problem).makespan_s
