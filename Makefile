@@ -15,7 +15,7 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test durations endurance test-slow test-deep ui-test test-all test-reference lint bench record clean
+.PHONY: help demo ui check test tests durations endurance test-slow test-deep ui-test test-all test-reference lint style types bench record clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
@@ -65,14 +65,18 @@ demo: $(VENV)/.installed
 ui: $(VENV)/.installed
 	$(BIN)/phaze-opt ui --work-dir $(DEMO)
 
-lint: $(VENV)/.installed-dev
+lint: style types
+
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
 # Tests start hundreds of processes: each would compile all modules where no bytecode is written.
-check test durations test-slow endurance test-deep: export PYTHONDONTWRITEBYTECODE :=
+check test tests durations test-slow endurance test-deep: export PYTHONDONTWRITEBYTECODE :=
 
 JOBS ?= 2
 PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -82,7 +86,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(PYTEST) -m "not long and not slow and not reference and not ui"
 
-test: lint
+# mypy takes one core for half a minute: beside the tests, which take what is left, both end sooner.
+test: style
+	@$(MAKE) --no-print-directory -j 2 types tests
+
+tests: $(VENV)/.installed-dev
 	$(PYTEST)
 
 durations: $(VENV)/.installed-dev

@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,7 @@ from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable
+from phaze_opt.schedule.highs import solver_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +139,7 @@ def _provenance(proof: Proof, wall_s: float) -> CertificateProvenance:
     return CertificateProvenance(
         package_version=__version__,
         python_version=".".join(map(str, sys.version_info[:3])),
-        solver=f"HiGHS {version('highspy')} through Pyomo {version('pyomo')}",
+        solver=solver_words(),
         num_ilp_solves=proof.effort.num_ilp_solves,
         num_placements=proof.effort.num_placements,
         wall_s=wall_s,

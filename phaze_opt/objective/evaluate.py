@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 
 from phaze_opt import __version__
 from phaze_opt.cost.clocks import ScheduleClock
@@ -43,6 +42,7 @@ from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plan.plan_search import Machine
 from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.schedule.highs import solver_words
 from phaze_opt.workload.model import ModelSpec
 
 
@@ -81,10 +81,11 @@ class Objective:
         self._compiled: dict[tuple[int, int], CompiledModel] = {}
         self._planned: dict[int, PlannedModel] = {}
         self._pools: dict[int, PhasePools] = {}
+        self._lender: Objective | None = None
         self._provenance = Provenance(
             package_version=__version__,
             estimator=self._estimator.name,
-            solver=f"HiGHS {version('highspy')} through Pyomo {version('pyomo')}",
+            solver=solver_words(),
             scenario_digest=scenario.digest,
             constants_digest=self.constants.digest,
         )
@@ -112,13 +113,21 @@ class Objective:
         )
         return members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
 
-    def under(self, constants: Constants, *, scenario: Scenario) -> "Objective":
-        """An objective for other constants; graphs are shared if the scenarios differ in nothing but budgets."""
+    def under(self, constants: Constants, *, scenario: Scenario, is_bounded_alike: bool = False) -> "Objective":
+        """An objective for other constants; graphs are shared if the scenarios differ in nothing but budgets.
+
+        Args:
+            constants: of the other objective.
+            scenario: of the other objective.
+            is_bounded_alike: share dual vectors too. They bound makespans under any constants, so that figures are the
+                same to the bit; how far below an open schedule its bound lies may differ.
+        """
         other = Objective(scenario, constants=constants)
         if replace(scenario, max_area_mm2=self.scenario.max_area_mm2, max_tdp_w=self.scenario.max_tdp_w) == (
             self.scenario
         ):
             other._compiled, other._planned = self._compiled, self._planned
+            other._lender = self if is_bounded_alike else None
         return other
 
     def estimate(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> Estimates:
@@ -208,7 +217,9 @@ class Objective:
         return schedule_mixed_plan(planned, chips, scenario=self.scenario)
 
     def _pools_of(self, index: int) -> PhasePools:
-        """Dual vectors of one model."""
+        """Dual vectors of one model, its own or those of the objective that lends them."""
+        if self._lender is not None:
+            return self._lender._pools_of(index)
         if index not in self._pools:
             self._pools[index] = PhasePools(self.scenario.exclusivity)
             self.grow_pools(self._pools[index], index=index)

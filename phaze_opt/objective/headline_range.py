@@ -85,7 +85,7 @@ def range_of_design(
     def price(constants: Constants, scenario: Scenario) -> float:
         chip = build_accelerator(constants)
         return (
-            objective.under(constants, scenario=scenario)
+            objective.under(constants, scenario=scenario, is_bounded_alike=True)
             .evaluate_accelerator(chip, micro_batch)
             .throughput_samples_per_s
         )

@@ -72,8 +72,10 @@ class _Pricer:
     def row(self, constants: Constants, *, assumption: str, setting: str, origin: str) -> SensitivityRow:
         """Evaluate the design and both references under one set of constants."""
         scenario = _under(self.case, constants)
-        free = self.nominal.under(constants, scenario=replace(scenario, max_area_mm2=None, max_tdp_w=None))
-        design = self._evaluate(free.under(constants, scenario=scenario), self.case.build_accelerator(constants))
+        unbounded = replace(scenario, max_area_mm2=None, max_tdp_w=None)
+        free = self.nominal.under(constants, scenario=unbounded, is_bounded_alike=True)
+        capped = free.under(constants, scenario=scenario, is_bounded_alike=True)
+        design = self._evaluate(capped, self.case.build_accelerator(constants))
         ratios = []
         for name in REFERENCES:
             reference = self._evaluate(free, load_architecture(name, constants=constants)).throughput_samples_per_s

@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 from phaze_opt.errors import SolverError
@@ -19,6 +21,12 @@ _OPTIONS: dict[str, object] = {
     "dual_feasibility_tolerance": 1e-9,
     "mip_feasibility_tolerance": 1e-9,
 }
+
+
+@cache
+def solver_words() -> str:
+    """Name and version of the solver and of what it is driven through; packages are asked once a process."""
+    return f"HiGHS {version('highspy')} through Pyomo {version('pyomo')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.schedule.block_data import BlockProblem, BlockState, ScheduleCache
-from phaze_opt.schedule.block_solve import BlockSolver
+from phaze_opt.schedule.block_solve import close_block
 from phaze_opt.schedule.grid import gap_of_grid, latency_grid, raised_to_grid
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
@@ -210,7 +210,7 @@ def _close_block(
         lower, upper = solve.bounds[index].tolist()
         known = BlockState(lower, upper, solve.start[low:high], solve.is_spread[low:high])
         accepted = max(_accepted_gap(solve, index, options), gap_of_grid(grid, upper))
-        state = BlockSolver(problem, known, options=replace(options, accept_gap=accepted), deadline=deadline).run()
+        state = close_block(problem, known, options=replace(options, accept_gap=accepted), deadline=deadline)
         state = replace(state, lower=raised_to_grid(state.lower, state.upper, grid))
         solve.num_ilp_solves += state.num_ilp_solves
         if cache is not None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -28,11 +29,17 @@ def assert_imports_cheaply(plugin: object, *more_modules: str) -> None:
     Raises:
         AssertionError: it does, with their names.
     """
-    heavy = (*HEAVY_MODULES, *more_modules)
-    code = f"import sys, {type(plugin).__module__}; print([m for m in {heavy!r} if m in sys.modules])"
+    found = _pulled_in(type(plugin).__module__, (*HEAVY_MODULES, *more_modules))
+    assert found == "[]", found
+
+
+@cache
+def _pulled_in(module: str, heavy: tuple[str, ...]) -> str:
+    """Which of some modules a module's import pulls in; plug-ins of one module share the process."""
+    code = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == "[]", done.stdout
+    return done.stdout.strip()
 
 
 def in_spawned_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

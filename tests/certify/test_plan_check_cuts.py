@@ -61,12 +61,10 @@ def test_the_program_finds_the_least_of_all_cuts_and_recomputations(software, se
             assert has_room(most, num_layers) == bool(fitting)
             if not fitting:
                 continue
-            chosen = [fitting[at] for at in rng.permutation(len(fitting))[:400]]
             for is_bound, price in ((True, check.lower_s), (False, check.price_s)):
                 found = table.least(pace, most, is_bound=is_bound)
                 brute = min(price(staged, times.makespan_s, times.attention_s)[0] for staged in fitting)
                 assert found == pytest.approx(brute, rel=EXACT)
-                assert found <= min(price(s, times.makespan_s, times.attention_s)[0] for s in chosen) * (1 + EXACT)
                 assert table.least(pace, most, is_bound=is_bound, limit=found * (1 + 1e-9)) == pytest.approx(found)
                 assert np.isinf(table.least(pace, most, is_bound=is_bound, limit=found * (1 - 1e-9)))
 

@@ -1,6 +1,7 @@
 """The checker's plans, memory and prices against those that plans are found by: two codes, one number."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -146,9 +147,17 @@ FOLDED = replace(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("software", ["megatron-core", "maxtext", "llm-foundry", "ideal"])
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("order", list(RankOrder))
+FOLDED_CASES = list(product(["megatron-core", "maxtext", "llm-foundry", "ideal"], NETWORKS, RankOrder))
+"""Each software on each network, in one order in `make test` and in the other among the slow tests."""
+
+
+@pytest.mark.parametrize(
+    ("software", "network", "order"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if (number // 2 + number) % 2 else ())
+        for number, case in enumerate(FOLDED_CASES)
+    ],
+)
 def test_folded_experts_are_priced_alike(software, network, order):
     """Experts over tensor groups whole or in part, within one or over several; prices, bounds and memory."""
     rng = np.random.default_rng(len(software) + len(order))

@@ -32,13 +32,9 @@ def test_search_with_a_file_in_the_way_of_its_page(is_json, space, tmp_path, emp
     arguments = ["search", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--trials", "2"]
     arguments += ["--tensor-parallel", "1", "--no-range", "--strategy", "random"]
     arguments += ["--space", space, "--work-dir", tmp_path]
-    printed(arguments, capsys)
+    printed([*arguments, "--no-tracking"], capsys)
     journal = next((tmp_path / "phaze-opt-runs").glob("*/trials.jsonl"))
-    folder = journal.parent / "report"
-    for written in sorted(folder.rglob("*"), reverse=True):
-        written.rmdir() if written.is_dir() else written.unlink()
-    folder.rmdir()
-    folder.write_text("in the way")
+    (journal.parent / "report").write_text("in the way")
     code, out, err = run([*arguments, "--resume", *(["--json"] if is_json else [])], capsys)
     assert code == 0, err
     assert json.loads(out)["best"] if is_json else "This design again" in out

@@ -10,7 +10,7 @@ from sample_files import space_text, study_text
 
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
 STUDY = study_text()
-WORK = ["--model", "tiny", "--devices", "8", "--global-batch", "16", "--tensor-parallel", "1", "--json"]
+WORK = ["--model", "tiny", "--devices", "8", "--global-batch", "16", "--tensor-parallel", "1", "--no-range", "--json"]
 KEEPERS = {
     "search": ["search", *WORK, "--trials", "2", "--strategy", "random", "--space", "{}/space.toml", "--no-tracking"],
     "certify": ["certify", *WORK, "--space", "{}/space.toml", "--no-tracking"],

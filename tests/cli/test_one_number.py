@@ -18,10 +18,10 @@ JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch",
 FEW = ["--tensor-parallel", "1,2", "--micro-batch", "2,4"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
 SHOWN = (
-    ["--top", "1"],
-    ["--top", "40"],
     ["--no-range"],
-    ["--baseline", "mi300x"],
+    ["--no-range", "--top", "1"],
+    ["--no-range", "--top", "40"],
+    ["--no-range", "--baseline", "mi300x"],
     ["--baseline", "a100-80g,tpu-v4", "--top", "2"],
 )
 """Options that show more or less."""

@@ -18,6 +18,9 @@ SEARCH = [
     "--global-batch",
     "16",
     "--no-tracking",
+    "--strategy",
+    "random",
+    "--no-range",
     "--trials",
     "4",
 ]

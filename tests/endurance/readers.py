@@ -11,9 +11,9 @@ from mutations import Kind
 ROOT = Path(__file__).parents[2]
 FILES = Path(__file__).parent / "files"
 """A file of every kind that a user writes."""
-JOB = "--devices 8 --global-batch 16 --tensor-parallel 1 --micro-batch 1 --json"
+JOB = "--devices 8 --global-batch 16 --tensor-parallel 1 --micro-batch 1 --no-range --json"
 EVALUATE = f"evaluate --model tiny --arch tpu-v4 {JOB}"
-TINY = "--model tiny --devices 8 --global-batch 16 --space space.toml --no-tracking --json"
+TINY = "--model tiny --devices 8 --global-batch 16 --space space.toml --no-tracking --no-range --json"
 CERTIFY = f"certify {TINY} --as phaze --tensor-parallel 1,2"
 ROBUST = f"{CERTIFY} --robust --robust-samples 0"
 CHECK = "certify --json --check DIR"

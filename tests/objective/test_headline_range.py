@@ -4,12 +4,14 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
+from kits.planned import planned_scenario
 from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.headline_range import machine_error, range_of_design
+from phaze_opt.workload.plan import PlanChoices
 
 POINT = make_point()
 MOST_PRICES = 10
@@ -65,3 +67,22 @@ def test_no_more_than_ten_prices():
     ) as it:
         range_of(scenario)
     assert 2 < it.call_count <= 1 + MOST_PRICES
+
+
+def test_vectors_that_are_lent_change_no_figure():
+    """Full plans, whose schedules are solved where bounds say so: another's bounds hold as well."""
+    choices = PlanChoices(tensor=(1, 2), micro_batch=(1, 4))
+    scenario = planned_scenario("tiny", devices=8, batch=32, choices=choices)
+    known = load_constants()
+    lender = Objective(scenario, constants=known)
+    for changes in (
+        {"vector_cycles.adam": 24.0},
+        {"hbm.stack_bandwidth_bytes_per_s": 2e11},
+        {"glb.bytes_per_cycle": 1e4},
+    ):
+        varied = known.with_overrides(changes)
+        alone = Objective(scenario, constants=varied).evaluate(POINT)
+        lent = lender.under(varied, scenario=scenario, is_bounded_alike=True).evaluate(POINT)
+        assert lent.placement == alone.placement
+        assert lent.breakdown == alone.breakdown
+        assert lent.throughput_samples_per_s == alone.throughput_samples_per_s > 0

@@ -60,7 +60,8 @@ def work_on(package: Path, folder: Path, axis: str, strategies: list[str], *more
     given = [*TASK, "--no-tracking", "--space", "space.toml"]
     made = run(package, folder, [
         *(["search", *given, "--no-range", "--strategy", name, "--trials", "8"] for name in strategies),
-        ["certify", *given], ["space", "--space", "space.toml"], ["study", "run", "study.toml", "--no-tracking"],
+        ["certify", *given, "--no-range"], ["space", "--space", "space.toml"],
+        ["study", "run", "study.toml", "--no-tracking"],
     ])  # fmt: skip
     made += run(package, folder, [["certify", "--check", made[len(strategies)]["file"]], ["report", "more"], *more])
     return made

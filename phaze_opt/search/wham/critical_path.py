@@ -63,30 +63,25 @@ class AnnotatedGraph:
 
     def latencies(self, counts: CoreCounts) -> tuple[list[float], list[float]]:
         """(one core, spread) latency of each operator at some counts, s."""
-        one, spread = [], []
+        # Written out: growth asks for hundreds of thousands, and a call for each takes longer than what it works out.
+        ends = (
+            (*self.many_vc, *self.many_tc, self.vc_end.tc, self.tc_end.tc, counts.tc),
+            (*self.many_tc, *self.many_vc, self.tc_end.vc, self.vc_end.vc, counts.vc),
+        )
+        one, spread = [0.0] * len(self.types), [0.0] * len(self.types)
         for index, types in enumerate(self.types):
-            narrow = wide = 0.0
             for core in types:
-                alone, together = self._of_type(index, core, counts)
-                narrow, wide = max(narrow, alone), max(wide, together)
-            one.append(narrow)
-            spread.append(wide)
+                # A type decides between its few-core end and its many-core end.
+                few_one_s, few_spread_s, many_one_s, many_spread_s, num_few, num_many, count = ends[core]
+                spread_s = few_spread_s[index] * num_few / count
+                if len(types) > 1:
+                    # A fused operator at an end is held up by the scarce type: the many-core end says nothing of it.
+                    one_s = max(few_one_s[index], few_one_s[index] * count / num_many)
+                else:
+                    spread_s = max(spread_s, many_spread_s[index])
+                    one_s = max(few_one_s[index], many_one_s[index] * count / num_many, spread_s)
+                one[index], spread[index] = max(one[index], one_s), max(spread[index], spread_s)
         return one, spread
-
-    def _of_type(self, index: int, core: int, counts: CoreCounts) -> tuple[float, float]:
-        """(one core, spread) as far as one core type decides: between its few-core end and its many-core end."""
-        if core == TC:
-            few, many, count = self.many_vc, self.many_tc, counts.tc
-            num_few, num_many = self.vc_end.tc, self.tc_end.tc
-        else:
-            few, many, count = self.many_tc, self.many_vc, counts.vc
-            num_few, num_many = self.tc_end.vc, self.vc_end.vc
-        ideal_s = few[1][index] * num_few / count
-        if len(self.types[index]) > 1:
-            # A fused operator at an end is held up by the scarce type: the many-core end says nothing of this one.
-            return max(few[0][index], few[0][index] * count / num_many), ideal_s
-        spread_s = max(ideal_s, many[1][index])
-        return max(few[0][index], many[0][index] * count / num_many, spread_s), spread_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +102,13 @@ def annotate(
     optimizer update, once a batch, is left to the bounds.
     """
     stages: dict[StageKey, list[AnnotatedGraph]] = {}
+    # Plans of other degrees have passes in common: what is found of one holds for all that are equal.
+    known: dict[AnnotatedGraph, AnnotatedGraph] = {}
     for first, second in zip(many_tc, many_vc, strict=True):
         if first.phase is Phase.UPDATE:
             continue
         graph = _annotate_phase(first, second, tc_end, vc_end)
+        graph = known.setdefault(graph, graph)
         for layer in (first.layer, ""):
             stages.setdefault(StageKey(first.model, first.tensor_parallel, layer), []).append(graph)
     return {key: tuple(graphs) for key, graphs in stages.items()}
@@ -198,18 +196,20 @@ class GraphSchedule:
 
 def find_mobility(graph: AnnotatedGraph, durations_s: Sequence[float]) -> Mobility:
     """ASAP and ALAP by one pass each way."""
-    asap = [0.0] * len(durations_s)
+    asap, end_s = [0.0] * len(durations_s), [0.0] * len(durations_s)
     for index in graph.order:
-        asap[index] = max((asap[source] + durations_s[source] for source in graph.before[index]), default=0.0)
-    length = max((start + duration for start, duration in zip(asap, durations_s, strict=True)), default=0.0)
+        start = 0.0
+        for source in graph.before[index]:
+            start = max(start, end_s[source])
+        asap[index], end_s[index] = start, start + durations_s[index]
+    length = max(end_s, default=0.0)
     latest_end = [length] * len(durations_s)
     for index in reversed(graph.order):
+        latest_start = latest_end[index] - durations_s[index]
         for source in graph.before[index]:
-            latest_end[source] = min(latest_end[source], latest_end[index] - durations_s[index])
-    slack = tuple(
-        max(0.0, end - duration - start) for end, duration, start in zip(latest_end, durations_s, asap, strict=True)
-    )
-    return Mobility(tuple(asap), slack, length)
+            latest_end[source] = min(latest_end[source], latest_start)
+    slack = [end - duration - start for end, duration, start in zip(latest_end, durations_s, asap, strict=True)]
+    return Mobility(tuple(asap), tuple(each if each > 0.0 else 0.0 for each in slack), length)
 
 
 def schedule_graph(graph: AnnotatedGraph, counts: CoreCounts) -> GraphSchedule:

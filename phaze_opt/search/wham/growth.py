@@ -65,6 +65,16 @@ class KeptBlock:
     space: SearchSpace
     dimensions: Dimensions
     over_budget: frozenset[Counts] = frozenset()
+    _first_row: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find the block's first row of `SearchSpace.kept`: growth asks tens of thousands of times."""
+        where = self.dimensions
+        # Of an axis that only some spaces have, growth takes the smallest value; `edges.neighbours` moves along it.
+        places = dict(zip(memory_axes(self.space), where.memory, strict=True))
+        places |= {"tc_width": where.width, "tc_depth": where.depth}
+        row = np.ravel_multi_index([places.get(name, 0) for name in ROW_AXES], self.space.axes.shape)
+        object.__setattr__(self, "_first_row", int(row))
 
     def fits(self, counts: Counts) -> bool:
         """Whether the counts are on their axes and within area and budgets, kept or not."""
@@ -106,15 +116,7 @@ class KeptBlock:
 
     def _row(self, tc: int) -> int:
         """Row of `SearchSpace.kept`."""
-        where = self.dimensions
-        # Of an axis that only some spaces have, growth takes the smallest value; `edges.neighbours` moves along it.
-        places = dict(zip(memory_axes(self.space), where.memory, strict=True))
-        places |= {"tc_width": where.width, "tc_depth": where.depth, "num_tc": tc}
-        row = 0
-        # `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
-        for name, size in zip(ROW_AXES, self.space.axes.shape, strict=True):
-            row = row * size + places.get(name, 0)
-        return row
+        return self._first_row + tc
 
 
 # Growing core counts from one of each until no conflict delays a critical path.
@@ -223,11 +225,11 @@ class Grower:
         key = (id(graph), counts, larger)
         known = self.memory.starved_s
         if key not in known:
-            faster = self._latencies(graph, larger)
+            faster, durations_s, mobility = self._latencies(graph, larger), schedule.durations_s, schedule.mobility
             known[key] = sum(
-                max(0.0, schedule.durations_s[index] - faster[index])
+                max(0.0, durations_s[index] - faster[index])
                 for index, types in enumerate(graph.types)
-                if core in types and schedule.mobility.is_critical(index)
+                if core in types and mobility.is_critical(index)
             )
         return known[key]
 
@@ -236,7 +238,7 @@ class Grower:
         key = (id(graph), counts)
         known = self.memory.latencies
         if key not in known:
-            known[key] = [min(pair) for pair in zip(*graph.latencies(self.block.cores(counts)), strict=True)]
+            known[key] = list(map(min, *graph.latencies(self.block.cores(counts))))
         return known[key]
 
 

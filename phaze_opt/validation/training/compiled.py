@@ -107,6 +107,7 @@ class StepRows:
         self._scored = [index for index in range(len(measured_s)) if index not in unscored]
         self._build, self._device_times = build, device_times
         self._known: tuple[Curves, StepBatch] | None = None
+        self._priced: tuple[FittedConstants, StepTimes] | None = None
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
@@ -121,8 +122,12 @@ class StepRows:
         return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds) for name, seconds in parts.items())
 
     def _times(self, fitted: FittedConstants) -> StepTimes:
-        times = self._device_times(fitted)
-        return price_batch(self._batch_under(fitted), times.classes_s, times.attention_s, times.stacks)
+        # Rows are explained one by one, under the same constants.
+        if self._priced is None or self._priced[0] is not fitted:
+            times = self._device_times(fitted)
+            priced = price_batch(self._batch_under(fitted), times.classes_s, times.attention_s, times.stacks)
+            self._priced = fitted, priced
+        return self._priced[1]
 
     def _batch_under(self, fitted: FittedConstants) -> StepBatch:
         """The batch on networks whose measured curves are those of ``fitted``."""
