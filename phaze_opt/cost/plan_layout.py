@@ -1,6 +1,6 @@
 """Plans that lie on a network in one way: their degrees are the same, the choices of each differ."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.torus_mapping import is_torus
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.plan_columns import NO_RECOMPUTE, RECOMPUTES, Ints, PlanColumns, Rows
+from phaze_opt.workload.plan_columns import NO_RECOMPUTE, RECOMPUTES, Ints, PlanColumns, Rows, number_rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
@@ -64,7 +64,7 @@ def list_layouts(
     """
     names = (*_DEGREES, "is_sequence_parallel", "stages", *(("state_shards",) if is_torus(network) else ()))
     compiler = StepCompiler()
-    for rows in _equal_rows(np.stack([getattr(plans, name) for name in names], axis=1)):
+    for rows in _equal_rows([getattr(plans, name) for name in names]):
         own = plans.take(rows)
         sizes, step_of_plan = np.unique(own.micro_batch, return_inverse=True)
         degrees: dict[str, Any] = {name: int(getattr(own, name)[0]) for name in names}
@@ -83,10 +83,9 @@ def _of_stages(recompute: Ints, num_stages: int) -> Ints:
     return recompute if len(recompute) else np.full(num_stages, NO_RECOMPUTE)
 
 
-def _equal_rows(table: Ints) -> Iterator[Rows]:
-    """Places of equal rows of a table, one array for each distinct row."""
-    if len(table):
-        _, number = np.unique(table, axis=0, return_inverse=True)
-        number = number.reshape(-1)
+def _equal_rows(columns: Sequence[Ints]) -> Iterator[Rows]:
+    """Places of equal rows of some columns, one array for each distinct row."""
+    if len(columns[0]):
+        number = number_rows(columns)
         order = np.argsort(number, kind="stable")
         yield from np.split(order, np.flatnonzero(np.diff(number[order])) + 1)

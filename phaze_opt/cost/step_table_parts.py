@@ -177,11 +177,11 @@ class TableParts:
 
     def _add_replicas(self, step: CompiledStep, network: Network, runs: StageRuns) -> tuple[int, int, int, float]:
         """First row of a ZeRO stage's traffic of all kinds of stages, and what its state is spread over."""
-        costs, ends = replica_costs(step, runs.kinds, network), runs.kinds.copy()
+        first, kinds, ends = self._num_replicas, len(runs.kinds), runs.kinds.copy()
         ends[:, BLOCK] = 0
-        end_gradients = replica_costs(step, ends, network).gradients
-        first = self._num_replicas
-        table = np.stack([costs.parameters, costs.gathers, costs.reductions, costs.gradients, end_gradients], axis=1)
+        costs = replica_costs(step, np.concatenate([runs.kinds, ends]), network)
+        own = [each[:kinds] for each in (costs.parameters, costs.gathers, costs.reductions, costs.gradients)]
+        table = np.stack([*own, costs.gradients[kinds:]], axis=1)
         self._replicas.append(table)
         self._num_replicas += len(table)
         return first, step.plan.shards, step.plan.expert_shards, update_shards(step)

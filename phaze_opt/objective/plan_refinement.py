@@ -153,10 +153,7 @@ class PlanRefinement:
             best = int(np.argmin(comparable(values)))
             if np.isinf(values[best]):
                 return None
-            if not self._degrees.is_measured(best, self._most_bytes):
-                self._degrees.measure(best, self._most_bytes)
-                values[best] = self._closed_s(np.array([best]))[0]
-            elif not is_searched[best]:
+            if not is_searched[best]:
                 values[best], is_searched[best] = self._searched_s(best), True
             elif best in self._found:
                 return self._result(best)

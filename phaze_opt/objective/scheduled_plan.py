@@ -231,10 +231,6 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
         layers = int(layers_of[best])
         if is_searched[best] or np.isinf(values[best]):
             return layers, float(values.min())
-        if not degrees.is_measured(best, memory_bytes):
-            degrees.measure(best, memory_bytes)
-            values[best] = degrees.bounds_s(layer_s, np.array([best]), memory_bytes=memory_bytes)[0, 0]
-            continue
         times = LayerTimes(classes_s[0, layers], bounds.attention_s[0, layers])
         limit_s = float(values[is_searched].min(initial=math.inf)) * (1.0 + SAME_STEP)
         values[best], is_searched[best] = degrees.least_bound_s(best, times, memory_bytes, limit_s=limit_s), True

@@ -63,16 +63,13 @@ def optimal_plan(
     prices = degrees.prices
     times = clock_sets(prices, machine.clock)
     layer_s, memory_bytes = prices.layer_s(times.classes_s[None], times.attention_s[None]), machine.memory_bytes
-    bounds = degrees.bounds_s(layer_s)[0]
+    bounds = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
     for number in np.argsort(comparable(bounds), kind="stable").tolist():
         limit_s = np.inf if best is None else best[2].time.seconds * SLACK
         if bounds[number] >= limit_s:
             break
-        degrees.measure(number, memory_bytes)
-        if degrees.bounds_s(layer_s, np.array([number]), memory_bytes=memory_bytes)[0, 0] >= limit_s:
-            continue
         num_searched += 1
         own = int(degrees.layers_of[number])
         layers = LayerTimes(times.classes_s[own], times.attention_s[own])

@@ -11,9 +11,9 @@ from kits.plain_steps import plain_batch
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.plan_layout import list_layouts
-from phaze_opt.cost.price_rows import price_rows
+from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
+from phaze_opt.cost.price_rows import layer_times, price_rows
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_table import StepTable, build_batch, build_table
 from phaze_opt.cost.step_traffic import plan_network
