@@ -32,6 +32,11 @@ def list_stacks() -> tuple[str, ...]:
     return (IDEAL_STACK.name, *software_tables())
 
 
+def is_of_software(name: str, base: str) -> bool:
+    """Whether a stack is that of a name or extends it."""
+    return base in {name, software_tables().get(name, {}).get("extends")}
+
+
 def stack_group(name: str) -> str:
     """Name of a stack's own group of fitted constants."""
     return f"stack/{name}"
