@@ -295,14 +295,37 @@ def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
     return None
 
 
-def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:
-    """What hinders the smallest plan of choices that admit none, as a sentence."""
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why choices leave no plan.
+
+    Attributes:
+        sentence: what hinders the smallest one.
+        field: of `PlanChoices` that is at fault; empty where it is not one alone.
+    """
+
+    sentence: str
+    field: str = ""
+
+
+def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> NoPlan:
+    """What hinders the smallest plan of choices that admit none."""
     faulty = given_obstacle(model, choices) if choices.blocks else None
-    return faulty or _explain(model, training, num_devices, _resolved(choices, model))
+    if faulty:
+        return NoPlan(faulty, "blocks")
+    resolved = _resolved(choices, model)
+    try:
+        return NoPlan(_explain(model, training, num_devices, resolved))
+    except InputError as error:
+        return NoPlan(str(error).removeprefix(f"'{error.key}': "), error.key or "")
 
 
 def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
-    """The sentence, where no stages are given or they are the model's."""
+    """The sentence, where no stages are given or they are the model's.
+
+    Raises:
+        InputError: no such plan can be at all; its key is the field at fault.
+    """
     split = max(1, min(choices.expert_tensor))
     tensor = min((each for each in choices.tensor if each % split == 0), default=max(choices.tensor))
     context = min(choices.context)
@@ -323,13 +346,10 @@ def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices
             "the replicas too, and the rest stays idle"
         )
     replicas = data if choices.data else num_devices // needed
-    try:
-        least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
-        plan = ParallelPlan(
-            tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
-        )
-    except InputError as error:
-        return str(error).removeprefix(f"'{error.key}': ")
+    least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
+    plan = ParallelPlan(
+        tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
+    )
     obstacle = plan_obstacle(model, training, plan)
     if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
         # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.

@@ -21,7 +21,7 @@ from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
 from phaze_opt.report.plans import describe_plan
-from phaze_opt.report.table import Column, Fields, TableContent, number, pairs_table, table_of, words
+from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.search.trial import Trial, rank
@@ -165,7 +165,7 @@ def search_contents(
 
 def own_contents(own: Sequence[OwnBest]) -> list[TableContent]:
     """What each model of a common design would get from a chip of its own, and those chips."""
-    model = words("model", lambda each: each.own.model)
+    model: Field[OwnBest] = words("model", lambda each: each.own.model)
     gains: Fields[OwnBest] = (
         model,
         number("samples/s here", lambda each: format_number(each.common.throughput_samples_per_s)),

@@ -46,8 +46,8 @@ def _tensor_groups(plan: Any) -> Any:
 def _uneven_experts(plan: "ParallelPlan") -> str:
     devices = plan.data * plan.context * _tensor_groups(plan)
     if not plan.expert_tensor:
-        return f"expert = {plan.expert} must divide data x context = {devices}"
-    return f"expert = {plan.expert} must divide tensor x data x context / expert_tensor = {devices}"
+        return f"expert degree {plan.expert} must divide {devices} (data x context)"
+    return f"expert degree {plan.expert} must divide {devices} (tensor x data x context / expert tensor degree)"
 
 
 PLAN_RULES = (
@@ -59,7 +59,9 @@ PLAN_RULES = (
         "state_shards",
         # Zero shards mean all replicas, which one shard divides too.
         lambda plan: (plan.state_shards < 0) | (plan.data % (abs(plan.state_shards) + (plan.state_shards == 0)) > 0),
-        lambda plan: f"state_shards = {plan.state_shards} must be 0 (all replicas) or divide data = {plan.data}",
+        lambda plan: (
+            f"{plan.state_shards} shards of the state must be 0 (all replicas) or divide data degree {plan.data}"
+        ),
     ),
     PlanRule(
         "interleave",
@@ -72,7 +74,9 @@ PLAN_RULES = (
         lambda plan: (
             (plan.expert_tensor < 0) | (plan.tensor % (abs(plan.expert_tensor) + (plan.expert_tensor == 0)) > 0)
         ),
-        lambda plan: f"expert_tensor = {plan.expert_tensor} must be at least 1 and divide tensor = {plan.tensor}",
+        lambda plan: (
+            f"expert tensor degree {plan.expert_tensor} must be 1 or more and divide tensor degree {plan.tensor}"
+        ),
     ),
     PlanRule(
         "expert", lambda plan: (plan.data * plan.context * _tensor_groups(plan)) % plan.expert > 0, _uneven_experts

@@ -160,11 +160,11 @@ def test_experts_fold_over_tensor_groups_where_nobody_says_otherwise(capsys):
     [
         (
             ["--tensor-parallel", "4", "--expert-tensor-parallel", "3"],
-            "expert_tensor = 3 must be at least 1 and divide",
+            "--expert-tensor-parallel: expert tensor degree 3 must be 1 or more and divide",
         ),
         (
             ["--tensor-parallel", "2", "--pipeline", "32", "--expert-parallel", "8", "--expert-tensor-parallel", "1"],
-            "expert = 8 must divide tensor x data x context / expert_tensor = 2",
+            "--expert-parallel: expert degree 8 must divide 2 (tensor x data x context / expert tensor degree)",
         ),
         (
             ["--model", "bert-large", "--tensor-parallel", "2", "--expert-tensor-parallel", "2"],
