@@ -45,7 +45,8 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
         return PlanColumns.of([])
     for tensor, context in product(choices.tensor, choices.context):
         degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
-        combined = _combined(tensor, context, degrees, choices)
+        own = _with_split_experts(choices, model, tensor) if is_fold_free else choices
+        combined = _combined(tensor, context, degrees, own)
         if choices.blocks:
             combined = _with_given_stages(combined, choices)
         elif choices.has_cuts:
@@ -71,6 +72,13 @@ def _expert_tensors(choices: PlanChoices, model: ModelSpec) -> tuple[int, ...]:
     """Expert tensor degrees as the model admits them; without experts 1 says nothing."""
     free = choices.expert_tensor or FREE_EXPERT_TENSOR
     return free if model.has_experts else tuple(dict.fromkeys(0 if degree == 1 else degree for degree in free))
+
+
+def _with_split_experts(choices: PlanChoices, model: ModelSpec, tensor: int) -> PlanChoices:
+    """Free choices with experts split by all of a tensor group that cannot have whole ones on its devices."""
+    if model.has_experts and model.num_experts % tensor:
+        return replace(choices, expert_tensor=tuple(dict.fromkeys((*choices.expert_tensor, tensor))))
+    return choices
 
 
 def _divisors(number: int) -> tuple[int, ...]:

@@ -43,6 +43,22 @@ def _tensor_groups(plan: Any) -> Any:
     return plan.tensor // (plan.expert_tensor + plan.tensor * (plan.expert_tensor == 0))
 
 
+def _expert_replicas(plan: Any) -> Any:
+    """Devices that hold the same part of the same experts, where these have groups of their own."""
+    return plan.data * plan.context * _tensor_groups(plan) // plan.expert
+
+
+def _has_uneven_copies(plan: Any) -> Any:
+    """Whether the state of experts is sharded over fewer than their replicas, and these are no multiple of the shards.
+
+    Shards beyond the replicas of the experts are as many as these.
+    """
+    has_groups = (plan.expert > 1) | (plan.expert_tensor > 0)
+    shards = plan.state_shards + (plan.state_shards == 0)
+    replicas = _expert_replicas(plan)
+    return has_groups & (plan.zero > 0) & (shards < replicas) & (replicas % shards > 0)
+
+
 def _uneven_experts(plan: "ParallelPlan") -> str:
     devices = plan.data * plan.context * _tensor_groups(plan)
     if not plan.expert_tensor:
@@ -80,6 +96,14 @@ PLAN_RULES = (
     ),
     PlanRule(
         "expert", lambda plan: (plan.data * plan.context * _tensor_groups(plan)) % plan.expert > 0, _uneven_experts
+    ),
+    PlanRule(
+        "state_shards",
+        _has_uneven_copies,
+        lambda plan: (
+            f"{plan.state_shards} shards of the state must divide the {_expert_replicas(plan)} replicas of experts, "
+            "or be as many or more"
+        ),
     ),
 )
 """In the order they are asked: a rule may divide by what an earlier one holds above 0."""
@@ -236,7 +260,8 @@ FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
 FREE_EXPERT_TENSOR = (0, 1)
 """Experts split by the whole tensor group, or whole ones spread over at least one such group (``expert`` from t on).
 
-Copies of whole experts within a group, and degrees between, are tried where they are given.
+Where t does not divide the experts, all of them split by the whole group (1 shard of them, expert tensor t). Copies of
+whole experts within a group, and degrees between, are tried where they are given.
 """
 
 

@@ -46,6 +46,10 @@ def test_experts_take_the_devices_of_a_stage() -> None:
         ),
         ({"tensor": 4, "expert_tensor": 3}, "expert tensor degree 3 must be 1 or more and divide tensor degree 4"),
         ({"tensor": 4, "expert_tensor": -1}, "expert tensor degree -1 must be 1 or more and divide tensor degree 4"),
+        (
+            {"data": 12, "expert": 2, "zero": 1, "state_shards": 4},
+            "4 shards of the state must divide the 6 replicas of experts",
+        ),
         ({"pipeline": 2, "blocks": (3,)}, "blocks names 1 stages, not the 2"),
         ({"pipeline": 2, "blocks": (-1, 4)}, "must be at least 1 in every stage, 0 in the first and the last"),
         ({"pipeline": 3, "blocks": (2, 0, 2)}, "must be at least 1 in every stage, 0 in the first and the last"),
