@@ -9,7 +9,7 @@ from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
-from phaze_opt.cost.measured_software import measured_rows
+from phaze_opt.cost.stacks import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator

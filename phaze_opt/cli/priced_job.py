@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.cost.clocks import MachineClock
-from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts
-from phaze_opt.cost.stacks import is_of_software
+from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
 from phaze_opt.hardware.device import MatrixStyle
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
@@ -17,8 +16,7 @@ from phaze_opt.objective.plan_evaluation import PlannedJob
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
-from phaze_opt.plan.plan_search import PlanRanking
-from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.headline import range_to_json

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.cost.compiled_step import NUM_LAYERS, CompiledStep
-from phaze_opt.cost.plan_layout import PlanLayout
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
-from phaze_opt.cost.step_table_parts import TableParts
+from phaze_opt.cost.step_table_parts import PlanLayout, TableParts
 from phaze_opt.cost.traffic import Floats, Traffic
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE, Ints, Rows

@@ -8,8 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
-from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, list_stacks, load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle

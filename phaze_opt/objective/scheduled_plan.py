@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
-from phaze_opt.cost.mixed_step import StageDevices, price_mixed_stages, price_mixed_step
-from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_stages, price_mixed_step, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import VerificationError
@@ -25,9 +24,9 @@ from phaze_opt.objective.plan_options import no_plan_fault
 from phaze_opt.objective.plan_refinement import SAME_STEP, ChipMakespans, PlanRefinement, layer_classes
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
+from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
-from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices

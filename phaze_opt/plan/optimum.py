@@ -11,10 +11,9 @@ import numpy as np
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.errors import InputError
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
-from phaze_opt.plan.plan_search import Machine, clock_sets
+from phaze_opt.plan.plan_search import Machine, RankedPlan, clock_sets
 from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.plan.priced_plans import price_plans
-from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices

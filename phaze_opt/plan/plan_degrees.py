@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
-from phaze_opt.cost.mixed_step import StageDevices, price_mixed_step
-from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import MixedStages, StageChoice, best_choice, is_as_fast, least_bound_s, least_choice_on
-from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.plan.plan_search import RankedPlan, step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
-from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.plan.stage_room import (
     StageLimits,
     fitting_stages,
@@ -101,7 +99,7 @@ class PlanDegrees:
             chosen: which sets; all unless given.
             memory_bytes: of a device; what stages cannot hold without recomputing counts with what they run again.
         """
-        from phaze_opt.plan.degree_kernel import degree_bounds_s  # noqa: PLC0415 - pulls in numba
+        from phaze_opt.plan.cut_bound import degree_bounds_s  # noqa: PLC0415 - pulls in numba
 
         rows, most = self.set_rows, self.most_blocks(memory_bytes)
         if chosen is not None:

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
-from phaze_opt.cost.plan_layout import list_layouts
+from phaze_opt.cost.plan_memory import peak_bytes
 from phaze_opt.cost.price_rows import PriceRows, layer_times, price_rows
 from phaze_opt.cost.price_step import StackColumns, price_batch
 from phaze_opt.cost.step_table import StepTable, build_table
+from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.cost.step_time import StepTimes
-from phaze_opt.cost.table_memory import peak_bytes
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan_columns import PlanColumns

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
+from phaze_opt.cost.plan_memory import TableStages, list_table_stages
 from phaze_opt.cost.stage_costs import choice_bytes
 from phaze_opt.cost.step_table import StepTable
-from phaze_opt.cost.table_memory import TableStages, list_table_stages
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
 from phaze_opt.workload.software import TrainingStack
