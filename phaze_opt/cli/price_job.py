@@ -19,8 +19,10 @@ from phaze_opt.objective.headline_range import (
     OTHER_SOFTWARE,
     HeadlineRange,
     other_software,
+    plans_of_evaluation,
     range_of_design,
     range_of_prices,
+    unmeasured_of,
 )
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
@@ -52,6 +54,7 @@ def find_range(request: EvaluateRequest, answer: PricedJob) -> HeadlineRange | N
                 lambda constants: load_architecture(request.arch, constants=constants),
                 value=answer.evaluation.throughput_samples_per_s,
                 micro_batch=answer.evaluation.micro_batch,
+                plans=plans_of_evaluation(answer.evaluation),
             )
     return None if answer.plans is None else _range_of_plan(answer, answer.plans, request)
 
@@ -73,6 +76,7 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
         error=answer.setting.error_share,
         error_words="of steps kept out of the fit",
         alternatives={"software": prices},
+        unmeasured=unmeasured_of([best.plan], job.machine.stack.name),
     )
 
 

@@ -173,9 +173,7 @@ def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) 
     assert result.best is not None
     point = result.trials[result.best_number].point
     with working("pricing the design under each doubt"):
-        return range_of_point(
-            Objective(scenario, constants=constants), point, value=result.best.throughput_samples_per_s
-        )
+        return range_of_point(Objective(scenario, constants=constants), point, result.best)
 
 
 def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:
