@@ -19,7 +19,11 @@ def mib_to_bytes(mib: float) -> int:
 
 
 def gib_to_bytes(gib: float) -> int:
-    """Gibibytes to bytes (memory capacities are binary: 32 GB means 32 * 2**30 bytes)."""
+    """Gibibytes to bytes.
+
+    The capacity of a chip's memory is said in GB, as its maker does, and is binary: 32 GB means 32 * 2**30 bytes. What
+    a memory holds is said in GiB.
+    """
     return round(gib * GIBI)
 
 

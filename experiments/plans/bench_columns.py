@@ -24,14 +24,14 @@ import numpy as np
 import phaze_opt
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.compiled_step import StepCompiler
-from phaze_opt.cost.plan_layout import list_layouts
-from phaze_opt.cost.price_rows import price_rows
+from phaze_opt.cost.plan_memory import peak_bytes
+from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
+from phaze_opt.cost.price_rows import layer_times, price_rows
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.cost.stage_costs import list_stage_choices, stage_costs
 from phaze_opt.cost.step_table import StepTable, build_table
-from phaze_opt.cost.table_memory import peak_bytes
+from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted

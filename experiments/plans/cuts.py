@@ -22,11 +22,12 @@ from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.cuts import best_choice, fitting_stages, least_bound_s, least_memory_bytes, stage_sizes
+from phaze_opt.plan.cuts import best_choice, least_bound_s
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, rank_plans
 from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.stage_room import fitting_stages, least_memory_bytes, stage_sizes
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute, split_blocks

@@ -23,9 +23,8 @@ from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.plan_memory import RESERVE_SHARE
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans
+from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, RankedPlans, rank_plans
 from phaze_opt.plan.plan_space import enumerate_plans
-from phaze_opt.plan.ranked_plans import RankedPlan, RankedPlans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry

@@ -127,7 +127,7 @@ def software(*, json: JsonOption = False) -> None:
 
 def _measured_to_json(name: str) -> dict[str, Any] | None:
     """Rows, recomputation and parallel features of a software; None of one that was not measured."""
-    from phaze_opt.cost.measured_software import measured_rows
+    from phaze_opt.cost.stacks import measured_rows
 
     measured = measured_rows(name)
     if measured is None:

@@ -160,7 +160,7 @@ class ProofRun:
         best, problem = result.best[0], self.problem
         objective = Objective(problem.scenario, constants=problem.constants)
         with output.working("pricing the design under each doubt"):
-            return range_of_point(objective, best.point, value=best.evaluation.throughput_samples_per_s)
+            return range_of_point(objective, best.point, best.evaluation)
 
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)

@@ -9,7 +9,7 @@ from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
-from phaze_opt.cost.measured_software import measured_rows
+from phaze_opt.cost.stacks import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
@@ -28,8 +28,9 @@ from phaze_opt.objective.caveats import Answer, Note, apply_rules
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
+from phaze_opt.objective.plan_options import no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import chosen_silicon, form_of, node_limit, plan_choices
+from phaze_opt.objective.scenario import chosen_silicon, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
@@ -94,8 +95,7 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanki
     model, training, devices = job.model, job.training, job.num_devices
     plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
-        message = explain_no_plan(model, training, num_devices=devices, choices=choices)
-        raise InputError(message)
+        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices))
     if has_cuts:
         best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
         if best is not None and (best.plan.blocks or best.plan.stage_recompute):

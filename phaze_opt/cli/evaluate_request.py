@@ -117,8 +117,7 @@ def choose_software(scenario: ScenarioOptions, *, device: Device | None, fitted:
     Raises:
         InputError: no software goes by the name, or an option does not go with it.
     """
-    from phaze_opt.cost.measured_software import usual_software
-    from phaze_opt.cost.stacks import load_stack
+    from phaze_opt.cost.stacks import load_stack, usual_software
     from phaze_opt.objective.scenario import named_stack
     from phaze_opt.report.software import SoftwareChoice
 

@@ -1,20 +1,83 @@
-"""Prices what ``evaluate`` is asked for: through parallel plans, or by the best placement; and on baselines."""
+"""Prices what ``evaluate`` is asked for: by plans or placements, on baselines, under every doubt and assumption."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from phaze_opt.cli.evaluate_chip import price_chip
-from phaze_opt.cli.evaluate_doubts import find_range, vary_assumptions
+from phaze_opt.cli.evaluate_chip import load_chip_scenario, price_chip
 from phaze_opt.cli.evaluate_plan import price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest
-from phaze_opt.cli.priced_job import PricedJob
+from phaze_opt.cli.output import working
+from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.headline_range import (
+    OTHER_SOFTWARE,
+    HeadlineRange,
+    other_software,
+    plans_of_evaluation,
+    range_of_design,
+    range_of_prices,
+    unmeasured_of,
+)
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
+from phaze_opt.plan.plan_search import rank_plans
 
 BASELINE = "--baseline"
+
+
+def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:
+    """The sensitivity table of one architecture, with progress on standard error."""
+    case = SensitivityCase(
+        scenario=load_chip_scenario(request, constants=load_constants()),
+        build_accelerator=lambda constants: load_architecture(request.arch, constants=constants),
+        micro_batch=answer.evaluation.micro_batch,
+        network_name=request.scenario.network,
+    )
+    with working("varying every assumption over its range"):
+        return tuple(analyse_sensitivity(case))
+
+
+def find_range(request: EvaluateRequest, answer: PricedJob) -> HeadlineRange | None:
+    """The range of the answer's throughput; None of several models on a machine that exists."""
+    if request.is_placed or request.device is None:
+        known = load_constants()
+        with working("pricing the design under each doubt"):
+            return range_of_design(
+                Objective(load_chip_scenario(request, constants=known), constants=known),
+                lambda constants: load_architecture(request.arch, constants=constants),
+                value=answer.evaluation.throughput_samples_per_s,
+                micro_batch=answer.evaluation.micro_batch,
+                plans=plans_of_evaluation(answer.evaluation),
+            )
+    return None if answer.plans is None else _range_of_plan(answer, answer.plans, request)
+
+
+def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest) -> HeadlineRange:
+    """The range of the best plan of a real machine: the same plan under other software, where it fits."""
+    job, best = plans.job, plans.ranking.ranked[0]
+    fitted = load_fitted(request.machine.constants)
+    prices = {}
+    for name in OTHER_SOFTWARE:
+        if name == job.machine.stack.name:
+            continue
+        machine = replace(job.machine, stack=other_software(job.machine.stack, name, fitted))
+        ranked = rank_plans(job.model, job.training, [best.plan], machine=machine).ranked
+        if ranked:
+            prices[name] = job.training.global_batch / ranked[0].time.seconds
+    return range_of_prices(
+        answer.evaluation.throughput_samples_per_s,
+        error=answer.setting.error_share,
+        error_words="of steps kept out of the fit",
+        alternatives={"software": prices},
+        unmeasured=unmeasured_of([best.plan], job.machine.stack.name),
+    )
 
 
 def price_job(request: EvaluateRequest) -> PricedJob:

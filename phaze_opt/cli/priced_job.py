@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts
+from phaze_opt.cost.clocks import MachineClock
+from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
+from phaze_opt.hardware.device import MatrixStyle
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.plan_evaluation import PlannedJob
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.sensitivity import SensitivityRow
-from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags
-from phaze_opt.plan.plan_search import PlanRanking
-from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
+from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.headline import range_to_json
@@ -29,15 +30,14 @@ class RankedJob:
     ranking: PlanRanking
 
     def flags(self, ranked: RankedPlan, setting: PriceSetting) -> LaunchFlags:
-        """What starts a run of one of them."""
-        return launch_flags(
-            ranked.plan,
-            training=self.job.training,
-            num_layers=self.job.model.num_layers,
-            stack=self.job.machine.stack,
-            is_fp8=setting.peak_type == "fp8",
-            has_experts=self.job.model.has_experts,
-        )
+        """What starts a run of one of them: under MaxText, and on TPUs, MaxText's settings."""
+        model, training, machine = self.job.model, self.job.training, self.job.machine
+        kinds = {"is_fp8": setting.peak_type == "fp8", "has_experts": model.has_experts}
+        clock, stack = machine.clock, machine.stack
+        is_tpu = isinstance(clock, MachineClock) and clock.device.style is MatrixStyle.SYSTOLIC
+        if is_of_software(stack.name, "maxtext") or is_tpu:
+            return maxtext_flags(ranked.plan, training=training, stack=stack, network=machine.network, **kinds)
+        return launch_flags(ranked.plan, training=training, num_layers=model.num_layers, stack=stack, **kinds)
 
 
 @dataclass(frozen=True, slots=True)

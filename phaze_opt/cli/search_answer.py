@@ -1,7 +1,9 @@
 """What ``phaze-opt search`` answers: its result, and what it is held against and explained by."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phaze_opt.cli.output import say, working
@@ -39,6 +41,7 @@ class SearchAnswer:
         notes: what the best design's numbers hang on.
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
+        later_s: what was found of the best design after the search, and how long it took.
     """
 
     result: SearchResult
@@ -51,6 +54,7 @@ class SearchAnswer:
     notes: Sequence[Note]
     headline: HeadlineRange | None
     own: tuple[OwnBest, ...] = ()
+    later_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def regret(self) -> float | None:
@@ -73,6 +77,12 @@ def find_answer(
     has_own: bool,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
+    later_s: dict[str, float] = {}
+    is_found = result.best is not None
+    with _timed(later_s, "a design for each stage", is_asked=is_heterogeneous and is_found):
+        pipeline = _find_pipeline(result, scenario) if is_heterogeneous and is_found else None
+    with _timed(later_s, "the range", is_asked=has_range and is_found):
+        headline = _find_range(result, scenario, constants) if has_range and is_found else None
     answer = SearchAnswer(
         result=result,
         config=config,
@@ -80,12 +90,22 @@ def find_answer(
         space=space,
         references=evaluate_references(scenario, space.axes.micro_batch, constants=constants),
         optimum=None,
-        pipeline=_find_pipeline(result, scenario) if is_heterogeneous and result.best is not None else None,
+        pipeline=pipeline,
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
-        headline=_find_range(result, scenario, constants) if has_range and result.best is not None else None,
+        headline=headline,
+        later_s=later_s,
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
+
+
+@contextmanager
+def _timed(later_s: dict[str, float], name: str, *, is_asked: bool) -> Iterator[None]:
+    """Note how long something took that was asked for."""
+    started = time.perf_counter()
+    yield
+    if is_asked:
+        later_s[name] = time.perf_counter() - started
 
 
 def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
@@ -153,9 +173,7 @@ def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) 
     assert result.best is not None
     point = result.trials[result.best_number].point
     with working("pricing the design under each doubt"):
-        return range_of_point(
-            Objective(scenario, constants=constants), point, value=result.best.throughput_samples_per_s
-        )
+        return range_of_point(Objective(scenario, constants=constants), point, result.best)
 
 
 def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:

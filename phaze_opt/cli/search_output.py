@@ -99,7 +99,12 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     screen = output.out()
     if result.best is not None:
         contents = search_contents(
-            result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum, own=answer.own
+            result,
+            references=answer.references,
+            space_size=answer.space.size,
+            optimum=answer.optimum,
+            own=answer.own,
+            later_s=answer.later_s,
         )
         output.print_tables(*contents)
         if answer.headline is not None:
@@ -166,6 +171,7 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
         own=answer.own,
         lead=[] if answer.headline is None else [range_sentence(answer.headline)],
         notes=answer.notes,
+        later_s=answer.later_s,
     )
 
 

@@ -93,7 +93,7 @@ def _print(result: Validation) -> None:
 
     screen = out()
     print_plain_table(validation_tables.overview_table(result), has_title=False)
-    for sentence in validation_tables.unscored_sentences(result):
+    for sentence in (*validation_tables.unscored_sentences(result), *validation_tables.unmeasured_sentences(result)):
         screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()

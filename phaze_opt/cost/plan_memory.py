@@ -1,17 +1,21 @@
-"""Memory of every pipeline stage of a parallel plan (docs/decisions/0170, 0206).
+"""Memory of every pipeline stage of parallel plans (docs/decisions/0170, 0206): of one plan, or of those of a table.
 
 Micro-batches in flight: stage i of p holds min(p - i, m) under 1F1B. Interleaved 1F1B with v model chunks a stage holds
 min(2 (p - i - 1) + (v - 1) p + 1, m v) chunks of 1/v of its blocks (Narayanan et al. 2021), which for the first stage
 is Korthikanti et al. 2022's factor 1 + (p - 1) / (p v), section 4.2.3. A zero-bubble schedule is not modelled.
+
+Along a run of equal stages the first holds most: it has the most micro-batches in flight, and all else is equal.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import BLOCK
+from phaze_opt.cost.step_table import StepTable, ranges
 from phaze_opt.cost.step_traffic import stage_counts
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
@@ -297,3 +301,94 @@ def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
     ahead = np.where(stages.interleave == 1, stages.pipeline, 2 * stages.pipeline)
     embedding = stages.counts[:, 0] * np.minimum(ahead, stages.num_micro_batches) * sizes.stash_bytes[:, 0]
     return np.asarray(embedding + stages.counts[:, 2] * sizes.stash_bytes[:, 2])
+
+
+@dataclass(frozen=True, slots=True)
+class TableStages:
+    """Stages of plans of a table, as their memory is counted.
+
+    Attributes:
+        rows: the stages.
+        graph: place in ``sizes`` of each, shape (stages,).
+        sizes: of all graphs of the table.
+        optimizer: bytes of weight and state of a parameter.
+        stack: training software.
+    """
+
+    rows: StageRows
+    graph: Ints
+    sizes: GraphSizes
+    optimizer: Optimizer
+    stack: TrainingStack
+
+    @classmethod
+    def of(
+        cls, table: StepTable, run: Rows, stage: Ints, *, optimizer: Optimizer, stack: TrainingStack
+    ) -> "TableStages":
+        """Stages by their runs in the table and their numbers."""
+        plan = table.runs.plan[run]
+        graph = table.graph_of_group[table.plans.group[plan]]
+        sizes = graph_sizes([[layer.graph for layer in step.layers] for step in table.graphs])
+        return cls(_stage_rows(table, run, stage), graph, sizes, optimizer, stack)
+
+    def memory(self) -> StageMemory[Floats]:
+        """What each stage holds."""
+        return stage_memory(self.sizes.take(self.graph), self.rows, optimizer=self.optimizer, stack=self.stack)
+
+    def total_bytes(self, chosen: Rows, blocks: Ints, recompute: int) -> Floats:
+        """What some of them hold with other blocks and another recomputation, shape (chosen,), bytes.
+
+        Args:
+            chosen: stages.
+            blocks: of each.
+            recompute: of all, place in `RECOMPUTES`.
+        """
+        rows = StageRows(*(getattr(self.rows, each.name)[chosen] for each in fields(StageRows)))
+        rows.counts[:, BLOCK] = blocks
+        rows.recompute[:] = recompute
+        return replace(self, rows=rows, graph=self.graph[chosen]).memory().total_bytes
+
+
+def peak_bytes(table: StepTable, *, optimizer: Optimizer, stack: TrainingStack) -> Floats:
+    """What the fullest stage of each plan holds, shape (plans,), bytes.
+
+    A plan fits a device that has as much. Nothing here depends on the chip, so the plans that fit a capacity are a list
+    that is made once.
+    """
+    runs = table.runs
+    stages = TableStages.of(table, np.arange(len(runs.plan)), runs.first, optimizer=optimizer, stack=stack)
+    return np.asarray(np.maximum.reduceat(stages.memory().total_bytes, table.start[:-1]))
+
+
+def list_table_stages(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: TrainingStack) -> TableStages:
+    """Every stage of some plans, plan by plan."""
+    run = ranges(table.start[rows], table.start[rows + 1])[1]
+    lengths = table.runs.length[run]
+    run = np.repeat(run, lengths)
+    place = np.arange(len(run)) - np.repeat(lengths.cumsum() - lengths, lengths)
+    return TableStages.of(table, run, table.runs.first[run] + place, optimizer=optimizer, stack=stack)
+
+
+def plan_memories(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: TrainingStack) -> list[PlanMemory]:
+    """Memory of every stage of some plans."""
+    memory = list_stages(list_table_stages(table, rows, optimizer=optimizer, stack=stack).memory())
+    ends = table.plans.pipeline[rows].cumsum()
+    return [
+        PlanMemory(memory[end - number : end]) for end, number in zip(ends, table.plans.pipeline[rows], strict=True)
+    ]
+
+
+def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
+    """Stages of runs of the table."""
+    plans, plan = table.plans, table.runs.plan[run]
+    return StageRows(
+        counts=table.runs.counts[run],
+        stage=stage,
+        pipeline=plans.pipeline[plan],
+        interleave=plans.interleave[plan],
+        zero=plans.zero[plan],
+        num_micro_batches=plans.num_micro_batches[plan],
+        shards=plans.shards[plan],
+        expert_shards=plans.expert_shards[plan],
+        recompute=table.runs.recompute[run],
+    )

@@ -38,12 +38,13 @@ from phaze_opt.cost.price_rows import (
 )
 from phaze_opt.cost.step_time import BACKWARD_SHARE
 from phaze_opt.record.compiled import compiled, inlined
+from phaze_opt.workload.plan_columns import Rows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FORWARD, BACKWARD, AGAIN, ATTENTION, UPDATE = range(5)
-"""Last axis of layer times: what software makes of them (`price_table.layer_times`)."""
+"""Last axis of layer times: what software makes of them (`price_rows.layer_times`)."""
 PLANS_AT_ONCE = 256
 """Plans whose runs stay in the cache while all chips go by."""
 LOAD, FORWARD_S, BACKWARD_S, UPDATE_S = range(4)
@@ -183,3 +184,26 @@ def _latest_end_s(  # noqa: PLR0917 - kernels take no keywords
             waits = to_start + to_end if m - 1.0 > ahead else max(to_start, to_end)
             latest = max(latest, done - load + m * load + (waits if ahead > 0.0 else 0.0))
     return latest
+
+
+def plan_prices_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
+    """Prices of plans on chips, shape (chips, plans), s.
+
+    Args:
+        rows: of the table and its software.
+        layer_s: of `layer_times`; times of chips may be stacked in any number.
+        plans: which plans; all unless given.
+    """
+    return _run(rows, layer_s, plans, is_lower=False)
+
+
+def plan_bounds_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
+    """Bounds below `plan_prices_s` that never fall when a time of a layer rises, shape (chips, plans), s."""
+    return _run(rows, layer_s, plans, is_lower=True)
+
+
+def _run(rows: PriceRows, layer_s: Floats, plans: Rows | None, *, is_lower: bool) -> Floats:
+    chosen = np.arange(len(rows.group)) if plans is None else plans
+    seconds = np.empty((len(layer_s), len(chosen)))
+    plans_s(rows, np.ascontiguousarray(layer_s), chosen.astype(np.int64), is_lower, seconds)
+    return seconds

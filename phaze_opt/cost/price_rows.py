@@ -1,12 +1,19 @@
-"""Plans and runs of a `StepTable` as plain arrays of one software, for the kernel that prices them."""
+"""What the kernel that prices the plans of a `StepTable` reads: plans and runs as plain arrays, and times of layers."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
-from phaze_opt.cost.price_step import StackColumns, exposed_transfers_s, prefetched_share, traffic_s, waiting_share
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, RUN
+from phaze_opt.cost.price_step import (
+    StackColumns,
+    exposed_transfers_s,
+    layer_seconds,
+    prefetched_share,
+    traffic_s,
+    waiting_share,
+)
 from phaze_opt.cost.step_table import StepTable
 from phaze_opt.workload.plan_columns import FULL
 from phaze_opt.workload.plan_columns import SELECTIVE as ATTENTION_ALONE
@@ -49,6 +56,26 @@ DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)
 def price_rows(table: StepTable, stack: TrainingStack) -> PriceRows:
     """The arrays of a table under one software, which all of its plans are for."""
     return PriceRows(table.start, table.plans.group, _plans(table, stack), _runs(table, stack), _software(stack))
+
+
+def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack: TrainingStack) -> Floats:
+    """Times of the layers of every group as a software runs them, once for all plans that share them.
+
+    Args:
+        table: the plans.
+        classes_s: device time of the table's graphs, shape (chips, graphs, layers, passes, classes), s; as in
+            `LayerTimes`, or matmuls' class alone where times are not told apart.
+        attention_s: what selective recomputation runs again, shape (chips, graphs, layers), s.
+        stack: software of all plans of the table.
+
+    Returns:
+        Forward, backward, forward again, attention again and update, shape (chips, groups, layers, 5), s.
+    """
+    own = table.graph_of_group
+    inside = layer_seconds(table.inside, classes_s[:, own], StackColumns([stack]))
+    run_s = inside.classes_s.sum(axis=-1) + inside.tensor_s + inside.launch_s
+    forward, backward, again = (run_s[..., RUN.index(each)] for each in (FORWARD, BACKWARD, AGAIN))
+    return np.stack([forward, backward, again, attention_s[:, own], inside.update_s], axis=-1)
 
 
 def _plans(table: StepTable, stack: TrainingStack) -> Floats:

@@ -1,23 +1,37 @@
-"""Training software by name: choices that its documentation states, and numbers fitted to measurements.
+"""Training software by name: its constants, stated and fitted, and what was measured of it.
 
-All of it is stated in ``software.toml``.
+All of it is stated in ``software.toml``. What was measured changes no time: it says which plans rest on measurements,
+and which parts of a plan no measurement of its software covers: features, pairs of them, and degrees far beyond.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import Device, MatrixStyle
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.record.suggestions import suggest
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 _FILE = "software.toml"
+TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
+CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
+FOLDED = "experts folded over tensor groups"
+ZERO_1, ZERO_2, ZERO_3 = "ZeRO 1", "ZeRO 2", "ZeRO 3"
+DESIGN_SOFTWARE = "maxtext"
+"""Training software of designed chips: the only one that was measured on systolic arrays (decision 0257)."""
+ASSUMED_SOFTWARE = MappingProxyType({MatrixStyle.TILES: "megatron-core", MatrixStyle.SYSTOLIC: DESIGN_SOFTWARE})
+"""The software of machines that none was measured on, by how they multiply."""
+FAR = 2
+"""A degree more than so many times the largest measured one counts as not measured."""
 
 
 @cache
@@ -30,6 +44,11 @@ def software_tables() -> Mapping[str, dict[str, Any]]:
 def list_stacks() -> tuple[str, ...]:
     """Names of the stacks."""
     return (IDEAL_STACK.name, *software_tables())
+
+
+def is_of_software(name: str, base: str) -> bool:
+    """Whether a stack is that of a name or extends it."""
+    return base in {name, software_tables().get(name, {}).get("extends")}
 
 
 def stack_group(name: str) -> str:
@@ -71,3 +90,188 @@ def _stated(name: str) -> TrainingStack:
     return from_plain(
         TrainingStack, {key: value for key, value in stated.items() if key not in ("extends", "measured")}
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredOn:
+    """Rows of one data set on one machine: names of the machine, the matmuls' format and the data set."""
+
+    machine: str
+    dtype: str
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoftwareRows:
+    """What the rows of one software cover.
+
+    Attributes:
+        rows: machines, formats and data sets.
+        recompute: recomputation choices.
+        reach: largest degree of each parallel feature; of ZeRO the devices that share the state.
+        longest_sequence: tokens.
+        shapes: features that ran together, largest sets only.
+    """
+
+    rows: tuple[MeasuredOn, ...]
+    recompute: frozenset[Recompute]
+    reach: Mapping[str, int]
+    longest_sequence: int
+    shapes: frozenset[frozenset[str]]
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Names of the machines, each once."""
+        return tuple(dict.fromkeys(each.machine for each in self.rows))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the data sets, each once."""
+        return tuple(dict.fromkeys(each.dataset for each in self.rows))
+
+
+def plan_features(plan: ParallelPlan) -> dict[str, int]:
+    """Parallel features that a plan uses, each with its degree."""
+    shards = plan.shards if plan.zero else 0
+    degrees = {
+        TENSOR: plan.tensor,
+        SEQUENCE: plan.tensor if plan.is_sequence_parallel else 1,
+        PIPELINE: plan.pipeline,
+        INTERLEAVE: plan.interleave,
+        CONTEXT: plan.context,
+        EXPERT: plan.expert,
+        FOLDED: plan.tensor // plan.expert_tensor if plan.expert_tensor else 1,
+        REPLICAS: 1 if plan.zero else plan.data * plan.context,
+        HYBRID: plan.data * plan.context // shards if shards else 1,
+        **{f"ZeRO {stage}": shards if plan.zero == stage else 1 for stage in (1, 2, 3)},
+    }
+    return {name: degree for name, degree in degrees.items() if degree > 1}
+
+
+@cache
+def measured_rows(software: str) -> SoftwareRows | None:
+    """What was measured of a software; None of one that is not measured, such as the ideal one."""
+    measured = software_tables().get(software, {}).get("measured")
+    return None if measured is None else from_plain(SoftwareRows, measured)
+
+
+def rows_like(rows: SoftwareRows, *, machine: str, dtype: str) -> SoftwareRows:
+    """The rows on a machine, in a format where there are such; all of them where none is on the machine."""
+    own = tuple(each for each in rows.rows if each.machine == machine)
+    alike = tuple(each for each in own if each.dtype == dtype)
+    return replace(rows, rows=alike or own) if own else rows
+
+
+def machines_of(datasets: Collection[str]) -> tuple[str, ...]:
+    """Machines with rows in any of some data sets, of whatever software, sorted."""
+    known = (measured_rows(name) for name in software_tables())
+    return tuple(
+        sorted({each.machine for rows in known if rows is not None for each in rows.rows if each.dataset in datasets})
+    )
+
+
+def software_measured_on(machine: str) -> str | None:
+    """The software whose constants whole plans on a machine take unless another is named; None if none was measured.
+
+    Where several were, the one whose rows have the most parallel features: a search over plans asks for them.
+    """
+    known = {name: measured_rows(name) for name in sorted(software_tables())}
+    reach = {name: len(rows.reach) for name, rows in known.items() if rows is not None and machine in rows.machines}
+    return max(reach, key=reach.__getitem__, default=None)
+
+
+def usual_software(device: Device | None) -> tuple[str, bool]:
+    """The software of whole plans on a machine unless another is named, and whether it was measured there.
+
+    Args:
+        device: a real machine; None for a designed chip.
+    """
+    if device is None:
+        return DESIGN_SOFTWARE, False
+    measured = software_measured_on(device.name)
+    return (ASSUMED_SOFTWARE[device.style], False) if measured is None else (measured, True)
+
+
+def unmeasured_parts(plan: ParallelPlan, rows: SoftwareRows) -> tuple[str, ...]:
+    """What of a plan no row of its software has, in words; empty if every part was measured.
+
+    A feature that no row has; of features that rows have, a degree more than `FAR` times theirs, or two that never ran
+    together. Recomputation counts as one of the features, but not in pairs: it changes what a device computes only.
+
+    Args:
+        plan: any plan.
+        rows: of the software that it is priced with.
+    """
+    degrees = plan_features(plan)
+    parts = [name for name in degrees if name not in rows.reach]
+    known = [name for name in degrees if name in rows.reach]
+    parts += [
+        f"{name} above {FAR} x {rows.reach[name]}"
+        for name in known
+        if name != SEQUENCE and degrees[name] > FAR * rows.reach[name]
+    ]
+    pairs = combinations([name for name in known if name != SEQUENCE], 2)
+    parts += [f"{two} with {one}" for one, two in pairs if not any({one, two} <= shape for shape in rows.shapes)]
+    parts += [
+        "no recomputation" if each is Recompute.NONE else f"{each.value} recomputation"
+        for each in dict.fromkeys(plan.recomputes)
+        if each not in rows.recompute
+    ]
+    if plan.blocks:
+        parts.append("stages cut unevenly")
+    if plan.stage_recompute:
+        parts.append("recomputation that differs between stages")
+    return tuple(parts)
+
+
+def machine_gap(
+    rows: SoftwareRows | None, *, software: str, machine: str, dtype: str, is_scheduled: bool = False
+) -> str:
+    """One sentence where a software's constants were not measured on a machine in a number format; else empty.
+
+    Args:
+        rows: of the software.
+        software: its name.
+        machine: name of what plans are priced on.
+        dtype: format of its matmuls.
+        is_scheduled: whether it is a designed chip, whose operators are scheduled.
+    """
+    if rows is None:
+        return ""
+    formats = [each.dtype for each in rows.rows if each.machine == machine]
+    if not formats and is_scheduled:
+        return (
+            f"{software} was not measured on {machine}: its kernels, collectives and overlaps are taken, and what "
+            "operators take follows from their schedules"
+        )
+    if not formats:
+        return (
+            f"{software} was not measured on {machine}: its shares of peak and of bandwidth are assumed to be those "
+            f"on {', '.join(rows.machines)}"
+        )
+    if dtype not in formats:
+        return f"{software} was measured on {machine} in {', '.join(sorted(set(formats)))}, not in {dtype}"
+    return ""
+
+
+def model_gap(rows: SoftwareRows | None, *, software: str, num_experts: int, sequence_length: int) -> str:
+    """One sentence where no row of a software is like the model: experts, sequences far longer; else empty."""
+    if rows is None:
+        return ""
+    gaps = []
+    if num_experts > 1:
+        gaps.append("no model with experts was measured with any software")
+    if sequence_length > FAR * rows.longest_sequence:
+        gaps.append(f"{software} was measured with sequences up to {rows.longest_sequence:,} tokens")
+    return "; ".join(gaps)
+
+
+def shared_and_own(parts: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """Parts that all plans of a table have, and the others with how many of the plans have them, most first."""
+    counts: dict[str, int] = {}
+    for each in parts:
+        for part in each:
+            counts[part] = counts.get(part, 0) + 1
+    shared = tuple(part for part, count in counts.items() if count == len(parts))
+    others = sorted(((part, count) for part, count in counts.items() if count < len(parts)), key=lambda pair: -pair[1])
+    return shared, tuple(others)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, NUM_LAYERS, CompiledStep
-from phaze_opt.cost.plan_layout import PlanLayout
 from phaze_opt.cost.plan_memory import StageRows, graph_sizes, stage_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_table
+from phaze_opt.cost.step_table_parts import PlanLayout
 from phaze_opt.cost.step_time import StageLoads, StepRules, shown_times
 from phaze_opt.cost.step_traffic import replica_costs, stage_counts
 from phaze_opt.cost.traffic import Traffic

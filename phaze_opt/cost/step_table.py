@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.cost.compiled_step import NUM_LAYERS, CompiledStep
-from phaze_opt.cost.plan_layout import PlanLayout
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
-from phaze_opt.cost.step_table_parts import TableParts
+from phaze_opt.cost.step_table_parts import PlanLayout, TableParts
 from phaze_opt.cost.traffic import Floats, Traffic
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE, Ints, Rows
@@ -110,7 +109,7 @@ class StepTable:
     def batch(self, rows: Rows) -> StepBatch:
         """Some plans stage by stage."""
         first, last = self.start[rows], self.start[rows + 1]
-        step, run = _ranges(first, last)
+        step, run = ranges(first, last)
         step, run = np.repeat(step, self.runs.length[run]), np.repeat(run, self.runs.length[run])
         num_stages = self.plans.pipeline[rows]
         stage = np.arange(len(run)) - np.repeat(num_stages.cumsum() - num_stages, num_stages)
@@ -177,7 +176,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
     return table.batch(np.arange(len(steps)))
 
 
-def _ranges(first: Ints, last: Ints) -> tuple[Rows, Rows]:
+def ranges(first: Ints, last: Ints) -> tuple[Rows, Rows]:
     """All numbers of several ranges, one after the other, and which range each is of."""
     length = last - first
     number = np.repeat(np.arange(len(first)), length)

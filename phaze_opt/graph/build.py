@@ -2,11 +2,10 @@
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
-from phaze_opt.graph.embedding import record_embedding
 from phaze_opt.graph.fusion import fuse
-from phaze_opt.graph.head import record_head
 from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.lowering import lower
+from phaze_opt.graph.model_ends import record_embedding, record_head
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec

@@ -5,17 +5,19 @@ stand for choices nobody measured, and other training software. What other desig
 business of `certify --robust`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.stacks import load_stack, measured_rows, unmeasured_parts
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 SYSTOLIC_SETS = ("op_tpu_gemm", "train_maxtext_tpu")
@@ -40,10 +42,17 @@ class RangePart:
 
 @dataclass(frozen=True, slots=True)
 class HeadlineRange:
-    """A figure, samples/s, and what each doubt alone makes of it."""
+    """A figure, samples/s, and what each doubt alone makes of it.
+
+    Attributes:
+        value: the figure.
+        parts: the doubts.
+        unmeasured: parts of the plan that no measurement of its software covers: no doubt speaks of them.
+    """
 
     value: float
     parts: tuple[RangePart, ...]
+    unmeasured: tuple[str, ...] = ()
 
     @property
     def low(self) -> float:
@@ -70,6 +79,7 @@ def range_of_design(
     value: float,
     micro_batch: int,
     error: float | None = None,
+    plans: Sequence[ParallelPlan] = (),
 ) -> HeadlineRange:
     """The range of a design's throughput.
 
@@ -79,6 +89,7 @@ def range_of_design(
         value: the figure, samples/s.
         micro_batch: samples; of full plans each plan has its own.
         error: of the model, as a share; `machine_error` unless given.
+        plans: that the figure is of (`plans_of_evaluation`).
     """
     error = machine_error() if error is None else error
 
@@ -94,12 +105,33 @@ def range_of_design(
     options = {f"{name} = {choice}": price(varied, scenario) for name, choice, varied in _alternatives(nominal)}
     software = {stack.name: price(nominal, replace(scenario, stack=stack)) for stack in _other_stacks(scenario)}
     return range_of_prices(
-        value, error=error, error_words="on machines kept out", alternatives={"options": options, "software": software}
+        value,
+        error=error,
+        error_words="on machines kept out",
+        alternatives={"options": options, "software": software},
+        unmeasured=unmeasured_of(plans, scenario.stack.name),
     )
 
 
+def plans_of_evaluation(evaluation: Evaluation) -> tuple[ParallelPlan, ...]:
+    """The parallel plans of an evaluation, one for each model; none of placements."""
+    placements = (each.placement for each in evaluation.members or (evaluation,))
+    return tuple(each.plan for each in placements if each is not None and each.plan is not None)
+
+
+def unmeasured_of(plans: Sequence[ParallelPlan], software: str) -> tuple[str, ...]:
+    """Parts of plans that no measurement of their software covers; none of a software that is measured nowhere."""
+    rows = measured_rows(software)
+    return () if rows is None else tuple(dict.fromkeys(part for plan in plans for part in unmeasured_parts(plan, rows)))
+
+
 def range_of_prices(
-    value: float, *, error: float | None, error_words: str, alternatives: Mapping[str, Mapping[str, float]]
+    value: float,
+    *,
+    error: float | None,
+    error_words: str,
+    alternatives: Mapping[str, Mapping[str, float]],
+    unmeasured: tuple[str, ...] = (),
 ) -> HeadlineRange:
     """The range of a figure from what it is priced at otherwise.
 
@@ -108,19 +140,21 @@ def range_of_prices(
         error: of the model, as a share; None if none is known, which leaves the part out.
         error_words: where it was measured.
         alternatives: samples/s by setting, for each doubt; one without any is left out.
+        unmeasured: of `unmeasured_of`.
     """
     parts = [] if error is None else [_model_part(value, error, error_words)]
     parts += [_part(name, value, priced) for name, priced in alternatives.items() if priced]
-    return HeadlineRange(value, tuple(parts))
+    return HeadlineRange(value, tuple(parts), unmeasured)
 
 
-def range_of_point(objective: Objective, point: DesignPoint, *, value: float) -> HeadlineRange:
-    """`range_of_design` of a designed chip, which is built anew under each set of constants."""
+def range_of_point(objective: Objective, point: DesignPoint, evaluation: Evaluation) -> HeadlineRange:
+    """`range_of_design` of a designed chip's evaluation; the chip is built anew under each set of constants."""
 
     def build(constants: Constants) -> Accelerator:
         return build_accelerator(point, constants=constants)
 
-    return range_of_design(objective, build, value=value, micro_batch=point.micro_batch)
+    value, plans = evaluation.throughput_samples_per_s, plans_of_evaluation(evaluation)
+    return range_of_design(objective, build, value=value, micro_batch=point.micro_batch, plans=plans)
 
 
 def _unbounded(scenario: Scenario) -> Scenario:

@@ -29,8 +29,7 @@ from phaze_opt.objective.evaluation import (
 )
 from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utilisations, tell_causes
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
-from phaze_opt.plan.plan_search import Machine, PlanRanking
-from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute

@@ -153,10 +153,7 @@ class PlanRefinement:
             best = int(np.argmin(comparable(values)))
             if np.isinf(values[best]):
                 return None
-            if not self._degrees.is_measured(best, self._most_bytes):
-                self._degrees.measure(best, self._most_bytes)
-                values[best] = self._closed_s(np.array([best]))[0]
-            elif not is_searched[best]:
+            if not is_searched[best]:
                 values[best], is_searched[best] = self._searched_s(best), True
             elif best in self._found:
                 return self._result(best)
@@ -168,23 +165,16 @@ class PlanRefinement:
                 values[own], is_searched[own] = self._closed_s(np.array(own)), False
 
     def bound_s(self, seconds: float) -> float:
-        """What the gaps of solved schedules leave open: the least bound of any set whose layers have some, s."""
-        open_layers = {
-            number
-            for chip in self._chips
-            for number, times in chip.times.items()
-            if times.is_solved and (times.upper_s > times.lower_s).any()
-        }
-        rows = np.flatnonzero(np.isin(self._layers_of, list(open_layers)))
-        bound_s, layer_s = seconds, self._fastest_s([each.lower_s for each in self._chips])
+        """What the gaps of solved schedules leave open on one chip: the least bound of any set that has some, s."""
+        (chip,) = self._chips
+        open_layers = [
+            number for number, times in chip.times.items() if times.is_solved and (times.upper_s > times.lower_s).any()
+        ]
+        rows = np.flatnonzero(np.isin(self._layers_of, open_layers))
+        bound_s, layer_s = seconds, self._fastest_s([chip.lower_s])
         for number in rows[self._degrees.bounds_s(layer_s, rows)[0] < seconds].tolist() if len(rows) else ():
-            layers = int(self._layers_of[number])
-            chips = [
-                replace(each.stage_chip(layers), times=each.layer_times(layers, each.lower_s), is_exact=False)
-                for each in self._chips
-            ]
-            found = self._degrees.least_choice(number, chips, limit_s=bound_s)
-            bound_s = bound_s if found is None else min(bound_s, found.seconds)
+            times = chip.layer_times(int(self._layers_of[number]), chip.lower_s)
+            bound_s = min(bound_s, self._degrees.least_bound_s(number, times, self._most_bytes, limit_s=bound_s))
         return bound_s
 
     def _closed_s(self, chosen: Rows | None) -> Floats:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from phaze_opt.cost.step_time import StepTime
-from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.near_ties import comparable
 
 

@@ -8,8 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from phaze_opt.cost.measured_software import DESIGN_SOFTWARE
-from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, list_stacks, load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle
@@ -18,7 +17,7 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import Silicon, silicon_of, with_die
-from phaze_opt.objective.given_stages import given_stages
+from phaze_opt.objective.plan_options import RECOMPUTES, RecomputeChoice, plan_choices
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
@@ -31,7 +30,7 @@ from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
+from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 
@@ -44,7 +43,6 @@ DEFAULTS = ScenarioOptions()
 IDEAL_ESTIMATOR, DEFAULT_ESTIMATOR = "analytic", "calibrated"
 """The estimators that come with the package. The ideal one has no constants beside the package's."""
 OWN_ESTIMATORS = (IDEAL_ESTIMATOR, DEFAULT_ESTIMATOR)
-FREE_ZERO = (0, 1, 2, 3)
 
 
 class PlanSpace(StrEnum):
@@ -65,17 +63,6 @@ class SiliconForm(StrEnum):
 
     DIE = "die"
     PHAZE = "phaze"
-
-
-class RecomputeChoice(StrEnum):
-    """Which activations are recomputed: what fits (auto), or one of `workload.plan.Recompute`, of old names too."""
-
-    AUTO = "auto"
-    NEVER = "never"
-    NONE = "none"
-    SELECTIVE = "selective"
-    ALWAYS = "always"
-    FULL = "full"
 
 
 class GradientBits(StrEnum):
@@ -344,10 +331,12 @@ def form_of(options: ScenarioOptions) -> Form:
     return Form(plans, estimator)
 
 
-OF_FULL_PLANS = (
-    "software", "pipeline", "data", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave",
-    "zero", "state_shards", "gradient_bits", "stage_blocks", "stage_recompute",
+OF_DEGREES = (
+    "pipeline", "data", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave", "zero",
+    "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
+"""Options of the degrees and the stages of full plans."""
+OF_FULL_PLANS = ("software", *OF_DEGREES, "gradient_bits")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
 
@@ -385,60 +374,16 @@ def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants)
     return replace(stack, gradient_bytes=int(bits) // 8)
 
 
-_RECOMPUTES = {
-    RecomputeChoice.AUTO: tuple(Recompute),
-    RecomputeChoice.NEVER: (Recompute.NONE,),
-    RecomputeChoice.NONE: (Recompute.NONE,),
-    RecomputeChoice.SELECTIVE: (Recompute.SELECTIVE,),
-    RecomputeChoice.ALWAYS: (Recompute.FULL,),
-    RecomputeChoice.FULL: (Recompute.FULL,),
-}
-
-
 def _placed_recompute(options: ScenarioOptions) -> RecomputePolicy:
     """What Phaze's placements recompute, whose stages recompute all or nothing."""
     word = parse_word(RecomputeChoice, options.recompute, source="--recompute")
-    kinds = _RECOMPUTES[word]
+    kinds = RECOMPUTES[word]
     if len(kinds) > 1:
         return RecomputePolicy.AUTO
     if kinds == (Recompute.SELECTIVE,):
         message = "'selective' is of full plans; placements recompute whole layers: give auto, never or always"
         raise InputError(message, source="--recompute")
     return RecomputePolicy.NEVER if kinds == (Recompute.NONE,) else RecomputePolicy.ALWAYS
-
-
-def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], models: Sequence[ModelSpec]) -> PlanChoices:
-    """Every full plan that the options leave; a degree of which nothing is said is free, but for context parallelism.
-
-    Args:
-        options: as given.
-        micro_batches: samples; all usual ones unless given.
-        models: that are trained; without experts nothing is free of them.
-
-    Raises:
-        InputError: state is to be sharded over some replicas, and by no ZeRO stage; or stages that are given are none.
-    """
-    blocks, stage_recompute = given_stages(options)
-    has_experts = any(model.has_experts for model in models)
-    if options.state_shards and options.zero == (0,):
-        message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
-        raise InputError(message, source="--state-shards")
-    return PlanChoices(
-        tensor=options.tensor_parallel,
-        pipeline=options.pipeline,
-        data=options.data,
-        context=options.context_parallel or (1,),
-        expert=options.expert_parallel,
-        interleave=options.interleave,
-        micro_batch=micro_batches or FREE_MICRO_BATCH,
-        zero=options.zero or (FREE_ZERO[1:] if options.state_shards else FREE_ZERO),
-        state_shards=options.state_shards or (0,),
-        recompute=_RECOMPUTES[parse_word(RecomputeChoice, options.recompute, source="--recompute")],
-        is_sequence_parallel=options.is_sequence_parallel,
-        blocks=blocks,
-        stage_recompute=stage_recompute,
-        expert_tensor=options.expert_tensor_parallel or (() if has_experts else (0,)),
-    )
 
 
 def _given(known: Declaration, value: Any) -> Any:

@@ -214,7 +214,7 @@ class ScenarioOptions:
         "auto",
         "auto (per stage, where needed), never or none, selective (attention alone), always or full.",
         kind=Kind.WORD,
-        enumeration="phaze_opt.objective.scenario:RecomputeChoice",
+        enumeration="phaze_opt.objective.plan_options:RecomputeChoice",
     )
     stage_blocks: str = _of_plan(
         "",

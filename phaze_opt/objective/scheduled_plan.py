@@ -11,24 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
-from phaze_opt.cost.mixed_step import StageDevices, price_mixed_stages, price_mixed_step
-from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_stages, price_mixed_step, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
-from phaze_opt.errors import InputError, VerificationError
+from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes
 from phaze_opt.objective.bound_phases import MakespanBounds
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, Prepare, compile_steps
+from phaze_opt.objective.plan_options import no_plan_fault
 from phaze_opt.objective.plan_refinement import SAME_STEP, ChipMakespans, PlanRefinement, layer_classes
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
+from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
-from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan_columns import PlanColumns
+from phaze_opt.workload.training import TrainingSpec
 
 Floats = NDArray[np.float64]
 
@@ -65,14 +68,24 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     Raises:
         InputError: the choices leave no plan.
     """
+    plans, choices, training = plans_of(scenario, model)
+    prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
+    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices))
+
+
+def plans_of(scenario: Scenario, model: ModelSpec) -> tuple[PlanColumns, PlanChoices, TrainingSpec]:
+    """The plans of a model that a scenario of full plans admits, the choices they are of, and the training.
+
+    Raises:
+        InputError: the choices leave no plan.
+    """
     assert scenario.plans is not None
     training, devices = scenario.training_of(model, min(scenario.plans.micro_batch)), scenario.cluster.num_devices
     choices = replace(scenario.plans, has_cuts=True)
     plans = list_plans(model, training, num_devices=devices, choices=choices)
     if not len(plans):
-        raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
-    prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
-    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices))
+        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
+    return plans, choices, training
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +244,6 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
         layers = int(layers_of[best])
         if is_searched[best] or np.isinf(values[best]):
             return layers, float(values.min())
-        if not degrees.is_measured(best, memory_bytes):
-            degrees.measure(best, memory_bytes)
-            values[best] = degrees.bounds_s(layer_s, np.array([best]), memory_bytes=memory_bytes)[0, 0]
-            continue
         times = LayerTimes(classes_s[0, layers], bounds.attention_s[0, layers])
         limit_s = float(values[is_searched].min(initial=math.inf)) * (1.0 + SAME_STEP)
         values[best], is_searched[best] = degrees.least_bound_s(best, times, memory_bytes, limit_s=limit_s), True

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import power_w_of
@@ -111,7 +111,7 @@ class _Pricer:
 
 def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = None) -> Iterator[SensitivityRow]:
     """The nominal row, then each uncertain constant at the ends of its range, then each option's alternatives."""
-    nominal = constants if constants is not None else load_constants()
+    nominal = case.scenario.constants_of(constants)
     pricer = _Pricer(case, Objective(replace(case.scenario, max_area_mm2=None, max_tdp_w=None), constants=nominal))
     yield pricer.row(nominal, assumption="", setting="", origin="nominal")
     for key in nominal.uncertain:

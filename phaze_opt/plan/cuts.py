@@ -9,9 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.cut_table import CutReading, CutTable
-from phaze_opt.cost.stage_costs import choice_bytes
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import Recompute
@@ -61,88 +59,6 @@ class StageChoice:
     def recomputes(self) -> tuple[Recompute, ...]:
         """Of each stage."""
         return self.stages.recomputes
-
-
-def stage_sizes(step: CompiledStep, *, has_free_cuts: bool = True) -> Sequence[int]:
-    """Numbers of blocks that stages of a step may have; with interleaving, or given cuts, those of its plan's cuts."""
-    plan = step.plan
-    if plan.interleave > 1 or not has_free_cuts:
-        return sorted(set(step.blocks))
-    if plan.pipeline == 1:
-        return step.blocks
-    # The other stages between the first and the last have a block each.
-    return range(step.model.num_layers - max(0, plan.pipeline - 3) + 1)
-
-
-def fitting_stages(
-    step: CompiledStep,
-    blocks: Sequence[int],
-    memory_bytes: float,
-    recomputes: Sequence[Recompute],
-    *,
-    has_free_cuts: bool = True,
-) -> Flags:
-    """Which candidates each stage may take: they fit, and are of the plan; shape (stages, columns, recomputations).
-
-    Args:
-        step: the step; its cuts play a part with interleaving, or where they are given.
-        blocks: of the columns.
-        memory_bytes: capacity of one device.
-        recomputes: what each stage may recompute.
-        has_free_cuts: whether stages may be cut otherwise than the step's.
-    """
-    sizes = np.asarray(blocks, np.intp)
-    possible = _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts)
-    return possible & (choice_bytes(step)[:, sizes] <= memory_bytes)
-
-
-def holds_all_blocks(allowed: Flags, blocks: Sequence[int], num_blocks: int) -> bool:
-    """Whether every stage has a candidate, and the largest ones together have all blocks of the model."""
-    may = np.asarray(allowed.any(axis=-1), np.bool_)
-    most = np.where(may, np.asarray(blocks, np.intp), 0).max(axis=1).sum()
-    return bool(may.any(axis=1).all() and most >= num_blocks)
-
-
-def most_blocks(allowed: Flags, blocks: Sequence[int]) -> Floats:
-    """The most blocks that stages hold if none recomputes, none more than attention, or all in any way, shape (3,).
-
-    Args:
-        allowed: of `fitting_stages`.
-        blocks: of the columns.
-    """
-    may = np.logical_or.accumulate(allowed, axis=-1)
-    held: Floats = np.where(may, np.asarray(blocks, float)[:, None], 0.0).max(axis=1).sum(axis=0)
-    return held
-
-
-def least_memory_bytes(
-    step: CompiledStep, blocks: Sequence[int], recomputes: Sequence[Recompute], *, has_free_cuts: bool = True
-) -> float:
-    """What the fullest stage holds under the cuts and recomputations that take the least memory."""
-    from phaze_opt.plan.cut_program import BACKWARD, FORWARD, StageCandidates, front_bounds  # noqa: PLC0415
-
-    sizes, stages = np.asarray(blocks, np.intp), np.arange(step.plan.pipeline)
-    memory = choice_bytes(step)[:, sizes]
-    held = np.zeros((*memory.shape, max(FORWARD, BACKWARD) + 1))
-    held[..., FORWARD] = memory
-    candidates = StageCandidates(held, stages, sizes, _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts))
-    _, fullest = front_bounds(candidates, step.model.num_layers)
-    return float(fullest[-1, -1])
-
-
-def _possible(
-    step: CompiledStep, sizes: NDArray[np.intp], recomputes: Sequence[Recompute], *, has_free_cuts: bool
-) -> Flags:
-    """Candidates that are of a plan, whether or not they fit, shape (stages, columns, recomputations)."""
-    possible = np.zeros((step.plan.pipeline, len(sizes), len(RECOMPUTES)), np.bool_)
-    possible[..., [each in recomputes for each in RECOMPUTES]] = True
-    if step.plan.stage_recompute:
-        possible &= np.array([[each is own for each in RECOMPUTES] for own in step.plan.stage_recompute])[:, None, :]
-    if step.plan.interleave > 1 or not has_free_cuts:
-        possible &= (sizes == np.array(step.blocks)[:, None])[..., None]
-    else:
-        possible[1:-1, sizes == 0] = False
-    return possible
 
 
 def best_choice(tables: Sequence[CutTable], allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:

@@ -11,10 +11,9 @@ import numpy as np
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.errors import InputError
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
-from phaze_opt.plan.plan_search import Machine, clock_sets
+from phaze_opt.plan.plan_search import Machine, RankedPlan, clock_sets
 from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.plan.priced_plans import price_plans
-from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
@@ -63,16 +62,13 @@ def optimal_plan(
     prices = degrees.prices
     times = clock_sets(prices, machine.clock)
     layer_s, memory_bytes = prices.layer_s(times.classes_s[None], times.attention_s[None]), machine.memory_bytes
-    bounds = degrees.bounds_s(layer_s)[0]
+    bounds = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
     for number in np.argsort(comparable(bounds), kind="stable").tolist():
         limit_s = np.inf if best is None else best[2].time.seconds * SLACK
         if bounds[number] >= limit_s:
             break
-        degrees.measure(number, memory_bytes)
-        if degrees.bounds_s(layer_s, np.array([number]), memory_bytes=memory_bytes)[0, 0] >= limit_s:
-            continue
         num_searched += 1
         own = int(degrees.layers_of[number])
         layers = LayerTimes(times.classes_s[own], times.attention_s[own])

@@ -14,27 +14,21 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
-from phaze_opt.cost.mixed_step import StageDevices, price_mixed_step
-from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import (
-    MixedStages,
-    StageChoice,
-    best_choice,
+from phaze_opt.plan.cuts import MixedStages, StageChoice, best_choice, is_as_fast, least_bound_s, least_choice_on
+from phaze_opt.plan.plan_search import RankedPlan, step_memory
+from phaze_opt.plan.priced_plans import PricedPlans
+from phaze_opt.plan.stage_room import (
+    StageLimits,
     fitting_stages,
     holds_all_blocks,
-    is_as_fast,
-    least_bound_s,
-    least_choice_on,
     least_memory_bytes,
     most_blocks,
     stage_sizes,
 )
-from phaze_opt.plan.plan_search import step_memory
-from phaze_opt.plan.priced_plans import PricedPlans
-from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 
@@ -83,10 +77,8 @@ class PlanDegrees:
     set_rows: Rows
     recomputes: tuple[Recompute, ...]
     has_free_cuts: bool
-    _set_of_row: NDArray[np.int64] = field(repr=False)
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
     _allowed: dict[tuple[int, float], Flags] = field(default_factory=dict, repr=False)
-    _may_fit: dict[float, Flags] = field(default_factory=dict, repr=False)
     _most_blocks: dict[float, Floats] = field(default_factory=dict, repr=False)
     _least_bytes: float | None = None
 
@@ -105,11 +97,11 @@ class PlanDegrees:
         Args:
             layer_s: of `PricedPlans.layer_s`.
             chosen: which sets; all unless given.
-            memory_bytes: of a device; what `measure` has found of it counts.
+            memory_bytes: of a device; what stages cannot hold without recomputing counts with what they run again.
         """
-        from phaze_opt.plan.degree_kernel import degree_bounds_s  # noqa: PLC0415 - pulls in numba
+        from phaze_opt.plan.cut_bound import degree_bounds_s  # noqa: PLC0415 - pulls in numba
 
-        rows, most = self.set_rows, self._most(memory_bytes)
+        rows, most = self.set_rows, self.most_blocks(memory_bytes)
         if chosen is not None:
             rows, most = rows[chosen], most[chosen]
         seconds = np.empty((len(layer_s), len(rows)))
@@ -118,32 +110,25 @@ class PlanDegrees:
         degree_bounds_s(self.prices.rows, num_blocks, may, most, np.ascontiguousarray(layer_s), rows, seconds)
         return seconds
 
-    def is_measured(self, number: int, memory_bytes: float) -> bool:
-        """Whether `measure` has been asked for a set."""
-        return bool(np.isfinite(self._most(memory_bytes)[number, 0]))
-
-    def measure(self, number: int, memory_bytes: float) -> None:
-        """Find how many blocks the stages of a set hold with what they recompute, so that closed bounds may know it."""
-        allowed = self._allowed_on(number, [memory_bytes])
-        held = 0.0 if allowed is None else most_blocks(allowed, self.sizes(number))
-        self._most(memory_bytes)[number] = held
-
-    def _most(self, memory_bytes: float) -> Floats:
-        """Of every set what `cuts.most_blocks` says, infinite where nobody has asked, shape (sets, recomputations)."""
+    def most_blocks(self, memory_bytes: float) -> Floats:
+        """Of every set what `stage_room.most_blocks` says, shape (sets, recomputations); infinite without a limit."""
         if memory_bytes not in self._most_blocks:
-            self._most_blocks[memory_bytes] = np.full((len(self), len(RECOMPUTES)), np.inf)
+            is_known = np.isfinite(memory_bytes)
+            most = np.full((len(self), len(RECOMPUTES)), np.inf)
+            self._most_blocks[memory_bytes] = self._held(self.set_rows, memory_bytes) if is_known else most
         return self._most_blocks[memory_bytes]
 
+    def _held(self, rows: Rows, memory_bytes: float) -> Floats:
+        """`stage_room.most_blocks` of the sets that some plans are of."""
+        prices = self.prices
+        is_stated = np.array([bool(recompute) for _, recompute in prices.plans.stage_choices])[prices.plans.stages]
+        optimizer, stack = prices.training.optimizer, prices.stack
+        limits = StageLimits(prices.table, is_stated, self.recomputes, self.has_free_cuts, optimizer, stack)
+        return most_blocks(limits, rows, memory_bytes)
+
     def may_fit(self, memory_bytes: float) -> Flags:
-        """Whether some stages of each set may fit a device of ``memory_bytes``, shape (sets,)."""
-        if memory_bytes not in self._may_fit:
-            alike = self.prices.fitting(memory_bytes)
-            fits = np.isin(self._set_of_row[self.set_rows], self._set_of_row[alike])
-            # Where no plan whose stages are alike fits, others may.
-            for number in np.flatnonzero(~fits).tolist():
-                fits[number] = self._allowed_on(number, [memory_bytes]) is not None
-            self._may_fit[memory_bytes] = fits
-        return self._may_fit[memory_bytes]
+        """Whether some stages of each set fit a device of ``memory_bytes``, shape (sets,)."""
+        return np.asarray(self.most_blocks(memory_bytes).max(axis=1) > 0.0)
 
     def least_bound_s(self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf) -> float:
         """The least `cost.step_time.lower_s` of any plan of a set, or the limit if that is less; infinite if none fits.
@@ -224,15 +209,23 @@ class PlanDegrees:
 
     @property
     def least_bytes(self) -> float:
-        """What the smallest of all plans needs, bytes."""
+        """What the smallest of all plans needs, bytes: each set looked at fits what those before it need at least."""
         if self._least_bytes is None:
-            self._least_bytes = min(
-                least_memory_bytes(
-                    self.step(number), self.sizes(number), self.recomputes, has_free_cuts=self.has_free_cuts
-                )
-                for number in range(len(self))
-            )
+            numbers, least = np.arange(len(self)), float(np.nextafter(self.prices.peak_bytes.min(), np.inf))
+            while len(numbers):
+                fits = self._held(self.set_rows[numbers], float(np.nextafter(least, 0.0))).max(axis=1) > 0.0
+                numbers = numbers[fits]
+                if len(numbers):
+                    least = min(least, self._least_bytes_of(int(numbers[0])))
+                    numbers = numbers[1:]
+            self._least_bytes = least
         return self._least_bytes
+
+    def _least_bytes_of(self, number: int) -> float:
+        """What the smallest plan of a set needs, bytes."""
+        return least_memory_bytes(
+            self.step(number), self.sizes(number), self.recomputes, has_free_cuts=self.has_free_cuts
+        )
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
         """A plan of a set at its own price."""
@@ -301,4 +294,4 @@ def list_degrees(prices: PricedPlans, choices: PlanChoices) -> PlanDegrees:
     sets = prices.plans.without_recompute().twins()
     _, first = np.unique(sets, return_index=True)
     recomputes = tuple(dict.fromkeys(choices.stage_recompute)) or choices.recompute
-    return PlanDegrees(prices, np.sort(first), recomputes, not choices.blocks, sets)
+    return PlanDegrees(prices, np.sort(first), recomputes, not choices.blocks)

@@ -45,7 +45,8 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
         return PlanColumns.of([])
     for tensor, context in product(choices.tensor, choices.context):
         degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
-        combined = _combined(tensor, context, degrees, choices)
+        own = _with_split_experts(choices, model, tensor) if is_fold_free else choices
+        combined = _combined(tensor, context, degrees, own)
         if choices.blocks:
             combined = _with_given_stages(combined, choices)
         elif choices.has_cuts:
@@ -71,6 +72,13 @@ def _expert_tensors(choices: PlanChoices, model: ModelSpec) -> tuple[int, ...]:
     """Expert tensor degrees as the model admits them; without experts 1 says nothing."""
     free = choices.expert_tensor or FREE_EXPERT_TENSOR
     return free if model.has_experts else tuple(dict.fromkeys(0 if degree == 1 else degree for degree in free))
+
+
+def _with_split_experts(choices: PlanChoices, model: ModelSpec, tensor: int) -> PlanChoices:
+    """Free choices with experts split by all of a tensor group that cannot have whole ones on its devices."""
+    if model.has_experts and model.num_experts % tensor:
+        return replace(choices, expert_tensor=tuple(dict.fromkeys((*choices.expert_tensor, tensor))))
+    return choices
 
 
 def _divisors(number: int) -> tuple[int, ...]:
@@ -295,14 +303,37 @@ def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
     return None
 
 
-def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:
-    """What hinders the smallest plan of choices that admit none, as a sentence."""
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why choices leave no plan.
+
+    Attributes:
+        sentence: what hinders the smallest one.
+        field: of `PlanChoices` that is at fault; empty where it is not one alone.
+    """
+
+    sentence: str
+    field: str = ""
+
+
+def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> NoPlan:
+    """What hinders the smallest plan of choices that admit none."""
     faulty = given_obstacle(model, choices) if choices.blocks else None
-    return faulty or _explain(model, training, num_devices, _resolved(choices, model))
+    if faulty:
+        return NoPlan(faulty, "blocks")
+    resolved = _resolved(choices, model)
+    try:
+        return NoPlan(_explain(model, training, num_devices, resolved))
+    except InputError as error:
+        return NoPlan(str(error).removeprefix(f"'{error.key}': "), error.key or "")
 
 
 def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
-    """The sentence, where no stages are given or they are the model's."""
+    """The sentence, where no stages are given or they are the model's.
+
+    Raises:
+        InputError: no such plan can be at all; its key is the field at fault.
+    """
     split = max(1, min(choices.expert_tensor))
     tensor = min((each for each in choices.tensor if each % split == 0), default=max(choices.tensor))
     context = min(choices.context)
@@ -323,13 +354,10 @@ def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices
             "the replicas too, and the rest stays idle"
         )
     replicas = data if choices.data else num_devices // needed
-    try:
-        least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
-        plan = ParallelPlan(
-            tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
-        )
-    except InputError as error:
-        return str(error).removeprefix(f"'{error.key}': ")
+    least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
+    plan = ParallelPlan(
+        tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
+    )
     obstacle = plan_obstacle(model, training, plan)
     if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
         # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.

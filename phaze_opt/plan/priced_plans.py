@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
-from phaze_opt.cost.plan_layout import list_layouts
-from phaze_opt.cost.price_rows import PriceRows, price_rows
+from phaze_opt.cost.plan_memory import peak_bytes
+from phaze_opt.cost.price_rows import PriceRows, layer_times, price_rows
 from phaze_opt.cost.price_step import StackColumns, price_batch
-from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.step_table import StepTable, build_table
+from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.cost.step_time import StepTimes
-from phaze_opt.cost.table_memory import peak_bytes
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan_columns import PlanColumns
@@ -82,10 +81,14 @@ class PricedPlans:
 
     def lower_of_chips_s(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
         """`lower_s` on many chips, shape (chips, plans), s; times have a leading axis of chips."""
+        from phaze_opt.cost.price_kernel import plan_bounds_s  # noqa: PLC0415 - pulls in numba
+
         return plan_bounds_s(self.rows, self.layer_s(classes_s, attention_s), plans)
 
     def seconds(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
         """Steps of plans; arguments as `lower_s` takes them."""
+        from phaze_opt.cost.price_kernel import plan_prices_s  # noqa: PLC0415 - pulls in numba
+
         layer_s = self.layer_s(classes_s[None], attention_s[None])
         return np.asarray(plan_prices_s(self.rows, layer_s, plans)[0])
 

@@ -10,7 +10,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.table import Fields, number
-from phaze_opt.report.text import format_gib, format_mib
+from phaze_opt.report.text import format_capacity, format_mib
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def short_point(point: DesignPoint) -> str:
     """``16x128x128 TC, 128x128 VC, 8 MB, 80 GB, mb 8``: all axes, GLB before HBM: designs may differ in one."""
     return (
         f"{_tensor_cores(point)} TC, {_vector_cores(point)} VC, {format_mib(point.glb_bytes)}, "
-        f"{format_gib(point.hbm_bytes)}, mb {point.micro_batch}{_others(point)}"
+        f"{format_capacity(point.hbm_bytes)}, mb {point.micro_batch}{_others(point)}"
     )
 
 
@@ -102,7 +102,7 @@ def describe_cores(chip: Accelerator) -> str:
 def describe_memories(chip: Accelerator) -> str:
     """Buffer, memory and its bandwidth."""
     bandwidth = chip.hbm_bandwidth_bytes_per_s / 1e9
-    return f"GLB {format_mib(chip.glb_bytes)}, HBM {format_gib(chip.hbm_bytes)} at {bandwidth:,.0f} GB/s"
+    return f"GLB {format_mib(chip.glb_bytes)}, HBM {format_capacity(chip.hbm_bytes)} at {bandwidth:,.0f} GB/s"
 
 
 def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, str, str]]:
@@ -110,7 +110,7 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
     return (
         ("{}", describe_cores(old), describe_cores(new)),
         ("a GLB of {}", *_buffers(old, new)),
-        ("HBM of {}", format_gib(old.hbm_bytes), format_gib(new.hbm_bytes)),
+        ("HBM of {}", format_capacity(old.hbm_bytes), format_capacity(new.hbm_bytes)),
     )
 
 

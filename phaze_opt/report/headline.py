@@ -10,12 +10,17 @@ from phaze_opt.report.text import format_number
 def range_sentence(found: HeadlineRange) -> str:
     """One line: the lowest and the highest figure, and what each doubt alone makes of it."""
     parts = "; ".join(_words(part) for part in found.parts)
-    return f"Range {format_number(found.low)} .. {format_number(found.high)} samples/s, each doubt alone: {parts}."
+    ends = f"{format_number(found.low)} .. {format_number(found.high)}"
+    beyond = f" What was never measured of the plan is in none of them: {', '.join(found.unmeasured)}."
+    return f"Range {ends} samples/s, each doubt alone: {parts}.{beyond if found.unmeasured else ''}"
 
 
 def range_to_json(found: HeadlineRange | None) -> dict[str, Any] | None:
     """The range with its ends; null where none was asked for or nothing is feasible."""
-    return None if found is None else {"low": found.low, "high": found.high, "parts": [asdict(p) for p in found.parts]}
+    if found is None:
+        return None
+    parts = [asdict(part) for part in found.parts]
+    return {"low": found.low, "high": found.high, "parts": parts, "unmeasured": list(found.unmeasured)}
 
 
 def _words(part: RangePart) -> str:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 
-from phaze_opt.cost.measured_software import measured_rows, shared_and_own, unmeasured_parts
 from phaze_opt.cost.plan_memory import MOST_RESERVE_SHARE, RESERVE_SHARE
+from phaze_opt.cost.stacks import measured_rows, shared_and_own, unmeasured_parts
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.plan.launch_flags import LaunchFlags
-from phaze_opt.plan.plan_search import PlanRanking
-from phaze_opt.plan.ranked_plans import RankedPlan
+from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.table import Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_scaled, format_share, format_time
@@ -279,6 +278,6 @@ def alone_sentences(best: RankedPlan, setting: PriceSetting) -> tuple[str, ...]:
 
 
 def launch_sentences(flags: LaunchFlags) -> tuple[str, ...]:
-    """How the best plan is launched, by launcher."""
-    known = (("Megatron-LM", flags.megatron), ("FSDP (accelerate launch)", flags.fsdp))
-    return tuple(f"{name}: {' '.join(words)}" for name, words in known if words)
+    """How the best plan is launched, by launcher, and what a launcher has no words for."""
+    known = (("Megatron-LM", flags.megatron), ("FSDP (accelerate launch)", flags.fsdp), ("MaxText", flags.maxtext))
+    return (*(f"{name}: {' '.join(words)}" for name, words in known if words), *(f"{each}." for each in flags.unsaid))

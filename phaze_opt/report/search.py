@@ -21,7 +21,7 @@ from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
 from phaze_opt.report.plans import describe_plan
-from phaze_opt.report.table import Column, Fields, TableContent, number, pairs_table, table_of, words
+from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.search.trial import Trial, rank
@@ -103,8 +103,8 @@ def _search_standing(result: SearchResult, *, space_size: int | None) -> tuple[s
     return ("best of the space", "not proven", f"{tried} evaluated; a better one may exist")
 
 
-def effort_table(result: SearchResult) -> TableContent:
-    """What the search did and cost."""
+def effort_table(result: SearchResult, later_s: Mapping[str, float] | None = None) -> TableContent:
+    """What the search did and cost, and what was found of its best design after it, by name and seconds."""
     statuses = Counter(record.evaluation.status.value.replace("_", " ") for record in result.trials)
     outcomes = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     natural = "nothing left to propose" if result.is_exhausted else "budget spent"
@@ -115,6 +115,7 @@ def effort_table(result: SearchResult) -> TableContent:
         ("outcomes", outcomes or "none"),
         ("solved", f"{result.ilp_solves:,} schedule ILPs, {result.placements:,} {placed}"),
         ("time", format_time(result.wall_s)),
+        *((f"then {name}", format_time(seconds)) for name, seconds in (later_s or {}).items()),
     ]
     if result.probes or result.pruned:
         rows.insert(3, ("looked at", f"{result.probes:,} probes, {result.pruned:,} pruned"))
@@ -152,33 +153,39 @@ def search_contents(
     space_size: int | None = None,
     optimum: Truth | None = None,
     own: Sequence[OwnBest] = (),
+    later_s: Mapping[str, float] | None = None,
 ) -> list[TableContent]:
     """The best design as `evaluation_contents` has it, then the field it was chosen from and what is proven."""
     contents = [] if result.best is None else evaluation_contents(result.best, references=references)
     contents = [content for content in contents if not content.title.startswith("Operator schedules")]
-    contents += [own_table(own)] if own else []
+    contents += own_contents(own) if own else []
     if any(record.values for record in result.trials):
         contents.append(runners_up_table(result))
-    return [*contents, effort_table(result), standing_table(result, space_size=space_size, optimum=optimum)]
+    return [*contents, effort_table(result, later_s), standing_table(result, space_size=space_size, optimum=optimum)]
 
 
-def own_table(own: Sequence[OwnBest]) -> TableContent:
-    """What each model of a common design would get from a chip of its own."""
-    fields: Fields[OwnBest] = (
-        words("model", lambda each: each.own.model),
+def own_contents(own: Sequence[OwnBest]) -> list[TableContent]:
+    """What each model of a common design would get from a chip of its own, and those chips."""
+    model: Field[OwnBest] = words("model", lambda each: each.own.model)
+    gains: Fields[OwnBest] = (
+        model,
         number("samples/s here", lambda each: format_number(each.common.throughput_samples_per_s)),
         number("own best", lambda each: format_number(each.own.throughput_samples_per_s)),
         number("share", lambda each: format_share(each.share)),
-        *trained_fields(lambda each: each.point, lambda each: each.own),
-        number("W", lambda each: format_number(each.own.tdp_w)),
+        number("own W", lambda each: format_number(each.own.tdp_w)),
     )
+    chips: Fields[OwnBest] = (model, *trained_fields(lambda each: each.point, lambda each: each.own))
     more = format_time(sum(each.wall_s for each in own))
     note = (
         "own best: the same search for the model alone, or a design met here; share: what this design attains of it, "
-        f"by the goal; these searches took {more} more; "
-        + chip_note((each.point for each in own), has_micro_batch=True)
+        f"by the goal; these searches took {more} more"
     )
-    return table_of("Each model's own best chip", fields, own, note)
+    return [
+        table_of("What each model's own best chip gives", gains, own, note),
+        table_of(
+            "Each model's own best chip", chips, own, chip_note((each.point for each in own), has_micro_batch=True)
+        ),
+    ]
 
 
 def heterogeneous_contents(found: HeterogeneousEvaluation) -> list[TableContent]:
@@ -187,7 +194,7 @@ def heterogeneous_contents(found: HeterogeneousEvaluation) -> list[TableContent]
 
 
 def heterogeneous_table(found: HeterogeneousEvaluation) -> TableContent:
-    """Throughput, power and area, beside the best uniform design among the same candidates."""
+    """Throughput, power and area, beside the best one design for all stages among the same candidates."""
     placement = found.placement
     degrees = (
         f"tensor {placement.tensor_parallel} x pipeline {len(placement.stages)} x data {placement.data_parallel}, "
@@ -195,21 +202,20 @@ def heterogeneous_table(found: HeterogeneousEvaluation) -> TableContent:
     )
     rows = (
         ("throughput", f"{format_number(found.throughput_samples_per_s)} samples/s"),
-        ("over the best uniform design", _gain(found.gain)),
+        ("against the best one design", _gain(found.gain)),
         ("throughput/TDP", f"{format_number(found.throughput_per_tdp)} samples/s/W"),
-        ("over that uniform design", _gain(found.gain_per_tdp)),
-        ("mean TDP", f"{format_number(found.mean_tdp_w)} W"),
-        ("area", f"{format_number(found.mean_area_mm2)} mm2 mean, {format_number(found.largest_area_mm2)} mm2 largest"),
-        ("degrees", degrees),
-        ("designs", f"{found.num_designs} used of {found.num_candidates} candidates"),
+        ("against that one design", _gain(found.gain_per_tdp)),
+        ("TDP, mean of stages", f"{format_number(found.mean_tdp_w)} W"),
+        ("area, mean of stages", f"{format_number(found.mean_area_mm2)} mm2"),
+        ("area, largest stage", f"{format_number(found.largest_area_mm2)} mm2"),
+        ("designs", f"{found.num_designs} of {found.num_candidates} candidates, the designs of this search"),
+        *((("degrees", degrees),) if placement.plan is None else ()),
     )
-    note = "exact over placement and choice of designs, recomputed independently; candidates: designs of this search"
-    if placement.plan is not None:
-        note = (
-            f"{describe_plan(placement.plan)}; exact over plans and choice of designs, priced again alone; candidates: "
-            "designs of this search"
-        )
-    return pairs_table("Heterogeneous pipeline", rows, note=note)
+    said = [] if placement.plan is None else [describe_plan(placement.plan)]
+    said += ["no mix of these designs is faster than one of them"] if found.num_designs == 1 else []
+    exact = "placement" if placement.plan is None else "plan"
+    said.append(f"{exact} and design of every stage are the fastest of all, priced again by other code")
+    return pairs_table("Heterogeneous pipeline", rows, note="; ".join(said))
 
 
 def heterogeneous_stages_table(found: HeterogeneousEvaluation) -> TableContent:
@@ -253,6 +259,7 @@ def write_search_report(
     own: Sequence[OwnBest] = (),
     lead: Sequence[str] = (),
     notes: Sequence[Note] = (),
+    later_s: Mapping[str, float] | None = None,
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
 
@@ -269,6 +276,7 @@ def write_search_report(
         own: for each model of a common design its own best chip.
         lead: sentences at the top.
         notes: what the answer rests on.
+        later_s: what took how long after the search.
 
     Returns:
         Paths by artifact name, for `TrackingSession.log_artifacts`.
@@ -280,7 +288,9 @@ def write_search_report(
         result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
     )
     figures |= extra_figures or {}
-    contents = search_contents(result, references=references, space_size=space_size, optimum=optimum, own=own)
+    contents = search_contents(
+        result, references=references, space_size=space_size, optimum=optimum, own=own, later_s=later_s
+    )
     contents += [] if pipeline is None else heterogeneous_contents(pipeline)
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
     page = ReportDocument(

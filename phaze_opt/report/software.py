@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.measured_software import SoftwareRows, machine_gap, machines_of, measured_rows, model_gap, rows_like
+from phaze_opt.cost.stacks import SoftwareRows, machine_gap, machines_of, measured_rows, model_gap, rows_like
 from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.objective.caveats import Note
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words

@@ -61,7 +61,12 @@ def format_mib(num_bytes: float) -> str:
 
 
 def format_gib(num_bytes: float) -> str:
-    """A memory in binary gigabytes."""
+    """What a memory holds; a chip's capacity is said in its maker's GB (`units.gib_to_bytes`)."""
+    return f"{bytes_to_gib(num_bytes):.3g} GiB"
+
+
+def format_capacity(num_bytes: float) -> str:
+    """The capacity of a chip's memory in its maker's GB, which are binary."""
     return f"{bytes_to_gib(num_bytes):.3g} GB"
 
 

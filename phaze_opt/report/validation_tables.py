@@ -145,6 +145,16 @@ def unscored_sentences(result: Validation) -> tuple[str, ...]:
     )
 
 
+def unmeasured_sentences(result: Validation) -> tuple[str, ...]:
+    """What is predicted of dies whose area nobody published: a sentence a row of a user's set."""
+    return tuple(
+        f"{entry.name}, line {each.row.line}: {each.predicted_s:,.0f} mm2 predicted, not scored: {each.reason}."
+        for entry in result.sets
+        if entry.dataset.name not in entry.dataset.likes
+        for each in entry.unmeasured
+    )
+
+
 def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
     """Figures of groups or regimes, largest error first."""
     columns = (Column(""), *(column for column in OVERVIEW_COLUMNS[1:] if column.heading != "goal"))

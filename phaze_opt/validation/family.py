@@ -78,6 +78,7 @@ class Family:
         splits: what generalisation is tested over, such as devices or hidden sizes: by name of a test the label of a
             row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
         is_fitted: which rows fits may see; the others are predicted alone.
+        predict_unmeasured: of rows whose value nobody published, what is predicted, by index; nothing is scored.
     """
 
     name: str
@@ -89,3 +90,4 @@ class Family:
     fit: Callable[[Sequence[Row], FittedConstants], FittedConstants] | None = None
     splits: Mapping[str, Label] = field(default_factory=dict)
     is_fitted: Callable[[Row], bool] = lambda row: True
+    predict_unmeasured: Callable[[Sequence[Row], FittedConstants], Mapping[int, float]] = lambda rows, fitted: {}

@@ -26,6 +26,7 @@ class Predictions:
         families: what predicts each row; None where nothing does.
         predicted_s, measured_s: shape (num_rows,); nan in both where unscored.
         unscored: reason by index of the row.
+        unmeasured: what is predicted of unscored rows whose value nobody published, by index of the row.
         compiled: rows as each family prepared them, with the place among them of every row by its index.
     """
 
@@ -33,6 +34,7 @@ class Predictions:
     predicted_s: Floats
     measured_s: Floats
     unscored: Mapping[int, str]
+    unmeasured: Mapping[int, float]
     compiled: tuple[tuple[CompiledRows, Mapping[int, int]], ...]
 
     @property
@@ -64,6 +66,7 @@ def predict_rows(families: Sequence[Family], rows: Sequence[Row], fitted: Fitted
     by_row = tuple(next((each for each in families if row.dataset in each.datasets), None) for row in rows)
     predicted, measured = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     unscored: dict[int, str] = {}
+    unmeasured: dict[int, float] = {}
     compiled: list[tuple[CompiledRows, Mapping[int, int]]] = []
     for family in dict.fromkeys(by_row):
         own = {index: row for index, row in enumerate(rows) if by_row[index] is family}
@@ -72,6 +75,9 @@ def predict_rows(families: Sequence[Family], rows: Sequence[Row], fitted: Fitted
             continue
         prepared, kept, refused = _compile(family, own)
         unscored |= refused
+        places = list(own)
+        found = family.predict_unmeasured(list(own.values()), fitted)
+        unmeasured |= {places[place]: value for place, value in found.items()}
         if prepared is None:
             continue
         compiled.append((prepared, {index: place for place, index in enumerate(kept)}))
@@ -82,7 +88,7 @@ def predict_rows(families: Sequence[Family], rows: Sequence[Row], fitted: Fitted
                 unscored[index] = reason
             else:
                 predicted[index], measured[index] = seconds[place], times[place]
-    return Predictions(by_row, predicted, measured, unscored, tuple(compiled))
+    return Predictions(by_row, predicted, measured, unscored, unmeasured, tuple(compiled))
 
 
 def _fault(seconds: float, measured_s: float) -> str:

@@ -1,5 +1,6 @@
 """What a validation finds: rows with predictions, figures of sets, groups and regimes, and the worst rows explained."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +16,10 @@ from phaze_opt.validation.scores import Scores
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """One row: measured and predicted time, s; ``reason`` says why it is not scored and is empty if it is."""
+    """One row: measured and predicted time, s; ``reason`` says why it is not scored and is empty if it is.
+
+    A row whose value nobody published may be predicted though it is not scored.
+    """
 
     row: Row
     measured_s: float
@@ -87,6 +91,11 @@ class SetResult:
         return self.dataset.name
 
     @property
+    def unmeasured(self) -> tuple[RowResult, ...]:
+        """Rows that are predicted and scored against nothing."""
+        return tuple(each for each in self.rows if each.reason and math.isfinite(each.predicted_s))
+
+    @property
     def unscored_reasons(self) -> Mapping[str, int]:
         """How many rows are unscored for each reason, most first."""
         counts = Counter(result.reason for result in self.rows if result.reason)
@@ -134,6 +143,7 @@ def _set_to_json(result: SetResult) -> dict[str, Any]:
         "rows": len(result.rows),
         "scored": result.scores.num_rows,
         "unscored_reasons": dict(result.unscored_reasons),
+        "unmeasured": [{"line": each.row.line, "predicted": each.predicted_s} for each in result.unmeasured],
         **_scores_to_json(result.scores),
         "baseline_mape": result.baseline_mape,
         "baseline": result.baseline,

@@ -98,7 +98,7 @@ def _row_results(rows: Sequence[Row], predictions: Predictions) -> tuple[RowResu
             RowResult(
                 row=row,
                 measured_s=float(predictions.measured_s[index]),
-                predicted_s=float(predictions.predicted_s[index]),
+                predicted_s=float(predictions.unmeasured.get(index, predictions.predicted_s[index])),
                 regime="" if reason or family is None else _name(family.regime, row),
                 cell="" if reason or family is None else _name(family.cell, row),
                 reason=reason,

@@ -43,11 +43,27 @@ def _tensor_groups(plan: Any) -> Any:
     return plan.tensor // (plan.expert_tensor + plan.tensor * (plan.expert_tensor == 0))
 
 
+def _expert_replicas(plan: Any) -> Any:
+    """Devices that hold the same part of the same experts, where these have groups of their own."""
+    return plan.data * plan.context * _tensor_groups(plan) // plan.expert
+
+
+def _has_uneven_copies(plan: Any) -> Any:
+    """Whether the state of experts is sharded over fewer than their replicas, and these are no multiple of the shards.
+
+    Shards beyond the replicas of the experts are as many as these.
+    """
+    has_groups = (plan.expert > 1) | (plan.expert_tensor > 0)
+    shards = plan.state_shards + (plan.state_shards == 0)
+    replicas = _expert_replicas(plan)
+    return has_groups & (plan.zero > 0) & (shards < replicas) & (replicas % shards > 0)
+
+
 def _uneven_experts(plan: "ParallelPlan") -> str:
     devices = plan.data * plan.context * _tensor_groups(plan)
     if not plan.expert_tensor:
-        return f"expert = {plan.expert} must divide data x context = {devices}"
-    return f"expert = {plan.expert} must divide tensor x data x context / expert_tensor = {devices}"
+        return f"expert degree {plan.expert} must divide {devices} (data x context)"
+    return f"expert degree {plan.expert} must divide {devices} (tensor x data x context / expert tensor degree)"
 
 
 PLAN_RULES = (
@@ -59,7 +75,9 @@ PLAN_RULES = (
         "state_shards",
         # Zero shards mean all replicas, which one shard divides too.
         lambda plan: (plan.state_shards < 0) | (plan.data % (abs(plan.state_shards) + (plan.state_shards == 0)) > 0),
-        lambda plan: f"state_shards = {plan.state_shards} must be 0 (all replicas) or divide data = {plan.data}",
+        lambda plan: (
+            f"{plan.state_shards} shards of the state must be 0 (all replicas) or divide data degree {plan.data}"
+        ),
     ),
     PlanRule(
         "interleave",
@@ -72,10 +90,20 @@ PLAN_RULES = (
         lambda plan: (
             (plan.expert_tensor < 0) | (plan.tensor % (abs(plan.expert_tensor) + (plan.expert_tensor == 0)) > 0)
         ),
-        lambda plan: f"expert_tensor = {plan.expert_tensor} must be at least 1 and divide tensor = {plan.tensor}",
+        lambda plan: (
+            f"expert tensor degree {plan.expert_tensor} must be 1 or more and divide tensor degree {plan.tensor}"
+        ),
     ),
     PlanRule(
         "expert", lambda plan: (plan.data * plan.context * _tensor_groups(plan)) % plan.expert > 0, _uneven_experts
+    ),
+    PlanRule(
+        "state_shards",
+        _has_uneven_copies,
+        lambda plan: (
+            f"{plan.state_shards} shards of the state must divide the {_expert_replicas(plan)} replicas of experts, "
+            "or be as many or more"
+        ),
     ),
 )
 """In the order they are asked: a rule may divide by what an earlier one holds above 0."""
@@ -232,7 +260,8 @@ FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
 FREE_EXPERT_TENSOR = (0, 1)
 """Experts split by the whole tensor group, or whole ones spread over at least one such group (``expert`` from t on).
 
-Copies of whole experts within a group, and degrees between, are tried where they are given.
+Where t does not divide the experts, all of them split by the whole group (1 shard of them, expert tensor t). Copies of
+whole experts within a group, and degrees between, are tried where they are given.
 """
 
 

@@ -72,6 +72,20 @@ def test_the_plans_are_those_that_are_searched(name, devices, batch, choices, ha
     assert set(found) == {replace(plan, blocks=()) for plan in searched}
 
 
+def test_experts_that_tensor_groups_and_shards_do_not_divide_are_those_that_are_searched():
+    """Six experts: groups of four split each of them; hybrid shards divide the replicas of the experts too."""
+    model = replace(load_model("mixtral-8x7b"), num_experts=6, num_layers=4)
+    choices = PlanChoices((1, 2, 4), expert=(), expert_tensor=(), state_shards=(0, 2, 4), zero=(0, 1), micro_batch=(1,))
+    scenario = planned_scenario(model, devices=48, batch=96, choices=choices)
+    searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=48, choices=choices))
+    assert set(PlanCheck(scenario, model, choices).plans) == set(searched)
+    assert {plan.expert_tensor for plan in searched if plan.tensor == 4 and plan.expert == 1} == {4}
+    assert {plan.expert_tensor for plan in searched if plan.tensor == 2} == {0, 1}
+    hybrid = [plan for plan in searched if plan.zero and plan.expert > 1 and plan.state_shards]
+    assert hybrid
+    assert all(plan.expert_replicas % plan.expert_shards == 0 for plan in hybrid)
+
+
 @pytest.mark.parametrize("software", list_stacks())
 @pytest.mark.parametrize("name", ["mixtral-8x7b"])
 def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):

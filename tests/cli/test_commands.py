@@ -1,6 +1,7 @@
 """Commands as their users call them."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -160,6 +161,8 @@ def test_a_common_search_says_what_each_models_own_best_chip_gives(tmp_path, cap
         assert own["share"] == pytest.approx(member["throughput_samples_per_s"] / rate)
     off = run_json([*search, tmp_path / "off", "--models", "tiny,bert-large", "--no-own", "--trials", "2"], capsys)
     assert off["own_best"] == []
+    ranged = ["search", *job[:-1], "--trials", "2", "--strategy", "random", "--model", "tiny", "--no-tracking"]
+    assert re.search(r"then the range +[\d.]+ m?s", printed([*ranged, "--work-dir", tmp_path / "range"], capsys))
 
 
 def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, capsys):
@@ -174,6 +177,8 @@ def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, cap
     words = " ".join(printed([*search, tmp_path, "--pipeline", "2"], capsys).split())
     assert "Heterogeneous pipeline" in words
     assert f"plan: tensor 1 x pipeline 2 x data {found['data_parallel']}" in words.split("Heterogeneous")[1]
+    assert re.search(r"then a design for each stage [\d.]+ m?s", words)
+    assert "then the range" not in words
     placed = [word for word in search if word not in ("--micro-batch", "1,2")]
     assert run_json([*placed, tmp_path, "--as", "phaze"], capsys)["heterogeneous"]["plan"] is None
 

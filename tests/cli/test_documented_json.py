@@ -81,7 +81,7 @@ def test_plans_have_the_keys_of_a_placement(machine, capsys):
     assert value["plans"]
     for one in value["plans"]:
         assert set(one) == PROMISED["evaluate.plans[]"]
-        assert set(one["launch"]) == {"megatron", "fsdp"}
+        assert set(one["launch"]) == {"megatron", "fsdp", "maxtext", "unsaid"}
     assert set(value["setting"]) == PROMISED["evaluate.setting"]
     for one in value["baselines"]:
         assert set(one) == PROMISED["evaluate"] - {"baselines"} | {"throughput_ratio"}

@@ -5,9 +5,10 @@ from itertools import combinations
 
 import pytest
 
-from phaze_opt.cost.measured_software import (
+from phaze_opt.cost.stacks import (
     MeasuredOn,
     SoftwareRows,
+    list_stacks,
     machine_gap,
     machines_of,
     measured_rows,
@@ -19,7 +20,6 @@ from phaze_opt.cost.measured_software import (
     unmeasured_parts,
     usual_software,
 )
-from phaze_opt.cost.stacks import list_stacks
 from phaze_opt.hardware.device import MatrixStyle
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.validation.dataset import read_datasets

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
 from phaze_opt.cost.price_rows import PriceRows
-from phaze_opt.cost.price_table import plan_bounds_s, plan_prices_s
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 
 seconds = st.one_of(st.just(0.0), st.floats(1e-3, 10.0))

@@ -10,14 +10,14 @@ from kits.plain_plans import plain_memory
 from kits.plain_steps import plain_batch
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
-from phaze_opt.cost.plan_layout import list_layouts
-from phaze_opt.cost.price_rows import price_rows
+from phaze_opt.cost.plan_memory import peak_bytes, plan_memories
+from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
+from phaze_opt.cost.price_rows import layer_times, price_rows
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.cost.price_table import layer_times, plan_bounds_s, plan_prices_s
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_table import StepTable, build_batch, build_table
+from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.cost.step_traffic import plan_network
-from phaze_opt.cost.table_memory import peak_bytes, plan_memories
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network
 from phaze_opt.hardware.networks import load_network

@@ -10,8 +10,15 @@ from kits.scenarios import make_point, make_scenario
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.headline_range import machine_error, range_of_design
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.objective.headline_range import (
+    machine_error,
+    plans_of_evaluation,
+    range_of_design,
+    range_of_prices,
+    unmeasured_of,
+)
+from phaze_opt.report.headline import range_sentence, range_to_json
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 
 POINT = make_point()
 MOST_PRICES = 10
@@ -86,3 +93,23 @@ def test_vectors_that_are_lent_change_no_figure():
         assert lent.placement == alone.placement
         assert lent.breakdown == alone.breakdown
         assert lent.throughput_samples_per_s == alone.throughput_samples_per_s > 0
+
+
+def test_what_was_never_measured_of_a_plan_is_said_to_be_in_no_doubt():
+    """ZeRO 1 under MaxText, of which full shards were measured alone; of ideal software nothing was."""
+    plans = [ParallelPlan(data=8, zero=1, recompute=Recompute.FULL), ParallelPlan(data=8, zero=3)]
+    unmeasured = unmeasured_of(plans, "maxtext")
+    assert unmeasured == ("ZeRO 1", "no recomputation")
+    assert unmeasured_of([ParallelPlan(data=8, zero=3, recompute=Recompute.FULL)], "maxtext") == ()
+    assert unmeasured_of(plans, "ideal") == ()
+    found = range_of_prices(2.0, error=0.1, error_words="", alternatives={}, unmeasured=unmeasured)
+    assert range_sentence(found).endswith("is in none of them: ZeRO 1, no recomputation.")
+    assert range_to_json(found)["unmeasured"] == ["ZeRO 1", "no recomputation"]
+    assert "never measured" not in range_sentence(replace(found, unmeasured=()))
+
+
+def test_the_plans_of_an_evaluation_are_those_of_its_models():
+    best = Objective(make_scenario()).evaluate(POINT)
+    assert plans_of_evaluation(best) == (() if best.placement.plan is None else (best.placement.plan,))
+    planned = replace(best, placement=replace(best.placement, plan=ParallelPlan(data=4)))
+    assert plans_of_evaluation(replace(best, members=(planned, best, planned))) == (ParallelPlan(data=4),) * 2

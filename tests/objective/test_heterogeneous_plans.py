@@ -9,8 +9,7 @@ from kits.mixed_pipelines import price_everything
 from kits.scenarios import make_point
 
 from phaze_opt.cost.compiled_step import compile_step
-from phaze_opt.cost.mixed_step import StageDevices, price_mixed_step
-from phaze_opt.cost.price_step import LayerTimes
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError

@@ -10,7 +10,7 @@ from phaze_opt.cost.price_step import price_step
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.given_stages import given_stages
+from phaze_opt.objective.plan_options import given_stages
 from phaze_opt.objective.scenario import PLANNED, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_search import step_memory
@@ -68,7 +68,7 @@ def test_what_stages_recompute_may_be_given_too():
 )
 def test_stages_of_another_model_or_pipeline_leave_no_plan(choices, words):
     assert plans_of(**choices) == []
-    assert words in explain_no_plan(MODEL, TRAINING, num_devices=8, choices=replace(FREE, **choices))
+    assert words in explain_no_plan(MODEL, TRAINING, num_devices=8, choices=replace(FREE, **choices)).sentence
 
 
 def scenario_of(**options):

@@ -8,7 +8,8 @@ import pytest
 from phaze_opt.cost.compiled_step import split_blocks
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.plan.launch_flags import launch_flags
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.plan.launch_flags import launch_flags, maxtext_flags
 from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
@@ -74,10 +75,13 @@ def test_megatron_reads_the_plan_back() -> None:
 
 
 def test_megatron_runs_experts_beside_tensor_groups_with_sequence_shards_alone() -> None:
-    """Megatron-LM raises an error otherwise."""
+    """Megatron-LM raises an error otherwise, which is said."""
     plan = ParallelPlan(tensor=2, data=2, expert=2)
     given = {"training": TRAINING, "num_layers": 32, "stack": STACK}
-    assert launch_flags(plan, **given, has_experts=True).megatron == ()
+    refused = launch_flags(plan, **given, has_experts=True)
+    assert refused.megatron == ()
+    assert "--sequence-parallel" in refused.unsaid[0]
+    assert not launch_flags(plan, **given).unsaid
     assert launch_flags(plan, **given).megatron
     assert launch_flags(replace(plan, is_sequence_parallel=True), **given, has_experts=True).megatron
 
@@ -128,3 +132,89 @@ def test_recomputation_formats_and_gradients_have_flags() -> None:
     )
     narrow = launch_flags(plan, training=TRAINING, num_layers=32, stack=STACK).megatron
     assert "--grad-reduce-in-bf16" in narrow
+
+
+def test_what_has_no_flags_is_said() -> None:
+    given = {"training": TRAINING, "num_layers": 32, "stack": STACK}
+    ways = (Recompute.FULL, Recompute.NONE)
+    mixed = launch_flags(ParallelPlan(pipeline=2, data=4, stage_recompute=ways), **given)
+    assert mixed.megatron == mixed.fsdp == ()
+    assert "recompute each in its own way" in mixed.unsaid[0]
+    selective = launch_flags(ParallelPlan(data=4, zero=3, recompute=Recompute.SELECTIVE), **given)
+    assert selective.megatron
+    assert (selective.fsdp, len(selective.unsaid)) == ((), 1)
+    assert "selective" in selective.unsaid[0]
+    assert launch_flags(ParallelPlan(data=4, zero=3), **given).unsaid == ()
+
+
+POLICIES = {"full": Recompute.FULL, "minimal": Recompute.SELECTIVE, "minimal_with_context": Recompute.NONE}
+
+
+def read_maxtext(settings) -> tuple[ParallelPlan, int]:
+    """The plan that MaxText makes of its settings, and the samples of a step: its batch is that of a device."""
+    words = dict(each.split("=") for each in settings)
+    assert all("_parallelism" not in name or int(value) > 1 for name, value in words.items())
+
+    def size(name: str) -> int:
+        return int(words.get(f"{name}_parallelism", 1))
+
+    tensor, context, expert, fsdp = (size(f"ici_{each}") for each in ("tensor", "context", "expert", "fsdp"))
+    data = size("ici_data") * size("dcn_data") * fsdp * expert
+    shards = fsdp * expert * context
+    # Context and expert shards hold parts of the parameters too.
+    zero = 1 if words.get("shard_optimizer_over_data") == "true" else 3 * (shards > 1)
+    micro_batch = float(words["per_device_batch_size"]) * tensor * context
+    plan = ParallelPlan(
+        tensor,
+        data=data,
+        context=context,
+        expert=expert,
+        micro_batch=round(micro_batch),
+        zero=zero,
+        state_shards=shards if zero == 3 and shards < data * context else 0,
+        recompute=POLICIES[words["remat_policy"]],
+        is_sequence_parallel=tensor > 1,
+    )
+    return plan, round(micro_batch * data * int(words.get("gradient_accumulation_steps", 1)))
+
+
+def test_maxtext_reads_the_plan_back() -> None:
+    """Every plan of a model with experts on 64 TPUs that it runs; of others it is said what keeps it from them."""
+    model, network = load_model("mixtral-8x7b"), load_network("tpu-v5p-torus", num_devices=64)
+    training = replace(TRAINING, global_batch=128)
+    choices = PlanChoices(
+        tensor=(1, 2), pipeline=(1, 2), context=(1, 2), expert=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 8),
+        micro_batch=(1, 2), expert_tensor=(),
+    )  # fmt: skip
+    given = {"training": training, "stack": load_stack("maxtext", load_fitted()), "network": network}
+    num_said = 0
+    for plan in enumerate_plans(model, training, num_devices=64, choices=choices):
+        flags = maxtext_flags(plan, **given, has_experts=True)
+        assert bool(flags.maxtext) != bool(flags.unsaid)
+        assert flags.megatron == flags.fsdp == ()
+        if flags.unsaid:
+            is_folded = plan.expert_group[1] != plan.tensor
+            is_split = plan.context * plan.expert > 1 and plan.zero < 3
+            assert (
+                plan.pipeline > 1 or plan.zero == 2 or (plan.zero == 1 and plan.state_shards) or is_folded or is_split
+            )
+            continue
+        num_said += 1
+        assert {"attention=flash", "dtype=bfloat16", "max_target_length=2048"} <= set(flags.maxtext)
+        found, samples = read_maxtext(flags.maxtext)
+        expected = plan if plan.shards < plan.data * plan.context else replace(plan, state_shards=0)
+        assert (replace(found, expert_tensor=plan.expert_tensor), samples) == (expected, 128)
+    assert num_said > 80
+
+
+def test_maxtext_has_words_of_its_own_for_hosts_formats_and_networks() -> None:
+    fitted, plan = load_fitted(), ParallelPlan(data=8, zero=3, recompute=Recompute.FULL)
+    network = load_network("tpu-v5p-torus", num_devices=8)
+    offload = load_stack("maxtext-offload", fitted)
+    settings = maxtext_flags(plan, training=TRAINING, stack=offload, network=network, is_fp8=True).maxtext
+    assert {"remat_policy=custom", "query_proj=offload", "quantization=fp8", "ici_fsdp_parallelism=8"} <= set(settings)
+    unfused = load_stack("maxtext-unfused", fitted)
+    assert "attention=dot_product" in maxtext_flags(plan, training=TRAINING, stack=unfused, network=network).maxtext
+    switched = load_network("dgx-h100", num_devices=8, fitted=fitted)
+    found = maxtext_flags(plan, training=TRAINING, stack=unfused, network=switched)
+    assert (found.maxtext, len(found.unsaid)) == ((), 1)

@@ -23,11 +23,12 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.cuts import best_choice, fitting_stages, least_bound_s, stage_sizes
+from phaze_opt.plan.cuts import best_choice, least_bound_s
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
 from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
+from phaze_opt.plan.stage_room import fitting_stages, stage_sizes
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -210,7 +211,7 @@ def test_shipped_software_on_a_measured_network(name, zero, shards):
 
 @pytest.mark.parametrize(("interleave", "share"), [(1, 0.0), (2, 0.8)])
 def test_closed_bounds_know_what_memory_makes_stages_recompute(interleave, share):
-    """Once a set is measured, its closed bound rises as memory falls; of given cuts nearly as its best plan does."""
+    """The closed bound of a set rises as memory falls; of given cuts nearly as its best plan does."""
     machine = machine_of(1e15)
     model = replace(MODEL, num_layers=6)
     choices = PlanChoices((1,), (2,), data=(2,), micro_batch=(1,), zero=(0,), interleave=(interleave,))
@@ -219,16 +220,12 @@ def test_closed_bounds_know_what_memory_makes_stages_recompute(interleave, share
     _, seconds, peaks = price_all(model, machine, degrees.step(0).plan, tuple(Recompute))
     closed, least = [], []
     for capacity in np.unique(peaks):
-        plain = degrees.bounds_s(layer_s, memory_bytes=capacity)[0, 0]
-        assert not degrees.is_measured(0, capacity)
-        degrees.measure(0, capacity)
-        assert degrees.is_measured(0, capacity)
+        plain = degrees.bounds_s(layer_s)[0, 0]
         closed.append(degrees.bounds_s(layer_s, memory_bytes=capacity)[0, 0])
         least.append(seconds[peaks <= capacity].min())
         assert plain <= closed[-1] <= degrees.least_bound_s(0, times, capacity) <= least[-1] * (1.0 + 1e-12)
     assert closed == sorted(closed, reverse=True)
     assert closed[0] - closed[-1] > share * (least[0] - least[-1]) >= 0.0, "fewer bytes make stages recompute"
-    degrees.measure(0, peaks.min() * 0.999)
     assert degrees.bounds_s(layer_s, memory_bytes=peaks.min() * 0.999)[0, 0] == np.inf
 
 

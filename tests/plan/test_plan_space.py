@@ -132,12 +132,12 @@ def test_obstacles_are_sentences(plan: ParallelPlan, words: str) -> None:
 def test_explains_why_nothing_is_left() -> None:
     def explain(choices: PlanChoices) -> str:
         assert not list(enumerate_plans(BERT, TRAINING, num_devices=16, choices=choices))
-        return explain_no_plan(BERT, TRAINING, num_devices=16, choices=choices)
+        return explain_no_plan(BERT, TRAINING, num_devices=16, choices=choices).sentence
 
     assert "takes 32 devices of 16" in explain(PlanChoices(tensor=(4,), pipeline=(8,)))
     assert "does not divide 16 devices" in explain(PlanChoices(tensor=(1,), pipeline=(3,)))
     assert "attention heads" in explain(PlanChoices(tensor=(3,), data=(1,), pipeline=(1,)))
-    assert "state_shards = 3" in explain(PlanChoices(tensor=(1,), pipeline=(2,), zero=(3,), state_shards=(3,)))
+    assert "3 shards of the state" in explain(PlanChoices(tensor=(1,), pipeline=(2,), zero=(3,), state_shards=(3,)))
     assert "global batch" in explain(PlanChoices(tensor=(1,), micro_batch=(128,)))
     uneven = PlanChoices(tensor=(1, 2, 4), pipeline=(2,), micro_batch=(7,))
     assert explain(uneven) == "a global batch of 64 does not divide into 2 replicas of 7 sequences; give 56 or 70"

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from kits.mixed_pipelines import price_everything
 from kits.steps import SMALL_MODEL
 
-from phaze_opt.cost.mixed_step import StageDevices, price_mixed_stages, price_mixed_step
-from phaze_opt.cost.price_step import LayerTimes, price_stages, price_step
+from phaze_opt.cost.price_step import (
+    LayerTimes,
+    StageDevices,
+    price_mixed_stages,
+    price_mixed_step,
+    price_stages,
+    price_step,
+)
 from phaze_opt.cost.stage_costs import choice_bytes
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_reading, price_reading, step_times
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology

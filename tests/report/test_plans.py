@@ -3,8 +3,7 @@
 from dataclasses import fields
 from types import SimpleNamespace
 
-from phaze_opt.cost.measured_software import measured_rows
-from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.cost.stacks import list_stacks, load_stack, measured_rows
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.objective.price_setting import PriceSetting

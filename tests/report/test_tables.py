@@ -20,9 +20,10 @@ from phaze_opt.report.design import (
     time_shares,
 )
 from phaze_opt.report.figures import search_figures
-from phaze_opt.report.search import best_records, runners_up_table, search_contents, standing_table
+from phaze_opt.report.search import best_records, own_contents, runners_up_table, search_contents, standing_table
 from phaze_opt.report.table import TableContent, draw_table
-from phaze_opt.search.result import SearchResult
+from phaze_opt.report.text import format_capacity, format_gib
+from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.study.result import Truth, TruthKind
 
 SENSITIVITY = (
@@ -236,3 +237,22 @@ def test_no_table_without_hand_placements(result: SearchResult, references) -> N
     titles = [content.title for content in search_contents(result, references=references)]
     assert not [title for title in titles if "expert" in title]
     assert experts_table(references["tpu-v4"], experts={}).rows == ()
+
+
+def test_own_best_chips_fit_a_narrow_terminal_each_in_a_line(result: SearchResult) -> None:
+    """Two tables: what the chips give, and the chips."""
+    best = replace(result.best, model="megatron-gpt2-72")
+    point = result.trials[result.best_number].point
+    own = OwnBest(best, point, replace(best, throughput_samples_per_s=2 * best.throughput_samples_per_s), 0.5, 12.0)
+    contents = own_contents([own])
+    assert [len(content.rows) for content in contents] == [1, 1]
+    lines = drawn(contents, 80).splitlines()
+    assert sum("megatron-gpt2-72" in line for line in lines) == 2
+    for content in contents:
+        assert any(all(cell in line for cell in content.rows[0]) for line in lines), "no cell is broken"
+    assert "50.0" in contents[0].rows[0][3]
+
+
+def test_what_is_held_is_in_gib_and_a_capacity_in_its_makers_gb() -> None:
+    assert format_gib(80 * 2**30) == "80 GiB"
+    assert format_capacity(80 * 2**30) == "80 GB"

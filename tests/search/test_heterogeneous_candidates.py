@@ -32,7 +32,7 @@ def test_stages_choose_among_the_best_designs_and_the_tops_of_layers(tmp_path: P
     assert result.best is not None
     assert found.throughput_samples_per_s >= result.best.throughput_samples_per_s
     summary, stages = heterogeneous_contents(found)
-    assert dict(summary.rows)["over the best uniform design"].startswith("+")
+    assert dict(summary.rows)["against the best one design"].startswith("+")
     assert all(len(row) == len(stages.columns) for row in stages.rows)
     assert stages.rows[0][0].startswith("1")
 

@@ -140,3 +140,25 @@ def test_a_goal_that_a_strategy_cannot_do_is_a_fault(folder: Path) -> None:
     text = '[study]\nname = "a"\nworkloads = ["tiny"]\nstrategies = ["random", "cma-es"]\nobjective = "pareto"\n'
     with pytest.raises(InputError, match=r"study\.toml:4: key 'study\.strategies\[1\]': .*several"):
         read_study(_write(folder, text))
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "match"),
+    [
+        ('stage_blocks = "4x2"', "stage_blocks", "have 8, not the"),
+        ('stage_blocks = "2,0"\nstage_recompute = "full"', "stage_recompute", "not the 2 of 'stage_blocks'"),
+        ('stage_recompute = "full"', "stage_recompute", "give 'stage_blocks' too"),
+        ("state_shards = [4]\nzero = [0]", "state_shards", "give 'zero' 1, 2 or 3 too"),
+        ("state_shards = [3]\nzero = [1]", "state_shards", "must be 0 .* or divide data degree"),
+        ('software = "maxtxt"', "software", "did you mean maxtext"),
+        ('pipeline = [2]\nplans = "phaze"', "pipeline", "which 'plans' phaze rules out"),
+    ],
+)
+def test_faults_of_plans_name_line_and_key_and_no_flag(folder: Path, lines: str, key: str, match: str) -> None:
+    head = '[study]\nname = "one"\nstrategies = ["random"]\nworkloads = ["tiny"]\nbudget = { evaluations = 2 }\n'
+    path = _write(folder, f'{head}[[setting]]\nname = "a"\ndevices = 16\nglobal_batch = 64\n{lines}\n')
+    with pytest.raises(InputError, match=match) as caught:
+        read_study(path)
+    line = next(number for number, text in enumerate(path.read_text().splitlines(), start=1) if text.startswith(key))
+    assert (caught.value.key, caught.value.line) == (f"setting[0].{key}", line)
+    assert "--" not in str(caught.value)

@@ -16,6 +16,7 @@ from phaze_opt.hardware.silicon.die_constants import AREA_GROUP, FITTED_AREAS, l
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.held_out import fit_family
+from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.silicon.dies import DIES, OUTSIDE, compile_dies, is_fitted
 from phaze_opt.validation.validate import validate
@@ -246,3 +247,14 @@ def test_names_of_the_data_set_are_dies_of_published_areas():
     for row in rows:
         assert row.values["source"], row.id
         assert row.values["verified"], row.id
+
+
+def test_a_die_without_an_area_is_predicted_and_scores_nothing():
+    """As the same die with its area is; of nobody's area nothing else is asked for."""
+    known = row_of("T4")
+    rows = [known, changed(known, die_mm2=""), changed(known, die_mm2="", mac16_full="", fp32_lanes_full="")]
+    fitted = load_fitted()
+    found = predict_rows([DIES], rows, fitted)
+    assert found.unmeasured == {1: pytest.approx(float(found.predicted_s[0]))}
+    assert found.is_scored.tolist() == [True, False, False]
+    assert "no die area" in found.unscored[1]

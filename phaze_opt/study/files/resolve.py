@@ -14,8 +14,16 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.goals import goal_directions
-from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, form_of, planned_micro_batches
+from phaze_opt.objective.scenario import (
+    OF_DEGREES,
+    Scenario,
+    build_scenario,
+    build_space,
+    form_of,
+    planned_micro_batches,
+)
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
+from phaze_opt.objective.scheduled_plan import plans_of
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
@@ -77,13 +85,8 @@ def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> C
 
 def _check_form(setting: Setting, origin: Origin) -> None:
     """Refuse options that rule each other out, at the key of the one that is named."""
-    try:
+    with origin("setting", setting.name, ""):
         form_of(setting)
-    except InputError as error:
-        known = declarations(ScenarioOptions).values()
-        field = next((each.name for each in known if each.flag == error.source), "")
-        with origin("setting", setting.name, field):
-            raise
 
 
 def plan_cells(config: StudyConfig, conditions: Iterable[Condition]) -> tuple[Cell, ...]:
@@ -229,7 +232,18 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
     with at_setting("space"):
         batches = planned_micro_batches(SpaceOptions(micro_batch=setting.micro_batches, space=setting.space))
     with at_setting(""):
-        return build_scenario(setting, models, network=network, common=workload.common, micro_batches=batches)
+        scenario = build_scenario(setting, models, network=network, common=workload.common, micro_batches=batches)
+        _check_plans(setting, scenario)
+    return scenario
+
+
+def _check_plans(setting: Setting, scenario: Scenario) -> None:
+    """Refuse degrees and stages that leave a model no plan, where any are given."""
+    known = declarations(ScenarioOptions)
+    if scenario.plans is None or all(getattr(setting, name) == known[name].default for name in OF_DEGREES):
+        return
+    for model in scenario.models:
+        plans_of(scenario, model)
 
 
 def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:

@@ -1,5 +1,6 @@
 """The TOML form of a study: tables to a plan, every fault one sentence with file, line and key."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ class StudyOrigin:
         try:
             yield
         except InputError as error:
-            path = self._path(kind, name, key or str(error.key or ""), error)
+            path = self._path(kind, name, _option_field(error) or key or str(error.key or ""), error)
             raise self.toml.fault(_plain(error), *path) from error
         except PluginError as error:
             plugin = "pruner" if "pruner" in str(error) and key else "strategy"
@@ -234,7 +235,24 @@ class StudyOrigin:
         return path
 
 
+_BY_FLAG = {option.flag: option for option in OPTIONS.values()}
+_FLAG = re.compile("|".join(rf"{re.escape(flag)}(?![a-z-])" for flag in sorted(_BY_FLAG, reverse=True)))
+
+
+def _option_field(error: InputError) -> str:
+    """The field of the option whose flag an error names; empty where it names none."""
+    option = _BY_FLAG.get(error.source or "")
+    return "" if option is None else option.name
+
+
 def _plain(error: InputError) -> str:
-    """An error's sentence; the key it names is said by the place already, a file of its own is kept."""
+    """An error's sentence with keys in place of flags; the key it names is said by the place already.
+
+    A file of its own is kept.
+    """
     text = str(error)
-    return text.removeprefix(f"'{error.key}': ") if error.source is None and error.key is not None else text
+    if error.source is None and error.key is not None:
+        text = text.removeprefix(f"'{error.key}': ")
+    if error.source in _BY_FLAG:
+        text = text.removeprefix(f"{error.source}: ")
+    return _FLAG.sub(lambda found: f"'{_BY_FLAG[found[0]].key}'", text)

@@ -1,16 +1,18 @@
 """Operators on A100, MI210, TPUs and others against measurements: matmul, softmax, layer norm, GELU, all-reduce."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
-from phaze_opt.estimate.machine import BEST_GROUP, HOST, maker_of, operator_group
+from phaze_opt.estimate.machine import ACCUMULATOR_BYTES, BEST_GROUP, HOST, Floats, maker_of, operator_group
 from phaze_opt.estimate.machine_vector import RowOperator
-from phaze_opt.estimate.systolic_machine import AWAITED_GROUP
+from phaze_opt.estimate.operator_table import compile_operators
+from phaze_opt.estimate.protocol import Bound
+from phaze_opt.estimate.systolic_machine import AWAITED_GROUP, SystolicOperators, systolic_terms
+from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.fitted import FittedConstants
@@ -27,16 +29,64 @@ from phaze_opt.validation.operators.parameters import (
     row_parameters,
     systolic_parameters,
 )
-from phaze_opt.validation.operators.systolic import SystolicBlock
 from phaze_opt.validation.row_times import roofline_parts
 
-Floats = NDArray[np.float64]
+_PARTS = (
+    (Bound.LAUNCH, "launch"),
+    (Bound.COMPUTE, "arrays, all units busy"),
+    (Bound.FILL_AND_DRAIN, "filling and draining"),
+    (Bound.EDGE_WASTE, "edges and idle arrays"),
+    (Bound.GLB, "buffer beyond the arrays"),
+    (Bound.HBM, "memory beyond the arrays"),
+)
 BEST = "op_best_matmul"
 ALL_REDUCE = "all_reduce"
 LLMCOMPASS_FABRIC = "NVLink3 fully connected, 12 links"
 """What joined the four A100 of LLMCompass's layer, in the words of its all-reduce rows."""
 SMALL_S = MappingProxyType({HOST: 1e-5, DEVICE: 1e-6})
 """Rooflines below this are bound by launches."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SystolicBlock:
+    """Matmuls; ``sizes`` has a column each for batch, m, n and k."""
+
+    case: OperatorCase
+    sizes: Floats
+    operators: SystolicOperators = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Price what no constant changes."""
+        path = self.case.path
+        rows = [matmul_operator(Matmul(*map(int, size)), path) for size in self.sizes]
+        object.__setattr__(self, "operators", SystolicOperators(compile_operators(rows), self.case.device, path))
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Times of the estimator."""
+        terms = systolic_terms(self.case.device, fitted=fitted, setting=self.case.setting)
+        return self.operators.seconds(terms)
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """The estimator's own parts."""
+        terms = systolic_terms(self.case.device, fitted=fitted, setting=self.case.setting)
+        parts = dict(self.operators.explain(terms)[index].parts_s)
+        return tuple(Part(name, parts.get(cause, 0.0)) for cause, name in _PARTS)
+
+
+def matmul_operator(matmul: Matmul, path: ComputePath) -> Operator:
+    """One call: both operands read and the result written once; int8 operands give int32."""
+    size = element_bytes(path)
+    batch, m, n, k = matmul.batch, matmul.m, matmul.n, matmul.k
+    result_bytes = ACCUMULATOR_BYTES if path is ComputePath.INT8 else size
+    return Operator(
+        "matmul",
+        Phase.FORWARD,
+        OperatorKind.MATMUL,
+        CoreType.TC,
+        (matmul,),
+        bytes_read=float(size * batch * (m * k + k * n)),
+        bytes_written=float(result_bytes * batch * m * n),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,6 +67,9 @@ _FAMILY_OF_DIE = MappingProxyType(
 )  # fmt: skip
 
 
+UNPUBLISHED = "no die area is published"
+
+
 def why_unpredicted(row: Row) -> str:
     """Why the model has no area for a row; empty if it has."""
     if row.text("style") == "wafer":
@@ -75,13 +78,34 @@ def why_unpredicted(row: Row) -> str:
     if row.text("style") not in STYLES:
         return f"no model of a die of style '{row.text('style')}' is known; {suggest(row.text('style'), STYLES)}"
     if not row.values.get("die_mm2"):
-        return "no die area is published"
+        return UNPUBLISHED
     most = load_die_constants().value("package.reticle_mm2")
     if row.number("die_mm2") > most:
         return f"{row.number('die_mm2'):g} mm^2 are more than a reticle's {most:g}: no single die"
-    if not any(row.number(name, 0) for name in ("mac16_full", "mac8_only", "fp32_lanes_full")):
+    if not _has_units(row):
         return "neither multipliers nor lanes are published"
     return ""
+
+
+def _has_units(row: Row) -> bool:
+    """Whether multipliers or lanes of a die are published."""
+    return any(row.number(name, 0) for name in ("mac16_full", "mac8_only", "fp32_lanes_full"))
+
+
+def unpublished_areas(rows: Sequence[Row], fitted: FittedConstants) -> dict[int, float]:
+    """Areas of dies that nobody published, mm^2, by index of the row: predicted, and scored against nothing."""
+    own = [index for index, row in enumerate(rows) if _is_unpublished(row)]
+    if not own:
+        return {}
+    areas = die_area(dies_of_rows([rows[index] for index in own]), area_constants(fitted)).total
+    return dict(zip(own, np.asarray(areas).tolist(), strict=True))
+
+
+def _is_unpublished(row: Row) -> bool:
+    try:
+        return why_unpredicted(row) == UNPUBLISHED and _has_units(row)
+    except InputError:
+        return False
 
 
 def dies_of_rows(rows: Sequence[Row]) -> DieColumns:
@@ -253,6 +277,7 @@ DIES = Family(
     cell=lambda row: row.text("chip"),
     fit=fit_areas,
     is_fitted=is_fitted,
+    predict_unmeasured=unpublished_areas,
     splits={"chip": lambda row: row.text("chip") if maker_label(row) else "", "family": maker_label},
 )
 """Whole dies, by component."""

@@ -31,7 +31,8 @@ def admitted_plans(
     """
     ends = 2 if has_cuts else 0
     found = set()
-    for tensor, context, (expert, split) in product(choices.tensor, choices.context, _expert_degrees(model, choices)):
+    degrees = ((tensor, *each) for tensor in choices.tensor for each in _expert_degrees(model, choices, tensor))
+    for (tensor, expert, split), context in product(degrees, choices.context):
         if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
             continue
         if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
@@ -41,9 +42,10 @@ def admitted_plans(
             routing = data * context * (tensor // split if split else 1)
             if routing % expert:
                 continue
-            replicas = max(data * context, routing // expert)
+            copies = routing // expert if split or expert > 1 else 0
+            replicas = max(data * context, copies)
             for micro_batch, interleave in _batches(model, choices, (pipeline, data, global_batch), ends):
-                for (zero, shards), recompute in product(_states(choices, data, replicas), choices.recompute):
+                for (zero, shards), recompute in product(_states(choices, data, replicas, copies), choices.recompute):
                     found.add(
                         ParallelPlan(
                             tensor,
@@ -63,9 +65,14 @@ def admitted_plans(
     return tuple(sorted(found, key=_rank))
 
 
-def _expert_degrees(model: ModelSpec, choices: PlanChoices) -> Iterator[tuple[int, int]]:
-    """Shards of the experts, and devices that split each: 0 where nothing is said of them."""
+def _expert_degrees(model: ModelSpec, choices: PlanChoices, tensor: int) -> Iterator[tuple[int, int]]:
+    """Shards of the experts, and devices that split each: 0 where nothing is said of them.
+
+    A tensor group that is free and cannot share whole experts among its devices splits each of them.
+    """
     experts, splits = choices.expert or _divisors(model.num_experts), choices.expert_tensor or (0, 1)
+    if not choices.expert_tensor and model.num_experts % tensor:
+        splits = (*splits, tensor)
     if not model.has_experts:
         splits = tuple({0 if split == 1 else split for split in splits})
     yield from product(experts, splits)
@@ -76,7 +83,7 @@ def _is_left_out(model: ModelSpec, choices: PlanChoices, *, tensor: int, expert:
 
     Where nothing is said at all, whole experts go round a tensor group before any is copied.
     """
-    if split and not choices.expert_tensor and expert < tensor:
+    if split and not choices.expert_tensor and expert * split < tensor:
         return True
     if split == 0 or 0 not in (choices.expert_tensor or (0, 1)):
         return False
@@ -157,11 +164,16 @@ def _batches(
                 yield micro_batch, interleave
 
 
-def _states(choices: PlanChoices, data: int, replicas: int) -> Iterator[tuple[int, int]]:
-    """ZeRO stages and shards, but for repetitions: nobody to share with, or nothing that is shared."""
+def _states(choices: PlanChoices, data: int, replicas: int, copies: int) -> Iterator[tuple[int, int]]:
+    """ZeRO stages and shards, but for repetitions: nobody to share with, or nothing that is shared.
+
+    Copies of experts that are more than the shards of their state are a multiple of these.
+    """
     first = (choices.zero[0], choices.state_shards[0])
     for zero, shards in product(choices.zero, choices.state_shards):
         is_first = (zero, shards) == first if replicas == 1 else zero > 0 or shards == first[1]
+        if zero and 0 < shards < copies and copies % shards:
+            continue
         if is_first and (shards == 0 or data % shards == 0):
             yield zero, shards
 

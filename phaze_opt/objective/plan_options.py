@@ -1,0 +1,156 @@
+"""What the options of a scenario say of full plans: the choices they leave, stages that a user states, and faults.
+
+A fault names its option by the flag of the command line; study files put their key in its place.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from types import MappingProxyType
+
+from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import ScenarioOptions
+from phaze_opt.plan.plan_space import NoPlan
+from phaze_opt.record.suggestions import parse_word
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
+
+FREE_ZERO = (0, 1, 2, 3)
+MAX_STAGES = 10_000
+"""Stages that a text may name: far more than any model has blocks."""
+_RUN = re.compile(r"\s*(?:(?P<count>[0-9]{1,6})\s*x\s*)?(?P<word>[a-z0-9]{1,20})\s*")
+_BLOCKS = re.compile(r"[0-9]{1,7}")
+_RECOMPUTE = ScenarioOptions().recompute
+PLAN_FLAGS = MappingProxyType(
+    {
+        "tensor": "--tensor-parallel",
+        "pipeline": "--pipeline",
+        "data": "--data",
+        "context": "--context-parallel",
+        "expert": "--expert-parallel",
+        "expert_tensor": "--expert-tensor-parallel",
+        "interleave": "--interleave",
+        "micro_batch": "--micro-batch",
+        "state_shards": "--state-shards",
+        "blocks": "--stage-blocks",
+        "stage_recompute": "--stage-recompute",
+    }
+)
+"""The option of each field of `PlanChoices` that may leave no plan."""
+
+
+class RecomputeChoice(StrEnum):
+    """Which activations are recomputed: what fits (auto), or one of `workload.plan.Recompute`, of old names too."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    NONE = "none"
+    SELECTIVE = "selective"
+    ALWAYS = "always"
+    FULL = "full"
+
+
+RECOMPUTES = {
+    RecomputeChoice.AUTO: tuple(Recompute),
+    RecomputeChoice.NEVER: (Recompute.NONE,),
+    RecomputeChoice.NONE: (Recompute.NONE,),
+    RecomputeChoice.SELECTIVE: (Recompute.SELECTIVE,),
+    RecomputeChoice.ALWAYS: (Recompute.FULL,),
+    RecomputeChoice.FULL: (Recompute.FULL,),
+}
+"""What stages may recompute, by the word of the option."""
+
+
+def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], models: Sequence[ModelSpec]) -> PlanChoices:
+    """Every full plan that the options leave; a degree of which nothing is said is free, but for context parallelism.
+
+    Args:
+        options: as given.
+        micro_batches: samples; all usual ones unless given.
+        models: that are trained; without experts nothing is free of them.
+
+    Raises:
+        InputError: state is to be sharded over some replicas, and by no ZeRO stage; or stages that are given are none.
+    """
+    blocks, stage_recompute = given_stages(options)
+    has_experts = any(model.has_experts for model in models)
+    if options.state_shards and options.zero == (0,):
+        message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
+        raise InputError(message, source="--state-shards")
+    return PlanChoices(
+        tensor=options.tensor_parallel,
+        pipeline=options.pipeline,
+        data=options.data,
+        context=options.context_parallel or (1,),
+        expert=options.expert_parallel,
+        interleave=options.interleave,
+        micro_batch=micro_batches or FREE_MICRO_BATCH,
+        zero=options.zero or (FREE_ZERO[1:] if options.state_shards else FREE_ZERO),
+        state_shards=options.state_shards or (0,),
+        recompute=RECOMPUTES[parse_word(RecomputeChoice, options.recompute, source="--recompute")],
+        is_sequence_parallel=options.is_sequence_parallel,
+        blocks=blocks,
+        stage_recompute=stage_recompute,
+        expert_tensor=options.expert_tensor_parallel or (() if has_experts else (0,)),
+    )
+
+
+def no_plan_fault(found: NoPlan) -> InputError:
+    """That options leave no plan, at the option that is at fault where one is."""
+    return InputError(found.sentence, source=PLAN_FLAGS.get(found.field))
+
+
+def given_stages(options: ScenarioOptions) -> tuple[tuple[int, ...], tuple[Recompute, ...]]:
+    """Blocks and recomputation of each stage where they are given, else none.
+
+    Raises:
+        InputError: one is no list of stages, or does not go with the other, or with another option.
+    """
+    if not options.stage_blocks:
+        if options.stage_recompute:
+            message = "is for stages that are given; give --stage-blocks too, or leave it out"
+            raise InputError(message, source="--stage-recompute")
+        return (), ()
+    words = _read_stages(options.stage_blocks, "--stage-blocks")
+    if not all(map(_BLOCKS.fullmatch, words)):
+        message = f"'{options.stage_blocks[:60]}' must be numbers of blocks, such as 7,8x14,7"
+        raise InputError(message, source="--stage-blocks")
+    if options.pipeline and len(words) not in options.pipeline:
+        message = f"names {len(words)} stages, not the {' or '.join(map(str, options.pipeline))} of --pipeline"
+        raise InputError(message, source="--stage-blocks")
+    return tuple(map(int, words)), _given_recomputes(options, len(words))
+
+
+def _given_recomputes(options: ScenarioOptions, num_stages: int) -> tuple[Recompute, ...]:
+    """What each of the stages that are given recomputes; none where that is free."""
+    if not options.stage_recompute:
+        return ()
+    source = "--stage-recompute"
+    words = _read_stages(options.stage_recompute, source)
+    if len(words) != num_stages:
+        message = f"names {len(words)} stages, not the {num_stages} of --stage-blocks"
+        raise InputError(message, source=source)
+    if options.recompute != _RECOMPUTE:
+        message = "says what --recompute says of all stages; leave one of them out"
+        raise InputError(message, source=source)
+    return tuple(parse_word(Recompute, word, source=source) for word in words)
+
+
+def _read_stages(text: str, source: str) -> tuple[str, ...]:
+    """A word for each stage: a count before an ``x`` stands for as many stages.
+
+    Raises:
+        InputError: a word is missing or a count is none, or there are more than `MAX_STAGES`.
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        run = _RUN.fullmatch(part)
+        repeats = int(run["count"] or 1) if run else 0
+        if run is None:
+            message = f"'{part[:60]}' in '{text[:60]}' is no stage, nor several such as 8x14; separate them by commas"
+            raise InputError(message, source=source)
+        if not 1 <= repeats <= MAX_STAGES - len(found):
+            message = f"'{text[:60]}' must name 1 to {MAX_STAGES:,} stages, such as 7,8x14,7"
+            raise InputError(message, source=source)
+        found += [run["word"]] * repeats
+    return tuple(found)
