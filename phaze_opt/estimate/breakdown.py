@@ -15,13 +15,17 @@ _PARTS = (Bound.COMPUTE, Bound.FILL_AND_DRAIN, Bound.EDGE_WASTE, Bound.GLB, Boun
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """One chip's rates and its other two resources' times; arrays of shape (num_operators,)."""
+    """One chip's rates and its other resources' times; arrays of shape (num_operators,).
+
+    ``buffer_s`` is what an operator's bytes take to pass the buffer, 0 where the buffer holds none between operators.
+    """
 
     cycle_s: float
     num_macs: int
     vector_s: Floats
     hbm_s: Floats
     traffic_bytes: Floats
+    buffer_s: Floats
 
 
 def explain_operators(
@@ -30,7 +34,8 @@ def explain_operators(
     """Break the spread latency of every operator into `Bound` parts that sum to it.
 
     The tensor cores' time is ideal compute (all multiply-accumulate units busy), fill and drain, edge waste (ceilings
-    and idle arrays) and what the GLB adds to them; vector lanes or HBM take the excess where they bind.
+    and idle arrays) and what the GLB adds to them; vector lanes, HBM or the bytes that pass the GLB take the excess
+    where they bind.
 
     Args:
         compiled: the operators.
@@ -42,17 +47,18 @@ def explain_operators(
     )
     ideal = compiled.macs / resources.num_macs
     tensor_s = cycles * resources.cycle_s
-    vector_s, hbm_s = resources.vector_s, resources.hbm_s
-    latency_s = np.maximum.reduce((tensor_s, vector_s, hbm_s))
-    is_vector = (vector_s > tensor_s) & (vector_s >= hbm_s)
-    is_hbm = (hbm_s > tensor_s) & ~is_vector
+    vector_s, hbm_s, buffer_s = resources.vector_s, resources.hbm_s, resources.buffer_s
+    latency_s = np.maximum.reduce((tensor_s, vector_s, hbm_s, buffer_s))
+    is_buffer = buffer_s > np.maximum.reduce((tensor_s, vector_s, hbm_s))
+    is_vector = (vector_s > tensor_s) & (vector_s >= hbm_s) & ~is_buffer
+    is_hbm = (hbm_s > tensor_s) & ~is_vector & ~is_buffer
     excess_s = latency_s - tensor_s
     parts = np.stack(
         [
             ideal * resources.cycle_s,
             fill * resources.cycle_s,
             (stream - ideal) * resources.cycle_s,
-            (cycles - stream - fill) * resources.cycle_s,
+            (cycles - stream - fill) * resources.cycle_s + excess_s * is_buffer,
             excess_s * is_vector,
             excess_s * is_hbm,
         ],
