@@ -13,7 +13,7 @@ from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, Operator, OperatorGraph
-from phaze_opt.graph.residency import is_on_core, run_again
+from phaze_opt.graph.residency import is_on_core, operators_again, run_again
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
@@ -190,8 +190,7 @@ def forward_again(layer: CompiledLayer, step: CompiledStep) -> OperatorGraph:
 def attention_again(graph: OperatorGraph) -> tuple[Operator, ...]:
     """What selective recomputation runs of a forward pass, in order."""
     cores = [number for number, each in enumerate(graph.operators) if is_on_core(each) and is_attention_core(each.name)]
-    again = run_again(graph, set(cores))
-    return tuple(again.operators[number] for number in cores)
+    return tuple(operators_again(graph, cores).values())
 
 
 def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:
@@ -223,13 +222,14 @@ def _columns_again(
     graph: OperatorGraph, running: list[int], columns: Mapping[int, int], operators: list[Operator]
 ) -> NDArray[np.intp]:
     """Columns of what recomputation runs: those of the pass, or new ones where the buffer holds something else."""
-    again = run_again(graph, set(running)).operators if running else ()
+    if len(running) in (0, len(columns)):
+        return _indices([columns[index] for index in running])
     found: list[int] = []
-    for index in running:
-        is_same = again[index] == graph.operators[index]
+    for index, operator in operators_again(graph, running).items():
+        is_same = operator == graph.operators[index]
         found.append(columns[index] if is_same else len(operators))
         if not is_same:
-            operators.append(again[index])
+            operators.append(operator)
     return _indices(found)
 
 

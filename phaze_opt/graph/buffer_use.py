@@ -29,6 +29,8 @@ class Saving:
 class Hold:
     """A tensor that may be held from one operator of a graph to a later one, both included.
 
+    A hold of one operator alone is no tensor but room that its tiles can use.
+
     Attributes:
         tensor: its name; holds of one tensor may follow one another.
         first, last: the operators, by their places in the graph.
@@ -41,6 +43,11 @@ class Hold:
     last: int
     num_bytes: int
     savings: tuple[Saving, ...]
+
+    @property
+    def is_room(self) -> bool:
+        """Whether it is room for tiles."""
+        return self.first == self.last
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ The optimizer update, which no tape records, is one vector operator.
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse
+from phaze_opt.graph.buffer_use import BufferUse
+from phaze_opt.graph.holds import find_holds
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
-from phaze_opt.graph.residency import find_holds, with_buffer_use
+from phaze_opt.graph.residency import buffer_uses
 from phaze_opt.workload.training import Optimizer
 
 _NO_TRAFFIC = (OperatorKind.COLLECTIVE, OperatorKind.VIEW)
@@ -99,11 +100,13 @@ def _graph(nodes: Sequence[Node], stash: Mapping[str, int], needed: set[str]) ->
         for tensor in node.inputs
         if tensor.name in producer
     }
-    operators = tuple(_operator(node, stash.get(node.name, 0)) for node in nodes)
-    return with_buffer_use(OperatorGraph(operators, tuple(sorted(edges)), find_holds(nodes, needed)))
+    holds, on_core = find_holds(nodes, needed), [node.kind not in _NO_TRAFFIC for node in nodes]
+    uses = buffer_uses(holds, on_core, [_operand_bytes(node) for node in nodes])
+    operators = tuple(_operator(node, stash.get(node.name, 0), use) for node, use in zip(nodes, uses, strict=True))
+    return OperatorGraph(operators, tuple(sorted(edges)), holds)
 
 
-def _operator(node: Node, stash_bytes: int) -> Operator:
+def _operator(node: Node, stash_bytes: int, use: BufferUse) -> Operator:
     has_traffic = node.kind not in _NO_TRAFFIC
     return Operator(
         name=node.name,
@@ -117,14 +120,13 @@ def _operator(node: Node, stash_bytes: int) -> Operator:
         parameter_bytes=float(sum(t.num_bytes for t in node.inputs if t.role is TensorRole.WEIGHT)),
         stash_bytes=float(stash_bytes),
         collective=node.collective,
-        buffer=_operand_bytes(node),
+        buffer=use,
     )
 
 
-def _operand_bytes(node: Node) -> BufferUse:
-    """The operands of the node's product, nothing held."""
-    left, right = (sum(tensor.num_bytes for tensor in operand) for operand in (node.left, node.right))
-    return BufferUse(left, right) if left or right else NO_BUFFER_USE
+def _operand_bytes(node: Node) -> tuple[int, int]:
+    """Bytes of the operands of the node's product."""
+    return sum(tensor.num_bytes for tensor in node.left), sum(tensor.num_bytes for tensor in node.right)
 
 
 def _total_bytes(tensors: Sequence[Tensor]) -> float:

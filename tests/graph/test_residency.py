@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from kits.graphs import graph_of
 from kits.residency import most_saved_bytes, needed_after, replay, saved_bytes, value_of
 
-from phaze_opt.graph import residency
 from phaze_opt.graph.buffer_use import Hold, Operand, Saving
 from phaze_opt.graph.build import build_programs
 from phaze_opt.graph.fusion import fuse
+from phaze_opt.graph.holds import find_holds
 from phaze_opt.graph.lowering import lower
-from phaze_opt.graph.operator import Collective, CollectiveKind, CoreType, OperatorGraph, OperatorKind, Phase
+from phaze_opt.graph.operator import Collective, CollectiveKind, CoreType, Matmul, OperatorGraph, OperatorKind, Phase
 from phaze_opt.graph.program import Fusibility, Node, Program, Tensor, TensorRole
-from phaze_opt.graph.residency import find_holds, place_holds, run_again
+from phaze_opt.graph.residency import is_on_core, place_holds, run_again
+from phaze_opt.graph.tile_room import FIRST_BYTES, tile_rooms
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
@@ -235,6 +237,66 @@ def test_what_runs_again_finds_what_runs_again_alone() -> None:
     assert run_again(forward, set()).holds == ()
 
 
-def test_a_graph_without_holds_is_left_as_it_is() -> None:
+def test_an_update_holds_nothing() -> None:
     update = graph_of("tiny").layers[1].update
-    assert residency.with_buffer_use(update) == update == OperatorGraph(update.operators, update.edges)
+    assert not update.holds
+    assert run_again(update, {0}) == update == OperatorGraph(update.operators, update.edges)
+
+
+def moved_elements(m: int, n: int, k: int, room: int) -> int:
+    """Least of all strips, by trying each number of columns."""
+    if min(m * k, k * n, m * n) <= room:
+        return m * k + k * n + m * n
+    widths = [width for width in range(1, n + 1) if width <= room]
+    return min(-(-n // width) * m * k + -(-m // min(m, room // width)) * k * n + m * n for width in widths)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(4096, 8192, 4096), (20_000, 6000, 3000), (900, 60_000, 9000), (8192, 8192, 256)]
+)
+def test_rooms_of_tiles_save_about_what_more_room_saves(m: int, n: int, k: int) -> None:
+    """Doubling steps, the best first, up to where the least of the three matrices fits."""
+    left, right, out = (
+        Tensor(name, size, 2, TensorRole.GRADIENT) for name, size in (("a", m * k), ("b", k * n), ("c", m * n))
+    )
+    shape, kind = (Matmul(1, m, n, k),), OperatorKind.MATMUL
+    product = Node(
+        "x", Phase.FORWARD, kind, Fusibility.MATMUL, (left, right), (out,), shape, left=(left,), right=(right,)
+    )
+    rooms = tile_rooms(3, product)
+    enough = 4 * min(m * k, k * n, m * n)
+    assert sum(room.num_bytes for room in rooms) == max(0, enough - FIRST_BYTES)
+    assert all(room.is_room and (room.first, room.last) == (3, 3) for room in rooms)
+    worth = [value_of(room) / room.num_bytes for room in rooms]
+    assert worth == sorted(worth, reverse=True)
+    size = FIRST_BYTES
+    saved = 0
+    for room in rooms:
+        size, saved = size + room.num_bytes, saved + value_of(room)
+        exact = 2 * (moved_elements(m, n, k, FIRST_BYTES // 4) - moved_elements(m, n, k, size // 4))
+        assert saved == pytest.approx(exact, rel=0.35)
+
+
+def test_tiles_begin_with_the_nominal_room() -> None:
+    assert load_constants().value("glb.tile_bytes") == FIRST_BYTES
+
+
+def test_a_product_whose_operand_fits_wants_no_room() -> None:
+    rooms = [
+        hold for layer in graph_of("tiny").layers for graph in layer.phases for hold in graph.holds if hold.is_room
+    ]
+    assert not rooms
+
+
+@pytest.mark.parametrize(("name", "t", "fusion", "form"), REAL)
+def test_layers_save_what_they_can(name: str, t: int, fusion: FusionLevel, form: AttentionForm) -> None:
+    """Rooms of tiles among them: below the linear program, and not far."""
+    for program in programs_of(name, t, fusion, form):
+        layer = lower(program, optimizer=Optimizer.ADAM)
+        for graph in (layer.forward, layer.backward):
+            addresses = place_holds(graph.holds, [is_on_core(each) for each in graph.operators])
+            for capacity in (300 << 10, 5_000_001, 48 << 20):
+                most = most_saved_bytes(graph.holds, capacity)
+                saved = saved_bytes(graph.holds, addresses, capacity)
+                assert saved <= most * (1 + 1e-9) + 1e-6
+                assert saved >= 0.45 * most

@@ -53,7 +53,7 @@ def replay(
 
     A hold stores what its first operator touches, and is dropped after its last. Bytes that an operator finds in the
     buffer, put there before, are not read; a tensor that nobody reads afterwards is not written where it is in the
-    buffer. Fails where two tensors lie on one another.
+    buffer. Rooms of tiles hold nothing. Fails where two tensors lie on one another.
     """
     alias: dict[str, str] = {}
     size: dict[str, int] = {}
@@ -73,7 +73,7 @@ def replay(
         present = [
             (hold, (address, min(address + hold.num_bytes, capacity)))
             for hold, address in zip(holds, addresses, strict=True)
-            if hold.first <= number <= hold.last and address < capacity
+            if hold.first <= number <= hold.last and address < capacity and not hold.is_room
         ]
         found = ReplayedOperator(occupied=_check_apart(present))
         moved.append(found)

@@ -8,7 +8,7 @@ from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
-from phaze_opt.graph.residency import run_again
+from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
@@ -175,7 +175,7 @@ def _build_layer(layer: LayerGraph, stack: TrainingStack, operators: list[Operat
     ]
     # Selective recomputation runs attention alone, so that the buffer holds for it what is made in it alone.
     attention_at = len(operators)
-    operators.extend(run_again(layer.forward, attention).operators[at] for at in attention)
+    operators.extend(operators_again(layer.forward, attention).values())
     forward, backward = layer.forward.operators, layer.backward.operators
     return _BuiltLayer(
         phases=phases,
