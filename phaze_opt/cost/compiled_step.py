@@ -12,7 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import Collective, Operator, OperatorGraph
+from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
 from phaze_opt.graph.residency import is_on_core, operators_again, run_again
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
@@ -36,8 +36,8 @@ class CompiledPass:
 
     Attributes:
         columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only.
-        attention_columns: what selective recomputation runs again of them; columns of its own where the buffer may hold
-            something else for it.
+        attention_columns: what selective recomputation runs again of a forward pass; columns of its own where the
+            buffer may hold something else for it.
         kept_columns: those of them that full recomputation does not run again.
         again_columns: what it runs again, likewise.
         collectives: tensor-parallel collectives, in order.
@@ -205,7 +205,8 @@ def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozens
     columns = {index: len(operators) + place for place, index in enumerate(on_core)}
     operators.extend(graph.operators[index] for index in on_core)
     not_again = [columns[index] for index in on_core if index in spared]
-    attention = [index for index in on_core if is_attention_core(graph.operators[index].name)]
+    forward = [index for index in on_core if graph.operators[index].phase is Phase.FORWARD]
+    attention = [index for index in forward if is_attention_core(graph.operators[index].name)]
     again = [index for index in on_core if index not in spared]
     sent = [(index, each.collective) for index, each in enumerate(graph.operators) if each.collective is not None]
     return CompiledPass(

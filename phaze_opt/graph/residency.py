@@ -8,7 +8,6 @@ more bytes never take one away.
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, HeldOperand, Hold
 from phaze_opt.graph.holds import running_holds
@@ -96,11 +95,12 @@ def place_holds(holds: Sequence[Hold], on_core: Sequence[bool]) -> tuple[int, ..
     for runs in on_core:
         runs_before.append(runs_before[-1] + runs)
 
-    def density(hold: Hold) -> Fraction:
-        num_steps = runs_before[hold.last + 1] - runs_before[hold.first]
-        return Fraction(sum(saving.num_bytes for saving in hold.savings), hold.num_bytes * num_steps)
-
-    densities = [density(hold) for hold in holds]
+    # One correctly rounded quotient of whole numbers each: equal ones are equal on every machine.
+    densities = [
+        sum([saving.num_bytes for saving in hold.savings])
+        / (hold.num_bytes * (runs_before[hold.last + 1] - runs_before[hold.first]))
+        for hold in holds
+    ]
     addresses = [-1] * len(holds)
     there: list[list[int]] = [[] for _ in on_core]
     for number in sorted(range(len(holds)), key=lambda each: (-densities[each], holds[each].first, each)):
