@@ -24,18 +24,18 @@ def run_again(graph: OperatorGraph, running: Collection[int]) -> OperatorGraph:
 
     Args:
         graph: of a phase.
-        running: operators on cores that run.
+        running: operators that run; those on no core do so anyway.
     """
-    holds = running_holds(graph.holds, running)
     operators = [
         Operator(each.name, each.phase, OperatorKind.VIEW, CoreType.NONE)
         if is_on_core(each) and number not in running
         else each
         for number, each in enumerate(graph.operators)
     ]
-    for number, operator in operators_again(graph, running).items():
+    again = operators_again(graph, running)
+    for number, operator in again.items():
         operators[number] = operator
-    return OperatorGraph(tuple(operators), graph.edges, holds)
+    return OperatorGraph(tuple(operators), graph.edges, running_holds(graph.holds, again))
 
 
 def operators_again(graph: OperatorGraph, running: Collection[int]) -> dict[int, Operator]:
@@ -43,12 +43,12 @@ def operators_again(graph: OperatorGraph, running: Collection[int]) -> dict[int,
 
     Args:
         graph: of a phase.
-        running: operators on cores that run.
+        running: operators that run; those on no core are left out.
     """
-    on_core = [number in running for number in range(len(graph.operators))]
+    found = {number: each for number, each in enumerate(graph.operators) if number in running and is_on_core(each)}
+    on_core = [number in found for number in range(len(graph.operators))]
     sizes = [(each.buffer.left_bytes, each.buffer.right_bytes) for each in graph.operators]
-    uses = buffer_uses(running_holds(graph.holds, running), on_core, sizes)
-    found = {number: graph.operators[number] for number in sorted(running)}
+    uses = buffer_uses(running_holds(graph.holds, found), on_core, sizes)
     return {
         number: operator if operator.buffer == uses[number] else replace(operator, buffer=uses[number])
         for number, operator in found.items()

@@ -227,6 +227,7 @@ def test_what_runs_again_finds_what_runs_again_alone() -> None:
     forward = graph_of("llama-3-8b", 1, attention=AttentionForm.UNFUSED).layers[1].forward
     everything = {number for number, each in enumerate(forward.operators) if each.core_type is not CoreType.NONE}
     assert run_again(forward, everything) == forward
+    assert run_again(forward, set(range(len(forward.operators)))) == forward
     cores = {number for number in everything if forward.operators[number].name in ("scores", "softmax", "context")}
     again = run_again(forward, cores)
     by_name = {each.name: each for each in again.operators}
