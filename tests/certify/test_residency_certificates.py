@@ -17,7 +17,10 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.units import mib_to_bytes
 from phaze_opt.workload.training import AttentionForm
 
-PLANNED = load_constants().with_options({"residency": "planned"}).with_overrides({"glb.tile_bytes": 1 << 20})
+NONE, PLANNED = (
+    load_constants().with_options({"residency": choice}).with_overrides({"glb.tile_bytes": 1 << 20})
+    for choice in ("none", "planned")
+)
 SPACE = small_space(
     num_tc=(16,),
     num_vc=(64,),
@@ -42,7 +45,7 @@ def test_a_proof_equals_brute_force_and_its_check_passes(
     values, _ = brute_force(problem)
     # By sizes of the buffer, all else equal: more is better, and nothing is without residency.
     assert (np.diff(by_sizes(values), axis=1) > 0).all()
-    assert max(values) > max(brute_force(replace(problem, constants=load_constants()))[0])
+    assert max(values) > max(brute_force(replace(problem, constants=NONE))[0])
     with pytest.raises(CertificateError, match="constants_digest"):
         check_certificate(result.directory)
     monkeypatch.setattr(problem_data, "load_constants", lambda: PLANNED)

@@ -24,7 +24,7 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, P
 from phaze_opt.graph.program import Node, Program
 from phaze_opt.graph.residency import place_holds
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.energy import access_energies
@@ -35,7 +35,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
-PLANNED = load_constants().with_options({"residency": "planned"})
+NONE, PLANNED = (load_constants().with_options({"residency": choice}) for choice in ("none", "planned"))
 CHIP = random_accelerators(0, count=1)[0]
 TILE_BYTES = int(PLANNED.value("glb.tile_bytes"))
 CASES = {
@@ -76,7 +76,7 @@ def assert_same(one: Estimates, other: Estimates) -> None:
 def test_where_tiles_take_all_of_the_buffer_nothing_changes(case: str, kind: type[AnalyticEstimator]) -> None:
     """To the bit, figures and explanations."""
     table, operators = table_of(12), operators_of(case)
-    without = kind(load_constants())
+    without = kind(NONE)
     full = kind(PLANNED.with_overrides({"glb.tile_bytes": 600.0 * MEBI}))
     assert_same(full.estimate(operators, table), without.estimate(operators, table))
     assert full.explain(operators, table.row(0, name="x")) == without.explain(operators, table.row(0, name="x"))
@@ -227,12 +227,12 @@ def test_an_operator_alone_costs_what_it_costs_in_company() -> None:
 
 
 def test_constants_of_before_the_option_hold_nothing() -> None:
-    constants = load_constants()
-    old = type(constants)(
-        {key: entry for key, entry in constants.entries.items() if key != "glb.tile_bytes"},
-        {name: option for name, option in constants.options.items() if name != "residency"},
+    old = Constants(
+        {key: entry for key, entry in NONE.entries.items() if key != "glb.tile_bytes"},
+        {name: option for name, option in NONE.options.items() if name != "residency"},
     )
-    assert AnalyticEstimator(old).options == AnalyticEstimator(constants).options
+    assert old == NONE
+    assert AnalyticEstimator(old).options == AnalyticEstimator(NONE).options
     assert AnalyticEstimator(old).options.residency is Residency.NONE
 
 
@@ -241,15 +241,17 @@ def test_machines_that_exist_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     device, fitted = load_device("tpu-v4"), load_fitted()
     terms = systolic_terms(device, fitted=fitted, setting="device")
     compiled = compile_operators(operators_of("fused"))
-    before = SystolicOperators(compiled, device, ComputePath.BF16)
-    for module in (analytic, systolic_machine):
-        monkeypatch.setattr(module, "load_constants", lambda: PLANNED)
-    assert AnalyticEstimator().options.residency is Residency.PLANNED
-    after = SystolicOperators(compiled, device, ComputePath.BF16)
+    found = []
+    for constants in (NONE, PLANNED):
+        for module in (analytic, systolic_machine):
+            monkeypatch.setattr(module, "load_constants", lambda constants=constants: constants)
+        assert AnalyticEstimator().options.residency.value == constants.option("residency")
+        found.append(SystolicOperators(compiled, device, ComputePath.BF16))
+    before, after = found
     assert np.array_equal(before.seconds(terms), after.seconds(terms))
     assert before.explain(terms) == after.explain(terms)
     chip = AcceleratorTable.from_accelerators([replace(CHIP, glb_bytes=128 * MEBI)])
     ideal: Sequence[Estimates] = [
-        CalibratedEstimator(each, terms=DesignTerms()).estimate(compiled, chip) for each in (None, load_constants())
+        CalibratedEstimator(each, terms=DesignTerms()).estimate(compiled, chip) for each in (NONE, PLANNED)
     ]
     assert not np.array_equal(ideal[0].traffic_bytes, ideal[1].traffic_bytes)
