@@ -70,7 +70,8 @@ def evaluation_ms(model: str) -> dict[str, Any]:
             begun = time.process_time()
             objective.evaluate_accelerator(one)
             seconds[name].append(time.process_time() - begun)
-    return {"model": model} | {name: round(1e3 * statistics.median(each[1:]), 1) for name, each in seconds.items()}
+    medians = {f"{name}_cpu_ms": round(1e3 * statistics.median(each[1:]), 1) for name, each in seconds.items()}
+    return {"model": model} | medians
 
 
 def table_s(num_chips: int, constants: Constants) -> float:
@@ -103,12 +104,13 @@ def monotone() -> dict[str, Any]:
     estimator = AnalyticEstimator(PLANNED)
     before = estimator.estimate(operators, table)
     found: dict[str, Any] = {"chips": len(table), "operators": len(operators)}
-    for column in ("glb_bytes", "glb_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s"):
+    columns = {"size": "glb_bytes", "rate": "glb_bandwidth_bytes_per_s", "hbm_rate": "hbm_bandwidth_bytes_per_s"}
+    for what, column in columns.items():
         values = getattr(table, column)
         more = (values * np.exp(rng.uniform(0.0, 1.0, len(table)))).astype(values.dtype)
         after = estimator.estimate(operators, replace(table, **{column: more}))
         names = ("one_core_s", "spread_s", "traffic_bytes")
-        found[column] = int(sum((getattr(after, name) > getattr(before, name)).sum() for name in names))
+        found[what] = int(sum((getattr(after, name) > getattr(before, name)).sum() for name in names))
     return found
 
 
@@ -120,9 +122,10 @@ def main() -> None:
     figures = {
         "glb_mib": SIZES_MIB,
         "throughput": [throughputs(*case) for case in cases],
-        "evaluation_cpu_ms": [evaluation_ms(model) for model in ("bert-large", "gpt3-175b")],
-        "table_of_30000_chips_cpu_s": {
-            name: round(table_s(30_000, constants), 3) for name, constants in (("none", NONE), ("planned", PLANNED))
+        "evaluations": [evaluation_ms(model) for model in ("bert-large", "gpt3-175b")],
+        "table_of_30000_chips": {
+            f"{name}_table_cpu_s": round(table_s(30_000, constants), 3)
+            for name, constants in (("none", NONE), ("planned", PLANNED))
         },
         "slower_with_more": monotone(),
     }
