@@ -25,6 +25,9 @@ MAKES_NO_RECORD = {"validation/calibrate.py", "study/bench_long.py"}
 """It fits the package's own constants; it prints, and its record is too long in the making."""
 UNIT = re.compile(r"(_s|_ms|_us|_mb|_mib|_kib)(_|$)|^seconds|per_s$")
 RESULTS_WITH_UNITS = {
+    "tile_mib",
+    "glb_mib",
+    "cmem_mib",
     "batch_time_s",
     "best_known_samples_per_s",
     "best_s",

@@ -204,6 +204,12 @@ _WHAM = (
         2,
     ),
 )
+_RESIDENCY = tuple(
+    replace(
+        _script(f"residency/{name}", "--write", 1, script=name), inputs=("experiments/plans/records.py", "tests/kits")
+    )
+    for name in ("cmem", "effect", "gap")
+)
 RECORDS = (
     *_CERTIFIED,
     *_ENCODING,
@@ -233,6 +239,7 @@ RECORDS = (
         ),
         12,
     ),
+    *_RESIDENCY,
     _SAMPLERS,
     Record(
         "scale/result",

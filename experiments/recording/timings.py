@@ -31,6 +31,10 @@ FACTS_OF_META = frozenset(
 TIMINGS = frozenset(
     [
         "wall_s",
+        "none_cpu_ms",
+        "planned_cpu_ms",
+        "none_table_cpu_s",
+        "planned_table_cpu_s",
         "cpu_s",
         "process_s",
         "processor_s",

@@ -12,7 +12,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph, OperatorKind
+from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
+from phaze_opt.graph.residency import is_on_core, operators_again, run_again
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
@@ -28,8 +29,6 @@ NUM_PASSES = 4
 RUN = (FORWARD, BACKWARD, AGAIN)
 """Passes of every micro-batch; an axis of arrays too, in this order."""
 
-_OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledPass:
@@ -37,8 +36,10 @@ class CompiledPass:
 
     Attributes:
         columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only.
-        attention_columns: those of them that selective recomputation runs again.
+        attention_columns: what selective recomputation runs again of a forward pass; columns of its own where the
+            buffer may hold something else for it.
         kept_columns: those of them that full recomputation does not run again.
+        again_columns: what it runs again, likewise.
         collectives: tensor-parallel collectives, in order.
         kept_collectives: those of them that full recomputation does not run again: all they send was spared.
     """
@@ -46,6 +47,7 @@ class CompiledPass:
     columns: NDArray[np.intp]
     attention_columns: NDArray[np.intp]
     kept_columns: NDArray[np.intp]
+    again_columns: NDArray[np.intp]
     collectives: tuple[Collective, ...]
     kept_collectives: tuple[Collective, ...] = ()
 
@@ -181,11 +183,14 @@ class StepCompiler:
 def forward_again(layer: CompiledLayer, step: CompiledStep) -> OperatorGraph:
     """Forward as full recomputation runs it again: operators whose results the software keeps occupy no core."""
     kept = {step.operators[column].name for column in layer.forward.kept_columns}
-    operators = tuple(
-        Operator(each.name, each.phase, OperatorKind.VIEW, CoreType.NONE) if each.name in kept else each
-        for each in layer.graph.forward.operators
-    )
-    return OperatorGraph(operators, layer.graph.forward.edges)
+    forward = layer.graph.forward
+    return run_again(forward, {number for number, each in enumerate(forward.operators) if each.name not in kept})
+
+
+def attention_again(graph: OperatorGraph) -> tuple[Operator, ...]:
+    """What selective recomputation runs of a forward pass, in order."""
+    cores = [number for number, each in enumerate(graph.operators) if is_on_core(each) and is_attention_core(each.name)]
+    return tuple(operators_again(graph, cores).values())
 
 
 def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:
@@ -195,27 +200,38 @@ def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset
 
 def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledPass:
     """Columns of one phase's operators, appended to the shared list."""
-    columns: list[int] = []
-    attention: list[int] = []
-    not_again: list[int] = []
     spared = _spared(graph, kept)
-    for index, operator in enumerate(graph.operators):
-        if operator.core_type in _OFF_CORE:
-            continue
-        if is_attention_core(operator.name):
-            attention.append(len(operators))
-        if index in spared:
-            not_again.append(len(operators))
-        columns.append(len(operators))
-        operators.append(operator)
+    on_core = [index for index, operator in enumerate(graph.operators) if is_on_core(operator)]
+    columns = {index: len(operators) + place for place, index in enumerate(on_core)}
+    operators.extend(graph.operators[index] for index in on_core)
+    not_again = [columns[index] for index in on_core if index in spared]
+    forward = [index for index in on_core if graph.operators[index].phase is Phase.FORWARD]
+    attention = [index for index in forward if is_attention_core(graph.operators[index].name)]
+    again = [index for index in on_core if index not in spared]
     sent = [(index, each.collective) for index, each in enumerate(graph.operators) if each.collective is not None]
     return CompiledPass(
-        _indices(columns),
-        _indices(attention),
+        _indices(list(columns.values())),
+        _columns_again(graph, attention, columns, operators),
         _indices(not_again),
+        _columns_again(graph, again, columns, operators),
         tuple(collective for _, collective in sent),
         tuple(collective for index, collective in sent if index in spared),
     )
+
+
+def _columns_again(
+    graph: OperatorGraph, running: list[int], columns: Mapping[int, int], operators: list[Operator]
+) -> NDArray[np.intp]:
+    """Columns of what recomputation runs: those of the pass, or new ones where the buffer holds something else."""
+    if len(running) in (0, len(columns)):
+        return _indices([columns[index] for index in running])
+    found: list[int] = []
+    for index, operator in operators_again(graph, running).items():
+        is_same = operator == graph.operators[index]
+        found.append(columns[index] if is_same else len(operators))
+        if not is_same:
+            operators.append(operator)
+    return _indices(found)
 
 
 def _spared(graph: OperatorGraph, kept: frozenset[str]) -> set[int]:
@@ -225,7 +241,7 @@ def _spared(graph: OperatorGraph, kept: frozenset[str]) -> set[int]:
         sources.setdefault(target, []).append(source)
     spared: set[int] = set()
     for index, operator in enumerate(graph.operators):
-        behind = operator.core_type in _OFF_CORE and index in sources and spared.issuperset(sources[index])
+        behind = not is_on_core(operator) and index in sources and spared.issuperset(sources[index])
         if behind or operator.name.partition("+")[0] in kept:
             spared.add(index)
     return spared

@@ -13,9 +13,10 @@ from phaze_opt.estimate.operator_table import (
     RowTables,
     compile_operators,
 )
-from phaze_opt.estimate.options import EstimatorOptions
+from phaze_opt.estimate.options import EstimatorOptions, Residency
 from phaze_opt.estimate.pricing import (
     DATAFLOWS,
+    BufferRates,
     ChipEnergies,
     ChipRates,
     MatmulPrices,
@@ -24,6 +25,7 @@ from phaze_opt.estimate.pricing import (
     distinct_rows,
     num_threads,
     price_matmuls,
+    resident_traffic,
     tiled_traffic_elements,
 )
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
@@ -40,13 +42,21 @@ _PARTS = (Bound.COMPUTE, Bound.FILL_AND_DRAIN, Bound.EDGE_WASTE, Bound.GLB, Boun
 class OperatorPrices:
     """What operators cost on a table of chips whatever its rates.
 
-    Prices of distinct matmuls on distinct rows, and HBM bytes of operators for distinct buffers.
+    Attributes:
+        matmuls: prices of distinct matmuls on distinct rows.
+        row_of, buffer_of: row and buffer of each chip.
+        traffic_bytes: HBM bytes of operators for distinct buffers.
+        passed_bytes: that they take from the buffer instead, beyond operands and results of matmuls; no rows where
+            buffers hold nothing.
+        glb_cycles_per_byte: of each chip's buffer.
     """
 
     matmuls: MatmulPrices
     row_of: NDArray[np.intp]
     buffer_of: NDArray[np.intp]
     traffic_bytes: Floats
+    passed_bytes: Floats
+    glb_cycles_per_byte: Floats
 
 
 class AnalyticEstimator:
@@ -133,10 +143,13 @@ class AnalyticEstimator:
             glb_bytes=compiled.add_up(prices.matmuls.glb_bytes),
             l2_bytes=compiled.add_up(prices.matmuls.l2_bytes),
             traffic_bytes=prices.traffic_bytes,
+            passed_bytes=prices.passed_bytes,
         )
-        columns = OperatorColumns(self._lane_cycles(compiled), compiled.macs, compiled.on_tc.astype(np.float64))
+        on_tc = compiled.on_tc.astype(np.float64)
+        columns = OperatorColumns(self._lane_cycles(compiled), compiled.macs, on_tc, compiled.traffic_bytes)
         threads = num_threads(len(accelerators) * len(compiled))
-        return combine(tables, columns, rates, self._energies(accelerators), threads=threads)
+        both = rates, _buffer_rates(accelerators, prices.glb_cycles_per_byte * rates.cycle_s)
+        return combine(tables, columns, both, self._energies(accelerators), threads=threads)
 
     def explain(
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
@@ -158,6 +171,7 @@ class AnalyticEstimator:
             vector_s=self._lane_cycles(compiled) * rates.spread_lane_s[0],
             hbm_s=prices.traffic_bytes[0] * rates.spread_byte_s[0],
             traffic_bytes=prices.traffic_bytes[0],
+            buffer_s=_buffer_s(compiled, prices, rates),
         )
         return explain_operators(compiled, prices.matmuls, resources)
 
@@ -171,10 +185,16 @@ class AnalyticEstimator:
         rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
         glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
-        traffic_bytes = operator_traffic_bytes(compiled, glb_bytes, dtype_bytes)
+        passed_bytes = np.empty((0, len(compiled)))
+        if self._options.residency is Residency.NONE or not len(compiled.buffer.held):
+            traffic_bytes = operator_traffic_bytes(compiled, glb_bytes, dtype_bytes)
+        else:
+            tile_bytes = self._constants.value("glb.tile_bytes")
+            traffic_bytes, passed_bytes = resident_traffic(compiled, glb_bytes, dtype_bytes, tile_bytes=tile_bytes)
         threads = num_threads(len(table) * len(compiled))
         matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
-        return OperatorPrices(matmuls, row_of, buffers.inverse, traffic_bytes)
+        per_byte = rows.glb_cycles_per_byte[row_of]
+        return OperatorPrices(matmuls, row_of, buffers.inverse, traffic_bytes, passed_bytes, per_byte)
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""
@@ -202,6 +222,19 @@ def operator_traffic_bytes(
     return np.where(compiled.is_tiled, tiled + excess, compiled.traffic_bytes)
 
 
+def _buffer_rates(table: AcceleratorTable, byte_s: Floats) -> BufferRates:
+    """Rates of each accelerator's buffer, which takes ``byte_s`` for a byte."""
+    return BufferRates(byte_s, byte_s * table.num_tc, byte_s * table.num_vc)
+
+
+def _buffer_s(compiled: CompiledOperators, prices: OperatorPrices, rates: ChipRates) -> Floats:
+    """Time in which every operator's bytes pass the first chip's buffer, or come from HBM where that is the faster."""
+    if not len(prices.passed_bytes):
+        return np.zeros(len(compiled))
+    byte_s = min(prices.glb_cycles_per_byte[0] * rates.cycle_s[0], rates.spread_byte_s[0])
+    return np.asarray(compiled.traffic_bytes * byte_s)
+
+
 def chip_rates(table: AcceleratorTable) -> ChipRates:
     """Seconds per unit of work on each accelerator, all cores together and one core alone."""
     bandwidth = table.hbm_bandwidth_bytes_per_s
@@ -222,13 +255,17 @@ def as_compiled(operators: Sequence[Operator] | CompiledOperators) -> CompiledOp
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """One chip's rates and its other two resources' times; arrays of shape (num_operators,)."""
+    """One chip's rates and its other resources' times; arrays of shape (num_operators,).
+
+    ``buffer_s`` is what an operator's bytes take to pass the buffer, 0 where the buffer holds none between operators.
+    """
 
     cycle_s: float
     num_macs: int
     vector_s: Floats
     hbm_s: Floats
     traffic_bytes: Floats
+    buffer_s: Floats
 
 
 def explain_operators(
@@ -237,7 +274,8 @@ def explain_operators(
     """Break the spread latency of every operator into `Bound` parts that sum to it.
 
     The tensor cores' time is ideal compute (all multiply-accumulate units busy), fill and drain, edge waste (ceilings
-    and idle arrays) and what the GLB adds to them; vector lanes or HBM take the excess where they bind.
+    and idle arrays) and what the GLB adds to them; vector lanes, HBM or the bytes that pass the GLB take the excess
+    where they bind.
 
     Args:
         compiled: the operators.
@@ -249,17 +287,18 @@ def explain_operators(
     )
     ideal = compiled.macs / resources.num_macs
     tensor_s = cycles * resources.cycle_s
-    vector_s, hbm_s = resources.vector_s, resources.hbm_s
-    latency_s = np.maximum.reduce((tensor_s, vector_s, hbm_s))
-    is_vector = (vector_s > tensor_s) & (vector_s >= hbm_s)
-    is_hbm = (hbm_s > tensor_s) & ~is_vector
+    vector_s, hbm_s, buffer_s = resources.vector_s, resources.hbm_s, resources.buffer_s
+    latency_s = np.maximum.reduce((tensor_s, vector_s, hbm_s, buffer_s))
+    is_buffer = buffer_s > np.maximum.reduce((tensor_s, vector_s, hbm_s))
+    is_vector = (vector_s > tensor_s) & (vector_s >= hbm_s) & ~is_buffer
+    is_hbm = (hbm_s > tensor_s) & ~is_vector & ~is_buffer
     excess_s = latency_s - tensor_s
     parts = np.stack(
         [
             ideal * resources.cycle_s,
             fill * resources.cycle_s,
             (stream - ideal) * resources.cycle_s,
-            (cycles - stream - fill) * resources.cycle_s,
+            (cycles - stream - fill) * resources.cycle_s + excess_s * is_buffer,
             excess_s * is_vector,
             excess_s * is_hbm,
         ],

@@ -385,7 +385,8 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         tables: per-row costs.
         columns: per-operator work.
         rates: seconds a cycle, a spread lane cycle, one core's lane cycle, an HBM byte, and one at the share of one
-            tensor core and of one vector core; shape (num_accelerators, 6).
+            tensor core and of one vector core; the last three again of a byte of the buffer; shape
+            (num_accelerators, 9).
         energies: joules a MAC, L2 byte, GLB byte, HBM byte and lane cycle; shape (num_accelerators, 5).
         results: matrices to fill.
     """
@@ -414,6 +415,22 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         for o in range(count):
             energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
         results.traffic_bytes[a] = moved
+        if len(tables.passed_bytes) > 0:
+            _pass_buffer(spread_s, one_core_s, columns, rates[a])
+            passed = tables.passed_bytes[tables.buffer_of[a]]
+            for o in range(count):
+                energy_j[o] += passed[o] * glb_j
+
+
+@compiled
+def _pass_buffer(spread_s: Floats, one_core_s: Floats, columns: OperatorColumns, rates: Floats) -> None:
+    """Every byte that an operator is given or gives passes the buffer, or comes from HBM where that is the faster."""
+    num_bytes, on_tc = columns.compulsory_bytes, columns.on_tc
+    byte_s, tc_byte_s, vc_byte_s = min(rates[3], rates[6]), min(rates[4], rates[7]), min(rates[5], rates[8])
+    for o in range(len(num_bytes)):
+        spread_s[o] = max(spread_s[o], num_bytes[o] * byte_s)
+    for o in range(len(num_bytes)):
+        one_core_s[o] = max(one_core_s[o], num_bytes[o] * (on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s))
 
 
 @compiled

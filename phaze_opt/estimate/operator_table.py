@@ -7,6 +7,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.buffer_columns import BufferColumns, compile_buffer_use
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, VectorKind
 
 VECTOR_KINDS = tuple(VectorKind)
@@ -46,6 +47,7 @@ class CompiledOperators(Sequence[Operator]):
         traffic_bytes: compulsory HBM bytes, shape (num_operators,); 0 off the cores.
         tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; else 0.
         is_tiled, on_tc: flags, shape (num_operators,).
+        buffer: what the buffer may hold for them.
     """
 
     operators: tuple[Operator, ...]
@@ -57,6 +59,7 @@ class CompiledOperators(Sequence[Operator]):
     tiled_elements: NDArray[np.float64]
     is_tiled: NDArray[np.bool_]
     on_tc: NDArray[np.bool_]
+    buffer: BufferColumns
 
     def __len__(self) -> int:
         """Number of operators."""
@@ -81,7 +84,11 @@ class CompiledOperators(Sequence[Operator]):
 
 
 class RowTables(NamedTuple):
-    """Operators on distinct rows or buffers, and which row and buffer each accelerator has."""
+    """Operators on distinct rows or buffers, and which row and buffer each accelerator has.
+
+    ``passed_bytes`` are those that the buffer holds for an operator and no product of it counts; without rows where
+    buffers hold nothing.
+    """
 
     row_of: NDArray[np.int64]
     buffer_of: NDArray[np.int64]
@@ -90,14 +97,16 @@ class RowTables(NamedTuple):
     glb_bytes: NDArray[np.float64]
     l2_bytes: NDArray[np.float64]
     traffic_bytes: NDArray[np.float64]
+    passed_bytes: NDArray[np.float64]
 
 
 class OperatorColumns(NamedTuple):
-    """Per operator: lane cycles, MACs, and 1.0 where it occupies a tensor core."""
+    """Per operator: lane cycles, MACs, 1.0 where it occupies a tensor core, and compulsory bytes."""
 
     lane_cycles: NDArray[np.float64]
     macs: NDArray[np.float64]
     on_tc: NDArray[np.float64]
+    compulsory_bytes: NDArray[np.float64]
 
 
 class Results(NamedTuple):
@@ -132,6 +141,7 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
         tiled_elements=np.where(tiled, elements, 0.0),
         is_tiled=tiled,
         on_tc=np.array([o.core_type in (CoreType.TC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
+        buffer=compile_buffer_use(operators),
     )
 
 

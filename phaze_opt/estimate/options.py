@@ -37,6 +37,13 @@ class Multicast(StrEnum):
     IDEAL = "ideal"
 
 
+class Residency(StrEnum):
+    """Whether the buffer holds tensors between operators: none, or those that `graph.residency` plans."""
+
+    NONE = "none"
+    PLANNED = "planned"
+
+
 @dataclass(frozen=True, slots=True)
 class EstimatorOptions:
     """Choices in force; the defaults are those of semantics 3."""
@@ -44,6 +51,7 @@ class EstimatorOptions:
     glb_limit: GlbLimit = GlbLimit.FIXED
     fill_and_drain: FillAndDrain = FillAndDrain.PER_FOLD
     multicast: Multicast = Multicast.NONE
+    residency: Residency = Residency.NONE
 
     @classmethod
     def from_constants(cls, constants: Constants) -> "EstimatorOptions":
@@ -52,10 +60,12 @@ class EstimatorOptions:
         Raises:
             InputError: a choice this estimator does not know.
         """
+        known = "residency" in constants.options  # Constants that versions before it kept have no such option.
         return cls(
             glb_limit=_choice(GlbLimit, constants, name="glb_limit"),
             fill_and_drain=_choice(FillAndDrain, constants, name="fill_and_drain"),
             multicast=_choice(Multicast, constants, name="multicast"),
+            residency=_choice(Residency, constants, name="residency") if known else Residency.NONE,
         )
 
 

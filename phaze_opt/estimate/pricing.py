@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.operator_table import MatmulShapes, OperatorColumns, Results, RowTables
+from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes, OperatorColumns, Results, RowTables
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -227,15 +227,59 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
     return kernels.tiled_traffic_elements(_sizes(shapes), glb_elements.astype(np.float64))
 
 
+class BufferRates(NamedTuple):
+    """Seconds for a byte of the buffer on each accelerator, at its whole bandwidth and at one core's share."""
+
+    spread_byte_s: Floats
+    one_tc_byte_s: Floats
+    one_vc_byte_s: Floats
+
+
+def resident_traffic(
+    compiled: CompiledOperators, glb_bytes: Ints, dtype_bytes: Ints, *, tile_bytes: float
+) -> tuple[Floats, Floats]:
+    """HBM bytes of operators where buffers hold tensors between them, and bytes that they take from there instead.
+
+    The latter are beyond operands and results of matmuls. Both have shape (num_buffers, num_operators).
+
+    Args:
+        compiled: operators.
+        glb_bytes: of distinct buffers.
+        dtype_bytes: of an element on each.
+        tile_bytes: of a buffer that hold no tensor.
+    """
+    from phaze_opt.estimate import resident_kernels as kernels
+
+    owners = np.concatenate([np.empty(0, np.intp), *(each for each, _ in compiled.terms)])
+    matmuls = np.concatenate([np.empty(0, np.intp), *(each for _, each in compiled.terms)])
+    starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(compiled)))])
+    sizes = _sizes(compiled.shapes)[matmuls[np.argsort(owners, kind="stable")]]
+    traffic, passed = (np.empty((len(glb_bytes), len(compiled))) for _ in range(2))
+    kernels.fill_resident_traffic(
+        kernels.Moved(compiled.traffic_bytes, compiled.tiled_elements, compiled.is_tiled),
+        kernels.Products(starts.astype(np.int64), sizes),
+        compiled.buffer,
+        kernels.Buffers(glb_bytes, np.maximum(0, glb_bytes - int(tile_bytes)), dtype_bytes),
+        traffic,
+        passed,
+    )
+    return traffic, passed
+
+
 def combine(
-    tables: RowTables, columns: OperatorColumns, rates: ChipRates, energies: ChipEnergies, *, threads: int = 1
+    tables: RowTables,
+    columns: OperatorColumns,
+    rates: tuple[ChipRates, BufferRates],
+    energies: ChipEnergies,
+    *,
+    threads: int = 1,
 ) -> Estimates:
     """Every operator on every accelerator, the same whatever the number of threads: each writes rows of its own."""
     from phaze_opt.estimate import kernels
 
     count = len(tables.row_of)
     results = Results._make(np.empty((count, len(columns.macs))) for _ in range(4))
-    rate_table, energy_table = np.stack(rates, axis=1), np.stack(energies, axis=1)
+    rate_table, energy_table = np.stack([*rates[0], *rates[1]], axis=1), np.stack(energies, axis=1)
     cuts = np.linspace(0, count, max(1, min(threads, count)) + 1).astype(int)
 
     def run(start: int, stop: int) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP, CalibratedEstimator, DesignTerms
 from phaze_opt.estimate.machine import HOST, operator_group
 from phaze_opt.estimate.operator_table import CompiledOperators, is_on_core
+from phaze_opt.estimate.options import EstimatorOptions, Residency
 from phaze_opt.estimate.protocol import OperatorBreakdown
 from phaze_opt.hardware.accelerator import AcceleratorTable, table_of
 from phaze_opt.hardware.constants import load_constants
@@ -79,11 +80,12 @@ class SystolicOperators:
         self.compiled = compiled
         self._table: AcceleratorTable = table_of(chip)
         self._array_speed = device.peak(path) / chip.peak_flops_per_s
-        self._prices = CalibratedEstimator(terms=DesignTerms()).price(compiled, self._table)
+        self._options = measured_options()
+        self._prices = CalibratedEstimator(options=self._options, terms=DesignTerms()).price(compiled, self._table)
 
     def seconds(self, terms: DesignTerms) -> Floats:
         """Time of every operator alone on the whole machine, shape (num_operators,), s; 0 off the cores."""
-        estimator = CalibratedEstimator(terms=terms)
+        estimator = CalibratedEstimator(options=self._options, terms=terms)
         found = estimator.estimate_at(self.compiled, self._table, array_speed=self._array_speed, prices=self._prices)
         return np.asarray(np.where(is_on_core(self.compiled), found.spread_s[0], 0.0))
 
@@ -95,8 +97,16 @@ class SystolicOperators:
 
     def explain(self, terms: DesignTerms) -> tuple[OperatorBreakdown, ...]:
         """Where the time of every operator goes."""
-        estimator = CalibratedEstimator(terms=terms)
+        estimator = CalibratedEstimator(options=self._options, terms=terms)
         return estimator.explain_at(self.compiled, self._table, array_speed=self._array_speed)
+
+
+def measured_options() -> EstimatorOptions:
+    """The package's choices, with nothing held in the buffer between operators.
+
+    What is fitted was fitted so, and the makers do not say what their compilers keep there.
+    """
+    return replace(EstimatorOptions.from_constants(load_constants()), residency=Residency.NONE)
 
 
 def _with_layout(device: Device) -> Device:

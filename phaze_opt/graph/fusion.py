@@ -138,4 +138,6 @@ def _fused_node(parts: list[Node], internal: set[str]) -> Node:
         outputs=tuple(t for part in parts for t in part.outputs if t.name not in internal),
         matmuls=tuple(matmul for part in parts for matmul in part.matmuls),
         vector_works=tuple(work for part in parts for work in part.vector_works),
+        left=tuple(tensor for part in parts for tensor in part.left),
+        right=tuple(tensor for part in parts for tensor in part.right),
     )

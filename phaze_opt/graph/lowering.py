@@ -6,9 +6,12 @@ The optimizer update, which no tape records, is one vector operator.
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.graph.attention import is_attention_core
+from phaze_opt.graph.buffer_use import BufferUse
+from phaze_opt.graph.holds import find_holds
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
+from phaze_opt.graph.residency import buffer_uses
 from phaze_opt.workload.training import Optimizer
 
 _NO_TRAFFIC = (OperatorKind.COLLECTIVE, OperatorKind.VIEW)
@@ -20,10 +23,11 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
     backward = [node for node in program.nodes if node.phase is Phase.BACKWARD]
     kept = kept_bytes(backward)
     stash_bytes = sum(kept.values())
+    leaving = {tensor.name for tensor in program.outputs}
     return LayerGraph(
         name=program.name,
-        forward=_graph(forward, _stash_by_node(forward, kept)),
-        backward=_graph(backward, {}),
+        forward=_graph(forward, _stash_by_node(forward, kept), leaving | kept.keys()),
+        backward=_graph(backward, {}, leaving),
         update=_update_graph(program.num_parameters, optimizer=optimizer),
         num_parameters=program.num_parameters,
         num_tied_parameters=program.num_tied_parameters,
@@ -84,8 +88,11 @@ def _stash_by_node(forward: Sequence[Node], kept: Mapping[str, int]) -> dict[str
     return stash
 
 
-def _graph(nodes: Sequence[Node], stash: Mapping[str, int]) -> OperatorGraph:
-    """Operators in the nodes' order; edges from each tensor's producer to its readers."""
+def _graph(nodes: Sequence[Node], stash: Mapping[str, int], needed: set[str]) -> OperatorGraph:
+    """Operators in the nodes' order; edges from each tensor's producer to its readers.
+
+    ``needed`` names the tensors that must be in memory afterwards.
+    """
     producer = {tensor.name: index for index, node in enumerate(nodes) for tensor in node.outputs}
     edges = {
         (producer[tensor.name], index)
@@ -93,11 +100,13 @@ def _graph(nodes: Sequence[Node], stash: Mapping[str, int]) -> OperatorGraph:
         for tensor in node.inputs
         if tensor.name in producer
     }
-    operators = tuple(_operator(node, stash.get(node.name, 0)) for node in nodes)
-    return OperatorGraph(operators, tuple(sorted(edges)))
+    holds, on_core = find_holds(nodes, needed), [node.kind not in _NO_TRAFFIC for node in nodes]
+    uses = buffer_uses(holds, on_core, [_operand_bytes(node) for node in nodes])
+    operators = tuple(_operator(node, stash.get(node.name, 0), use) for node, use in zip(nodes, uses, strict=True))
+    return OperatorGraph(operators, tuple(sorted(edges)), holds)
 
 
-def _operator(node: Node, stash_bytes: int) -> Operator:
+def _operator(node: Node, stash_bytes: int, use: BufferUse) -> Operator:
     has_traffic = node.kind not in _NO_TRAFFIC
     return Operator(
         name=node.name,
@@ -111,7 +120,13 @@ def _operator(node: Node, stash_bytes: int) -> Operator:
         parameter_bytes=float(sum(t.num_bytes for t in node.inputs if t.role is TensorRole.WEIGHT)),
         stash_bytes=float(stash_bytes),
         collective=node.collective,
+        buffer=use,
     )
+
+
+def _operand_bytes(node: Node) -> tuple[int, int]:
+    """Bytes of the operands of the node's product."""
+    return sum(tensor.num_bytes for tensor in node.left), sum(tensor.num_bytes for tensor in node.right)
 
 
 def _total_bytes(tensors: Sequence[Tensor]) -> float:

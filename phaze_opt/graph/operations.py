@@ -86,14 +86,14 @@ def split_matmul(
 ) -> list[Tensor]:
     """``left`` [batch, m, k] x ``right`` [batch, k, n] into tensors of the given elements, side by side."""
     results = [tape.tensor(output, elements) for output, elements in outputs.items()]
-    _matmul(tape, name, (left, right), tuple(results), shape)
+    _matmul(tape, name, ((left,), (right,)), tuple(results), shape)
     to_left = Matmul(shape.batch, m=shape.m, n=shape.k, k=shape.n)
     to_right = Matmul(shape.batch, m=shape.k, n=shape.n, k=shape.m)
 
     def differentiate() -> None:
         given = tuple(tape.gradient(result) for result in results)
-        _matmul(tape, f"{name}.input_gradient", (*given, right), (tape.add_gradient(left, name),), to_left)
-        _matmul(tape, f"{name}.weight_gradient", (left, *given), (tape.add_gradient(right, name),), to_right)
+        _matmul(tape, f"{name}.input_gradient", (given, (right,)), (tape.add_gradient(left, name),), to_left)
+        _matmul(tape, f"{name}.weight_gradient", ((left,), given), (tape.add_gradient(right, name),), to_right)
 
     tape.on_backward(differentiate)
     return results
@@ -231,8 +231,13 @@ def loss(tape: Tape, name: str, logits: Tensor) -> Tensor:
     return probabilities
 
 
-def _matmul(tape: Tape, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], shape: Matmul) -> None:
-    tape.emit(name, OperatorKind.MATMUL, Fusibility.MATMUL, inputs, outputs, matmuls=(shape,))
+def _matmul(
+    tape: Tape, name: str, operands: tuple[tuple[Tensor, ...], ...], outputs: tuple[Tensor, ...], shape: Matmul
+) -> None:
+    """A product of a left and a right operand, each one tensor or several side by side."""
+    left, right = operands
+    kind, fusibility = OperatorKind.MATMUL, Fusibility.MATMUL
+    tape.emit(name, kind, fusibility, (*left, *right), outputs, matmuls=(shape,), left=left, right=right)
 
 
 def _vector(

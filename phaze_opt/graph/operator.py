@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, Hold
 
 
 class Phase(StrEnum):
@@ -150,6 +151,7 @@ class Operator:
         parameter_bytes: bytes of parameters it reads.
         stash_bytes: bytes of its output, or inputs, kept for the backward phase.
         collective: set if and only if ``kind`` is COLLECTIVE.
+        buffer: what of the bytes above the chip's buffer may hold between operators.
     """
 
     name: str
@@ -163,6 +165,7 @@ class Operator:
     parameter_bytes: float = 0.0
     stash_bytes: float = 0.0
     collective: Collective | None = None
+    buffer: BufferUse = NO_BUFFER_USE
 
     def __post_init__(self) -> None:
         """Check that core type, work and sizes agree."""
@@ -196,10 +199,14 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorGraph:
-    """A directed acyclic graph of operators; ``edges`` are (producer, consumer) indices into ``operators``."""
+    """A directed acyclic graph of operators; ``edges`` are (producer, consumer) indices into ``operators``.
+
+    ``holds`` are the tensors that the chip's buffer may hold between them, in the order of the operators.
+    """
 
     operators: tuple[Operator, ...]
     edges: tuple[tuple[int, int], ...]
+    holds: tuple[Hold, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that edges point at operators, forward in the given (topological) order."""

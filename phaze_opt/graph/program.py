@@ -57,7 +57,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation of a program: tensors in, tensors out, and its work."""
+    """One operation of a program: tensors in, tensors out, and its work.
+
+    ``left`` and ``right`` are those of its inputs that are the operands of its matmul, if it has one alone.
+    """
 
     name: str
     phase: Phase
@@ -68,6 +71,8 @@ class Node:
     matmuls: tuple[Matmul, ...] = ()
     vector_works: tuple[VectorWork, ...] = ()
     collective: Collective | None = None
+    left: tuple[Tensor, ...] = ()
+    right: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +186,12 @@ class Tape:
         matmuls: tuple[Matmul, ...] = (),
         vector_works: tuple[VectorWork, ...] = (),
         collective: Collective | None = None,
+        left: tuple[Tensor, ...] = (),
+        right: tuple[Tensor, ...] = (),
     ) -> None:
         """Append one node in the current phase."""
-        node = Node(name, self._phase, kind, fusibility, tuple(inputs), outputs, matmuls, vector_works, collective)
-        self._nodes.append(node)
+        work = (matmuls, vector_works, collective, left, right)
+        self._nodes.append(Node(name, self._phase, kind, fusibility, tuple(inputs), outputs, *work))
 
     def _gradient_of(self, tensor: Tensor, *, by: str = "") -> Tensor:
         is_weight = tensor.role is TensorRole.WEIGHT

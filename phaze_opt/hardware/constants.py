@@ -26,7 +26,11 @@ _VECTOR_CYCLES_FACTOR = MappingProxyType({"nominal": 1.0, "halved": 0.5, "double
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant: ``value`` in ``unit``, its plausible range, and its source or the reason it was assumed."""
+    """One constant: ``value`` in ``unit``, its plausible range, and its source or the reason it was assumed.
+
+    ``option`` names the estimator option that alone reads it, where that came later: while the option is unsaid, the
+    constant is no part of digests and is not varied.
+    """
 
     value: float
     low: float
@@ -34,6 +38,7 @@ class Constant:
     unit: str
     source: str
     is_assumption: bool
+    option: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Constants:
 
     def __post_init__(self) -> None:
         """Freeze the mappings and take the digest."""
-        values = {key: float(entry.value) for key, entry in self.entries.items()}
+        values = {key: float(entry.value) for key, entry in self._read()}
         choices = {name: option.choice for name, option in self.options.items() if option.choice != option.unsaid}
         # Values and choices alone: sources and ranges may be put in other words without another identity.
         canonical = json.dumps([values, choices], sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -102,15 +107,29 @@ class Constants:
         """
         return _known(self.options, name, kind=_OPTION).choice
 
+    def is_said(self, name: str) -> bool:
+        """Whether an option has another choice than the one under which all is as before it came."""
+        return name in self.options and self.options[name].choice != self.options[name].unsaid
+
+    def _read(self) -> Iterator[tuple[str, Constant]]:
+        """Constants that the options in force read."""
+        return ((key, entry) for key, entry in self.entries.items() if not entry.option or self.is_said(entry.option))
+
+    @property
+    def alternatives(self) -> tuple[tuple[str, str], ...]:
+        """Options with each choice that they do not have; those that are unsaid are left out."""
+        said = [(name, option) for name, option in self.options.items() if self.is_said(name)]
+        return tuple((name, other) for name, option in said for other in option.alternatives if other != option.choice)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Keys of the constants that are assumptions, in the file's order."""
-        return tuple(key for key, entry in self.entries.items() if entry.is_assumption)
+        return tuple(key for key, entry in self._read() if entry.is_assumption)
 
     @property
     def uncertain(self) -> tuple[str, ...]:
         """Keys of the constants whose range is wider than their value: what a sensitivity study varies."""
-        return tuple(key for key, entry in self.entries.items() if entry.low < entry.high)
+        return tuple(key for key, entry in self._read() if entry.low < entry.high)
 
     def with_overrides(self, overrides: Mapping[str, float]) -> "Constants":
         """The same constants with some values replaced; ranges and sources stay.
@@ -158,6 +177,7 @@ class _ConstantTable(BaseModel):
     high: float | None = None
     source: str | None = None
     assumption: str | None = None
+    option: str = ""
 
     @model_validator(mode="after")
     def _check_origin(self) -> "_ConstantTable":
@@ -171,7 +191,8 @@ class _ConstantTable(BaseModel):
         low = self.value / spread if self.low is None else self.low
         high = self.value * spread if self.high is None else self.high
         origin = self.source if self.assumption is None else self.assumption
-        return Constant(self.value, low, high, self.unit, str(origin), is_assumption=self.assumption is not None)
+        is_assumption = self.assumption is not None
+        return Constant(self.value, low, high, self.unit, str(origin), is_assumption=is_assumption, option=self.option)
 
 
 class _OptionTable(BaseModel):
@@ -199,7 +220,7 @@ def load_constants(path: Path | str | None = None) -> Constants:
     """
     if path is None:
         return _load_packaged()
-    constants = parse_constants(read_toml(Path(path), kind="a constants file (TOML)"))
+    constants = _with_later(parse_constants(read_toml(Path(path), kind="a constants file (TOML)")), _load_packaged())
     _check_same_keys(constants, _load_packaged(), source=str(path))
     return constants
 
@@ -260,6 +281,16 @@ def _number_fault(value: float, *, may_be_zero: bool) -> str:
     if is_number(value) and (value > 0 or (may_be_zero and value == 0)):
         return ""
     return f"value {shorten(value)} must be a finite {'non-negative' if may_be_zero else 'positive'} number"
+
+
+def _with_later(constants: Constants, packaged: Constants) -> Constants:
+    """Constants of a file and, unsaid, the options that came after it was written, with what they read."""
+    entries, options = dict(constants.entries), dict(constants.options)
+    for name, option in packaged.options.items():
+        if option.unsaid and name not in options:
+            options[name] = replace(option, choice=option.unsaid)
+            entries |= {key: one for key, one in packaged.entries.items() if one.option == name and key not in entries}
+    return Constants(entries, options)
 
 
 def _check_same_keys(constants: Constants, packaged: Constants, *, source: str) -> None:

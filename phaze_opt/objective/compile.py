@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep, forward_again
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep, attention_again, forward_again
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
-from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import ModelGraph
@@ -62,7 +61,7 @@ class CompiledOption:
             full recomputation runs it again, where the software keeps some of its results.
         core_columns: columns of its operators that occupy a core, shape (num_core_operators,).
         core_operators: those operators, as the estimator likes them.
-        attention_columns: of each distinct layer, columns that selective recomputation runs again; of full plans.
+        attention_columns: of each distinct layer, columns of what selective recomputation runs again; of full plans.
     """
 
     graph: ModelGraph
@@ -156,13 +155,12 @@ def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) ->
                 problems.append((Phase.FORWARD, forward_again(layer, step)))
             phases.append(
                 tuple(
-                    _compile_phase(layer.graph.name, phase, problem, _columns_of(problem, columns))
+                    _compile_phase(layer.graph.name, phase, problem, _columns_of(problem.operators, columns))
                     for phase, problem in problems
                 )
             )
-        operators = list(columns)
-        option = _option(graph, tuple(phases), operators, prepare)
-        attention = tuple(_attention_columns(layer[0], operators) for layer in phases)
+        attention = tuple(_columns_of(attention_again(layer.graph.forward), columns) for layer in step.layers)
+        option = _option(graph, tuple(phases), list(columns), prepare)
         options.append(replace(option, attention_columns=attention))
     return CompiledModel(
         model=steps[0].model,
@@ -171,12 +169,6 @@ def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) ->
         options=tuple(options),
         flops_per_sample=model_flops(steps[0].model, steps[0].training.sequence_length),
     )
-
-
-def _attention_columns(forward: CompiledPhase, operators: Sequence[Operator]) -> NDArray[np.int64]:
-    """Columns of the operators between attention's projections."""
-    own = forward.columns[forward.is_core]
-    return own[[is_attention_core(operators[column].name) for column in own]]
 
 
 def _option(
@@ -199,9 +191,9 @@ def _new_columns(graph: OperatorGraph, operators: list[Operator]) -> NDArray[np.
     return np.arange(first, len(operators), dtype=np.int64)
 
 
-def _columns_of(graph: OperatorGraph, columns: dict[Operator, int]) -> NDArray[np.int64]:
-    """Columns of a graph's operators; those that are new get the next ones."""
-    return np.array([columns.setdefault(operator, len(columns)) for operator in graph.operators], dtype=np.int64)
+def _columns_of(operators: Sequence[Operator], columns: dict[Operator, int]) -> NDArray[np.int64]:
+    """Columns of operators; those that are new get the next ones."""
+    return np.array([columns.setdefault(operator, len(columns)) for operator in operators], dtype=np.int64)
 
 
 def _compile_phase(

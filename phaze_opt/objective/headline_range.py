@@ -164,10 +164,8 @@ def _unbounded(scenario: Scenario) -> Scenario:
 
 def _alternatives(constants: Constants) -> Iterator[tuple[str, str, Constants]]:
     """Every option of the estimator at every choice but its own."""
-    for name, option in constants.options.items():
-        for choice in option.alternatives:
-            if choice != option.choice:
-                yield name, choice, constants.with_options({name: choice})
+    for name, choice in constants.alternatives:
+        yield name, choice, constants.with_options({name: choice})
 
 
 def _other_stacks(scenario: Scenario) -> Iterator[TrainingStack]:

@@ -135,8 +135,8 @@ def _of_passes(step: CompiledStep, values: Floats) -> Floats:
     sums = np.zeros((NUM_LAYERS, SELECTIVE + 1))
     for row, layer in enumerate(step.layers):
         forward = layer.forward
-        again = np.setdiff1d(forward.columns, forward.kept_columns)
-        columns = (forward.columns, layer.backward.columns, layer.update.columns, again, forward.attention_columns)
+        again = (forward.again_columns, forward.attention_columns)
+        columns = (forward.columns, layer.backward.columns, layer.update.columns, *again)
         sums[row] = [float(values[each].sum()) for each in columns]
     return sums
 

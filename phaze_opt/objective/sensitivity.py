@@ -121,11 +121,9 @@ def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = 
         for origin, value in (("low", entry.low), ("high", entry.high)):
             varied = nominal.with_overrides({key: value})
             yield pricer.row(varied, assumption=key, setting=f"{value:g} {entry.unit}", origin=origin)
-    for name, option in nominal.options.items():
-        for choice in option.alternatives:
-            if choice != option.choice:
-                varied = nominal.with_options({name: choice})
-                yield pricer.row(varied, assumption=name, setting=choice, origin="option")
+    for name, choice in nominal.alternatives:
+        varied = nominal.with_options({name: choice})
+        yield pricer.row(varied, assumption=name, setting=choice, origin="option")
 
 
 def _under(case: SensitivityCase, constants: Constants) -> Scenario:

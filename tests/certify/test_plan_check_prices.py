@@ -13,6 +13,7 @@ from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.plan_memory import plan_memory
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_time import lower_s, step_times
+from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
@@ -104,9 +105,10 @@ def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
             assert [each.edges for each in own] == [each.edges for each in theirs]
             for mine, other in zip(own, theirs, strict=True):
                 assert list(check.operators[mine.columns]) == [operators[column] for column in other.columns]
-            first = theirs[0].columns[0]
-            at = layers.phases.index(own)
-            assert [column - own[0].first for column in layers.attention[at]] == (attention - first).tolist()
+            again = [check.operators[column] for column in layers.attention[layers.phases.index(own)]]
+            assert again == [operators[column] for column in attention]
+            inside = [each.name for each in check.operators[own[0].columns] if is_attention_core(each.name)]
+            assert [each.name for each in again] == inside
 
 
 @pytest.mark.parametrize("software", ["ideal", "megatron-core", "maxtext-offload", "llm-foundry"])

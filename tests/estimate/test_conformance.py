@@ -4,7 +4,7 @@ import pytest
 from kits.collectives import CollectiveConformance
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast, Residency
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance
@@ -24,10 +24,12 @@ class TestAnalytic(EstimatorConformance):
 
 
 class TestOtherOptions(EstimatorConformance):
-    @pytest.fixture(params=["lavish", "proportional"])
+    @pytest.fixture(params=["lavish", "proportional", "planned"])
     def estimator(self, request):
         if request.param == "lavish":
             options = EstimatorOptions(GlbLimit.NONE, FillAndDrain.NONE, Multicast.IDEAL)
+        elif request.param == "planned":
+            options = EstimatorOptions(residency=Residency.PLANNED)
         else:
             options = EstimatorOptions(GlbLimit.PROPORTIONAL, FillAndDrain.PER_OPERATOR)
         return AnalyticEstimator(options=options)

@@ -1,6 +1,8 @@
 """Constants: sources, ranges, overrides, options, digest, and faults of a constants file."""
 
 import pickle
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -61,6 +63,7 @@ def test_options_and_their_alternatives() -> None:
         "multicast": "none",
         "vector_cycles": "nominal",
         "hbm_form": "stacked",
+        "residency": "none",
     }
     assert set(CONSTANTS.options["hbm_form"].alternatives) == {form.value for form in HbmForm}
     assert CONSTANTS.with_options({"glb_limit": "none"}).option("glb_limit") == "none"
@@ -78,9 +81,38 @@ def test_vector_cycles_option_scales_all_and_returns() -> None:
 def test_override_changes_one_value_and_the_digest(key: str, value: float) -> None:
     changed = CONSTANTS.with_overrides({key: value})
     assert changed.value(key) == value
-    assert (changed.digest == CONSTANTS.digest) == (CONSTANTS.value(key) == value)
+    option = CONSTANTS.entries[key].option
+    is_read = not option or CONSTANTS.is_said(option)
+    assert (changed.digest == CONSTANTS.digest) == (CONSTANTS.value(key) == value or not is_read)
     assert changed.with_overrides({key: CONSTANTS.value(key)}) == CONSTANTS
     assert all(changed.value(other) == CONSTANTS.value(other) for other in CONSTANTS.entries if other != key)
+
+
+def test_an_unsaid_option_and_what_it_alone_reads_are_no_part_of_the_digest() -> None:
+    none, planned = (CONSTANTS.with_options({"residency": choice}) for choice in ("none", "planned"))
+    entries = {key: entry for key, entry in none.entries.items() if entry.option != "residency"}
+    options = {name: option for name, option in none.options.items() if name != "residency"}
+    assert len(none.entries) - len(entries) == 1
+    assert Constants(entries, options) == none
+    assert "glb.tile_bytes" not in (*none.uncertain, *none.assumptions)
+    assert "residency" not in dict(none.alternatives)
+    assert planned != none
+    assert planned != planned.with_overrides({"glb.tile_bytes": 4 << 20})
+    assert "glb.tile_bytes" in planned.uncertain
+    assert ("residency", "none") in planned.alternatives
+
+
+def test_a_file_of_before_an_option_leaves_it_unsaid(tmp_path: Path) -> None:
+    text = resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text(encoding="utf-8")
+    for table in ("[glb.tile_bytes]", "[estimator_options.residency]"):
+        before, _, rest = text.partition(table)
+        text = before + "[".join(["", *rest.split("\n[")[1:]])
+    assert "residency" not in text.partition("[")[2]
+    (tmp_path / "before.toml").write_text(text, encoding="utf-8")
+    read = load_constants(tmp_path / "before.toml")
+    assert read == CONSTANTS.with_options({"residency": "none"})
+    assert read.option("residency") == "none"
+    assert read.with_options({"residency": "planned"}) == CONSTANTS.with_options({"residency": "planned"})
 
 
 def test_pickle_keeps_equality_and_hash() -> None:

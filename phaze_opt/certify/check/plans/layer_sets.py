@@ -7,15 +7,8 @@ from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import (
-    Collective,
-    CollectiveGroup,
-    CollectiveKind,
-    CoreType,
-    Operator,
-    OperatorGraph,
-    OperatorKind,
-)
+from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
+from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
@@ -175,16 +168,18 @@ def _build_layer(layer: LayerGraph, stack: TrainingStack, operators: list[Operat
     graphs = [layer.forward, layer.backward, layer.update]
     if stack.kept_operators:
         graphs.append(_without(layer.forward, kept))
-    forward_at = len(operators)
     phases = tuple(_append(graph, operators) for graph in graphs)
     again = [each for number, each in enumerate(layer.forward.operators) if number not in kept]
-    attention = (
+    attention = [
         at for at, each in enumerate(layer.forward.operators) if _on_core(each) and is_attention_core(each.name)
-    )
+    ]
+    # Selective recomputation runs attention alone, so that the buffer holds for it what is made in it alone.
+    attention_at = len(operators)
+    operators.extend(operators_again(layer.forward, attention).values())
     forward, backward = layer.forward.operators, layer.backward.operators
     return _BuiltLayer(
         phases=phases,
-        attention=tuple(forward_at + at for at in attention),
+        attention=tuple(range(attention_at, len(operators))),
         launches=(_num_launches(forward), _num_launches(backward), _num_launches(again)),
         collectives=(_sent(forward), _sent(backward, hides_reductions=stack.hides_input_reductions), _sent(again)),
     )
@@ -220,11 +215,9 @@ def _kept(graph: OperatorGraph, names: Collection[str]) -> frozenset[int]:
 
 def _without(graph: OperatorGraph, kept: frozenset[int]) -> OperatorGraph:
     """The graph with kept operators as views of results that are there."""
-    operators = (
-        Operator(each.name, each.phase, OperatorKind.VIEW, CoreType.NONE) if number in kept and _on_core(each) else each
-        for number, each in enumerate(graph.operators)
+    return run_again(
+        graph, [number for number, each in enumerate(graph.operators) if _on_core(each) and number not in kept]
     )
-    return OperatorGraph(tuple(operators), graph.edges)
 
 
 def _sent(operators: Sequence[Operator], *, hides_reductions: bool = False) -> SentCollectives:

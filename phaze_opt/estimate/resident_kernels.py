@@ -1,0 +1,129 @@
+"""Compiled kernel of HBM traffic where the buffer holds tensors between operators (docs/decisions/0268).
+
+Of B bytes of buffer the first R = max(0, B - tile room) hold tensors. Of a hold of s bytes at address a the share
+f = min(max(R - a, 0), s) / s is on chip, the same share of every part of the tensor. An operator's tiles have what the
+holds that are there while it runs leave. A matmul b x (m x n x k) whose tiles cut the result into p column strips and q
+row strips moves b [p (1 - f_left) mk + q (1 - f_right) kn + mn] elements, less what is on chip of its result and of the
+operands of its epilogue; least over p and q. With R = 0 every figure is that of `kernels.tiled_traffic_elements`.
+
+Every operation is monotone in R and B, rounding included, so that traffic never rises with either.
+
+Import this module lazily: it pulls in numba.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.buffer_columns import BufferColumns
+from phaze_opt.record.compiled import compiled
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Buffers(NamedTuple):
+    """Distinct buffers as columns: bytes, bytes of them for holds, bytes of an element."""
+
+    num_bytes: Ints
+    hold_bytes: Ints
+    dtype_bytes: Ints
+
+
+class Moved(NamedTuple):
+    """Per operator: compulsory bytes, elements of tiled operands, and whether its traffic is tiled."""
+
+    traffic_bytes: Floats
+    tiled_elements: Floats
+    is_tiled: Flags
+
+
+class Products(NamedTuple):
+    """Matmuls of operators: operator o has those from starts[o] to starts[o + 1]; b, m, n, k in ``sizes``."""
+
+    starts: Ints
+    sizes: Floats
+
+
+@compiled
+def _least_elements(size: Floats, room: float, left_share: float, right_share: float) -> float:
+    """Elements that one of a matmul's batch moves: so much of its left and right operand each time, its result once.
+
+    Of column strips that are equally wide the fewest cost least, so only the first number of strips of each width is
+    tried; what the left operand costs alone grows with them and ends the search.
+    """
+    m, n, k = size[1], size[2], size[3]
+    left, right, result = left_share * (m * k), right_share * (k * n), m * n
+    best = left + right + result if min(m * k, k * n, m * n) <= room else math.inf
+    strips = float(math.ceil(n / room))
+    while strips <= n and strips * left + right + result < best:
+        width = math.ceil(n / strips)
+        rows_per_tile = math.floor(room / width)
+        best = min(best, strips * left + math.ceil(m / rows_per_tile) * right + result)
+        if width == 1:
+            break
+        strips = float(math.ceil(n / (width - 1.0)))
+    return best
+
+
+@compiled
+def _held_bytes(uses: BufferColumns, operator: int, hold_bytes: int, held: Floats) -> None:
+    """Bytes on chip of an operator's left operand, right operand and all else, into ``held``."""
+    held[:] = 0.0
+    for place in range(uses.held_starts[operator], uses.held_starts[operator + 1]):
+        address, size, num_bytes, operand = uses.held[place]
+        on_chip = min(max(hold_bytes - address, 0), size)
+        held[operand] += num_bytes * (on_chip / size)
+
+
+@compiled
+def _taken_bytes(uses: BufferColumns, operator: int, hold_bytes: int) -> int:
+    """Bytes of the buffer that held tensors have while an operator runs."""
+    total = 0
+    for place in range(uses.taken_starts[operator], uses.taken_starts[operator + 1]):
+        total += max(0, min(uses.taken[place, 1], hold_bytes) - uses.taken[place, 0])
+    return total
+
+
+@compiled
+def _moved_share(held: float, num_bytes: int) -> float:
+    """Share of an operand that is not on chip."""
+    return 1.0 - held / num_bytes if num_bytes > 0 else 1.0
+
+
+@compiled
+def fill_resident_traffic(  # noqa: PLR0917
+    moved: Moved, products: Products, uses: BufferColumns, buffers: Buffers, traffic: Floats, passed: Floats
+) -> None:
+    """HBM bytes of every operator for every buffer, into ``traffic``, shape (num_buffers, num_operators).
+
+    Into ``passed`` go bytes that operators take from the buffer instead, beyond operands and results of matmuls, whose
+    ways through the buffer `kernels` count.
+    """
+    held = np.empty(3)
+    for o in range(len(moved.traffic_bytes)):
+        first, last = products.starts[o], products.starts[o + 1]
+        for h in range(len(buffers.num_bytes)):
+            _held_bytes(uses, o, buffers.hold_bytes[h], held)
+            if not moved.is_tiled[o]:
+                on_chip = held[0] + held[1] + held[2]
+                traffic[h, o], passed[h, o] = max(0.0, moved.traffic_bytes[o] - on_chip), on_chip
+                continue
+            dtype = buffers.dtype_bytes[h]
+            free = buffers.num_bytes[h] - _taken_bytes(uses, o, buffers.hold_bytes[h])
+            room = float(max(1, free // (2 * dtype)))
+            left, right = 1.0, 1.0
+            if last - first == 1:
+                left = _moved_share(held[0], uses.operand_bytes[o, 0])
+                right = _moved_share(held[1], uses.operand_bytes[o, 1])
+            elements, results = 0.0, 0.0
+            for u in range(first, last):
+                size = products.sizes[u]
+                elements += _least_elements(size, room, left, right) * size[0]
+                results += size[0] * (size[1] * size[2])
+            excess = max(0.0, moved.traffic_bytes[o] - moved.tiled_elements[o] * dtype)
+            traffic[h, o] = max(0.0, elements * dtype + excess - held[2])
+            passed[h, o] = max(0.0, held[2] - results * dtype)

@@ -1,0 +1,105 @@
+"""Which tensors the chip's buffer may hold between operators, and which room their tiles can use (decision 0268).
+
+A tensor that is made and used up within a phase may be held from the operator that writes it to the last that reads it:
+neither the write nor the reads go to HBM. Of a tensor that is in memory besides (kept for backward, sent to other
+devices, a phase's result, an input) every read but the first touch may be spared: it may be held between two operators
+that touch it one after the other. All is in the order in which the program lists its nodes.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from phaze_opt.graph.buffer_use import Hold, Operand, Saving
+from phaze_opt.graph.operator import OperatorKind
+from phaze_opt.graph.program import Node, Tensor
+from phaze_opt.graph.tile_room import tile_rooms
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    """One operator on a core reads (a view of) a tensor, or writes it."""
+
+    operator: int
+    num_bytes: int
+    operand: Operand
+
+
+class _Touches:
+    """Who touches which tensor of a phase's nodes; views count as the tensor they are of."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        """Walk the nodes once."""
+        self.size: dict[str, int] = {}
+        self.made_by: dict[str, _Touch] = {}
+        self.reads: dict[str, list[_Touch]] = {}
+        self.sent: set[str] = set()
+        self._origin: dict[str, str] = {}
+        for number, node in enumerate(nodes):
+            if node.kind is OperatorKind.VIEW:
+                self._origin.update({result.name: self.origin(node.inputs[0].name) for result in node.outputs})
+                self.size.setdefault(self.origin(node.inputs[0].name), node.inputs[0].num_bytes)
+            elif node.kind is OperatorKind.COLLECTIVE:
+                self.sent.update(self.origin(tensor.name) for tensor in node.inputs)
+            else:
+                self._touch(number, node)
+
+    def origin(self, name: str) -> str:
+        """The tensor that a view is of; itself if it is none."""
+        return self._origin.get(name, name)
+
+    def _touch(self, number: int, node: Node) -> None:
+        for tensor in {each.name: each for each in node.inputs}.values():
+            name = self.origin(tensor.name)
+            self.size.setdefault(name, tensor.num_bytes)
+            self.reads.setdefault(name, []).append(_Touch(number, tensor.num_bytes, _operand(tensor, node)))
+        for tensor in node.outputs:
+            self.size[tensor.name] = tensor.num_bytes
+            self.made_by[tensor.name] = _Touch(number, tensor.num_bytes, Operand.REST)
+
+
+def _operand(tensor: Tensor, node: Node) -> Operand:
+    """What an input is to the node's product."""
+    if any(tensor.name == each.name for each in node.left):
+        return Operand.LEFT
+    return Operand.RIGHT if any(tensor.name == each.name for each in node.right) else Operand.REST
+
+
+def find_holds(nodes: Sequence[Node], needed: Collection[str]) -> tuple[Hold, ...]:
+    """What may be held between the operators of a phase, and what their tiles can use, if anything may.
+
+    Args:
+        nodes: of the phase, in order; an operator each.
+        needed: names of tensors that must be in memory after it.
+    """
+    touches = _Touches(nodes)
+    in_memory = touches.sent | {touches.origin(name) for name in needed}
+    holds: list[Hold] = []
+    for name, reads in touches.reads.items():
+        size, made_by = touches.size[name], touches.made_by.get(name)
+        if made_by is not None and name not in in_memory:
+            holds.append(_hold(name, size, made_by.operator, [made_by, *reads]))
+        elif all(read.num_bytes == size for read in reads):
+            chain = sorted({each.operator for each in (reads if made_by is None else [made_by, *reads])})
+            holds.extend(
+                _hold(name, size, before, [read for read in reads if read.operator == after])
+                for before, after in pairwise(chain)
+            )
+    held = tuple(hold for hold in holds if hold.num_bytes and hold.first < hold.last)
+    return (*held, *(room for number, node in enumerate(nodes) for room in tile_rooms(number, node))) if held else ()
+
+
+def _hold(name: str, size: int, first: int, spared: Sequence[_Touch]) -> Hold:
+    savings = tuple(Saving(each.operator, each.num_bytes, each.operand) for each in spared)
+    return Hold(name, first, max(each.operator for each in savings), size, savings)
+
+
+def running_holds(holds: Sequence[Hold], running: Collection[int]) -> tuple[Hold, ...]:
+    """Holds that are left where so many operators run: those whose first one does, to the last reader that does."""
+    left: list[Hold] = []
+    for hold in holds:
+        savings = tuple(saving for saving in hold.savings if saving.operator in running)
+        last = max((saving.operator for saving in savings), default=hold.first)
+        if hold.first in running and (last > hold.first or hold.is_room):
+            left.append(replace(hold, last=last, savings=savings))
+    return tuple(left) if any(not hold.is_room for hold in left) else ()
