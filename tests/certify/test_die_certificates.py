@@ -113,10 +113,8 @@ def _drop(forger: Forger) -> None:
 
 
 def _without_banks(forger: Forger) -> None:
-    """The last row of the least buffer and the narrow arrays gets a rate for which there are no banks."""
-    columns = forger.columns()
-    narrow = [i for i in columns["index"] if (columns["glb_bytes"][i], columns["tc_width"][i]) == (4 * MEBI, 64)]
-    forger.cells(narrow[-1], glb_bytes_per_cycle=6144)
+    """The first row gets the least buffer, which keeps it first, and a rate for which that has no banks."""
+    forger.cells(0, glb_bytes=4 * MEBI, glb_bytes_per_cycle=6144)
 
 
 def _reversed(forger: Forger) -> None:

@@ -33,7 +33,7 @@ from phaze_opt.units import GIBI, GIGA, PICO
 
 SILICON, DIE = "silicon", "die"
 """Option of constants, and its choice; chips under constants without it are built by the 22 nm tables."""
-_PROCESS, _GENERATION = "process", "hbm_generation"
+_PROCESS, _GENERATION, _RESIDENCY = "process", "hbm_generation", "residency"
 DIE_PREFIX = f"{DIE}."
 _OF_TABLES = ("area.", "energy.", "hbm.fixed_")
 """Constants that a die has no use for."""
@@ -109,6 +109,8 @@ def with_die(constants: Constants, silicon: Silicon) -> Constants:
             message = f"estimator option {name} = {options[name].choice} is of the tables at 22 nm; dies have {choice}"
             raise InputError(message, key=name)
         options[name] = replace(options[name], choice=choice, alternatives=(choice,))
+    # A die pays for its buffer, so what the buffer holds between operators counts; Phaze's tables know neither.
+    options[_RESIDENCY] = replace(options[_RESIDENCY], choice="planned")
     chosen = {SILICON: DIE, _PROCESS: process_of(silicon.nanometres).name, _GENERATION: silicon.hbm_generation}
     options |= {name: EstimatorOption(choice, (choice,), "die_constants.toml") for name, choice in chosen.items()}
     return Constants(entries, options)
