@@ -13,7 +13,7 @@ import numpy as np
 
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import CHIP_AXES
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.events import SearchFinished, SearchStarted
 from phaze_opt.search.trial import Trial
@@ -128,9 +128,9 @@ def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
 def architecture_params(evaluation: Evaluation) -> dict[str, str]:
     """The design as params, buffers in binary megabytes and gigabytes as users type them."""
     chip = evaluation.accelerator
-    sizes = {known: known.printed(getattr(chip, known.name)) for known in CHIP_AXES}
+    sizes = architecture_to_json(chip)
     return {
-        **{known.key: f"{value:g}" if known.unit else str(value) for known, value in sizes.items()},
+        **{known.key: f"{sizes[known.key]:g}" for known in CHIP_AXES if known.key in sizes},
         "micro_batch": str(evaluation.micro_batch),
         "model": evaluation.model,
         "sequence_length": str(evaluation.sequence_length),

@@ -121,7 +121,7 @@ def test_a_search_that_contradicts_the_known_optimum_says_that_it_is_wrong(  # n
     point = next(
         point
         for point in load_space(tmp_path / "space.toml").points()
-        if all(getattr(point, name) == value for name, value in axes.items() if hasattr(point, name))
+        if all(getattr(point, name) in (value, 0) for name, value in axes.items() if hasattr(point, name))
     )
     truth = Truth(kind, share * data["value"], point, gap=gap)
     record = TruthRecord(data["problem_digest"], truth, NUM_POINTS, NUM_POINTS, 0.0, "1.0", 1.0)

@@ -107,7 +107,7 @@ def test_a_wait_within_the_mobility_is_no_conflict() -> None:
 
 def test_growth_stops_where_no_conflict_is_left() -> None:
     space = roomy_space()
-    grower = Grower(KeptBlock(space, Dimensions(0, 0, 0)))
+    grower = Grower(KeptBlock(space, Dimensions((0, 0), 0, 0)))
     graph = make_graph([(TC,)] * 3 + [(VC,)], [(0, 3), (1, 3), (2, 3)], [3.0, 3.0, 3.0, 1.0])
     trace = grower.grow([graph])
     # Three parallel operators: 1, 2, then 4 tensor cores; the single vector operator never asks for a second core.
@@ -117,7 +117,7 @@ def test_growth_stops_where_no_conflict_is_left() -> None:
 
 def test_growth_spreads_one_operator_until_the_budget_or_the_floor() -> None:
     space = roomy_space()
-    block = KeptBlock(space, Dimensions(0, 0, 0))
+    block = KeptBlock(space, Dimensions((0, 0), 0, 0))
     chain = make_graph([(TC,)], [], [16.0], [1.0])
     assert Grower(block).grow([chain])[-1] == Counts(4, 0)
     assert Grower(block).state([chain], Counts(4, 0)).time_s == 1.0
@@ -127,7 +127,7 @@ def test_growth_spreads_one_operator_until_the_budget_or_the_floor() -> None:
 
 
 def test_each_growth_step_shortens_the_stage_and_fits() -> None:
-    block = KeptBlock(tiny_space(), Dimensions(1, 2, 1))
+    block = KeptBlock(tiny_space(), Dimensions((1, 0), 2, 1))
     rng = np.random.default_rng(3)
     for _ in range(20):
         count = int(rng.integers(2, 7))
@@ -175,7 +175,7 @@ def test_kept_blocks_are_what_enumerating_the_space_gives() -> None:
     points = list(space.points())
     places = [space.positions(point) for point in points]
     for glb, width, depth in np.ndindex(space.axes.shape[:3]):
-        block = KeptBlock(space, Dimensions(glb, width, depth))
+        block = KeptBlock(space, Dimensions((glb, 0), width, depth))
         here = (glb, width, depth)
         kept = {(p.num_tc, p.num_vc) for p in places if (p.glb_bytes, p.tc_width, p.tc_depth) == here}
         assert {(a, b) for a in range(5) for b in range(5) if block.is_kept(Counts(a, b))} == kept
@@ -184,7 +184,7 @@ def test_kept_blocks_are_what_enumerating_the_space_gives() -> None:
         if corners is not None:
             assert corners[0].tc == max(tc for tc, _ in kept)
             assert corners[1].vc == max(vc for _, vc in kept)
-            assert space.contains(block.point(corners[0], hbm=0, micro_batch=1))
+            assert space.contains(block.point(corners[0], micro_batch=1))
     assert not block.fits(Counts(5, 0))
     assert not block.fits(Counts(-1, 0))
 
