@@ -21,6 +21,7 @@ _HOMES = {
     "RecomputePolicy": "phaze_opt.placement.problem",
     "Scenario": "phaze_opt.objective.scenario",
     "SearchConfig": "phaze_opt.search.config",
+    "die_space": "phaze_opt.space.known_spaces",
     "load_architecture": "phaze_opt.hardware.presets",
     "load_model": "phaze_opt.workload.config",
     "load_network": "phaze_opt.hardware.networks",
