@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
@@ -42,10 +42,19 @@ class CertifyProblem:
     def has_frontier(self) -> bool:
         """Whether the frontier of the space stands for all of it.
 
-        More buffer, rate or HBM slows nothing down, so that no other point is faster (docs/certificate.md); throughput
-        over power is another matter.
+        By the package's estimators more buffer, rate or HBM slows nothing down, so that no other point is faster
+        (docs/certificate.md). Throughput over power is another matter, and so are estimators of others.
         """
-        return self.space.silicon is not None and self.goal is Goal.THROUGHPUT
+        is_own = self.scenario.estimator in OWN_ESTIMATORS
+        return self.space.silicon is not None and self.goal is Goal.THROUGHPUT and is_own
+
+    def comparable_axes(self) -> tuple[str, ...]:
+        """Axes on which the rows differ and at each value of which they have its best point.
+
+        A frontier has only the dies with the most buffer, rate and stacks: its rows do not say what less would cost.
+        """
+        varying = self.rows.varying_axes()
+        return tuple(name for name in varying if name not in NEVER_SLOWS) if self.has_frontier else varying
 
     @property
     def rows(self) -> SearchSpace:

@@ -121,6 +121,7 @@ def prove_problem(
     objective: Objective | None = None,
     pools: PhasePools | None = None,
     pieces: ProofPieces | None = None,
+    is_lean: bool = True,
     on_progress: OnProgress | None = None,
 ) -> Proof:
     """Prove the optimum of a space in memory.
@@ -133,6 +134,7 @@ def prove_problem(
         objective: shares its graphs; of the problem's scenario and constants.
         pools: dual vectors of earlier proofs, which grow here; they hold whatever the constants are.
         pieces: keeps what is finished; nothing is kept unless given.
+        is_lean: the incumbent is made lean, which may add a row beside those of the problem.
         on_progress: told of every chunk and round.
     """
     pieces = pieces or ProofPieces()
@@ -144,7 +146,7 @@ def prove_problem(
         proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
         proving.bound_all()
         effort = proving.close(tolerance=tolerance, num_best=num_best)
-        state = add_leanest(state, bench.bounder)
+        state = add_leanest(state, bench.bounder) if is_lean else state
     return Proof(
         state=state,
         bounder=bench.bounder,

@@ -101,6 +101,9 @@ class SearchSpace:
         if self.silicon is not None and not self.axes.hbm_stacks:
             message = "dies are searched by their stacks of HBM; give hbm_stacks"
             raise InputError(message, key="hbm_gb")
+        if self.silicon is not None and self.axes.hbm_bytes:
+            message = "the HBM of dies is that of their stacks; give hbm_stacks or hbm_gb, not both"
+            raise InputError(message, key="hbm_gb")
 
     @property
     def constants(self) -> Constants:

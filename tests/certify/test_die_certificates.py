@@ -9,16 +9,21 @@ import pytest
 from forger import UPPER, Forger
 from small_problems import brute_force, small_model, small_scenario
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.check.dies import DieRows
+from phaze_opt.certify.check.files import read_certificate
 from phaze_opt.certify.leanest import SAME
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.robust.analyse import analyse_robustness
+from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
@@ -104,6 +109,34 @@ def test_a_resumed_proof_reads_the_same_best(made, tmp_path):
     assert again.best[0].point == again.certificate.claim.point
 
 
+def test_every_world_has_the_rows_of_the_frontier(tmp_path):
+    """No world adds a lean design, and no cost of less buffer, rate or stacks is read off rows without them."""
+    problem = die_problem()
+    options, robust = CertifyOptions(directory=tmp_path), RobustOptions(num_samples=0)
+    result = analyse_robustness(problem, options, robust)
+    values, _ = brute_force(problem)
+    assert result.optima[0].value == pytest.approx(max(values), rel=1e-3)
+    shapes = [found.statement for found in result.conclusions if found.kind is ConclusionKind.SHAPE]
+    assert shapes
+    assert not [shape for shape in shapes if "GLB" in shape or "HBM" in shape]
+    with pytest.raises(InputError) as refused:
+        analyse_robustness(die_problem(max_tdp_w=180.0), options, robust)
+    assert refused.value.source == "--max-tdp-w"
+
+
+def test_the_estimators_of_others_bound_every_die(made):
+    """The lemma is proved of the package's estimators alone, for the prover and for the check."""
+    problem, directory = made
+    other = replace(problem.scenario, estimator="mine")
+    assert problem.has_frontier
+    assert not replace(problem, scenario=other).has_frontier
+    certificate = read_certificate(directory).certificate
+    table = read_certificate(directory).points
+    DieRows(certificate, problem.constants).check(table)
+    with pytest.raises(CertificateError, match="has no row that bounds the die of"):
+        DieRows(replace(certificate, scenario=other), problem.constants).check(table)
+
+
 def _drop(forger: Forger) -> None:
     """A row that no other stands for: with the most of all for its cores."""
     row = forger.read(CERTIFICATE_FILE)["claim"]["incumbent"] + 1
@@ -126,6 +159,14 @@ def _counted(forger: Forger) -> None:
     forger.put("claim.num_points", lambda number: number + 1)
 
 
+def _other_links(forger: Forger) -> None:
+    """Dies without links, in scenario and space, with the constants that follow."""
+    for part in ("scenario", "space"):
+        forger.put(f"{part}.silicon.link_bytes_per_s", 0.0)
+    scenario = from_plain(Certificate, forger.read(CERTIFICATE_FILE)).scenario
+    forger.put("constants_digest", scenario.constants_of().digest)
+
+
 def _lowered(forger: Forger) -> None:
     forger.cells(forger.columns()["reason"].index(""), **{UPPER: lambda value: value * 0.9})
 
@@ -139,6 +180,7 @@ FORGERIES: dict[str, tuple[Callable[[Forger], object], str, str]] = {
     "other links": (
         lambda forger: forger.put("space.silicon.link_bytes_per_s", 0.0), CERTIFICATE_FILE, "its space has other"
     ),
+    "no links": (_other_links, CERTIFICATE_FILE, "its dies have other links than its network"),
     "a part": (
         lambda forger: forger.put("space.frontier", {"max_tdp_w": None, "also": []}), CERTIFICATE_FILE, ".*is a part"
     ),

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
-from phaze_opt.certify.check.points_table import PointsTable
+from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w, is_buildable
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
@@ -89,7 +90,7 @@ class DieRows:
         return np.asarray(getattr(points, axis.follows)) if axis.follows else int(axis.default or 0)
 
     def _judge(self, points: PointColumns) -> tuple[Flags, Flags]:
-        """Which points are dies of the space, and which of these keep to the scenario's budgets too."""
+        """Which points are dies of the space, and which of these surely keep to the scenario's budgets too."""
         scenario, space = self.certificate.scenario, self._space
         chips = chips_of(points, self.constants)
         area_mm2 = chip_area_mm2(chips, self.constants)
@@ -98,10 +99,10 @@ class DieRows:
         is_kept = is_buildable(chips, self.constants) & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
         is_within = is_kept.copy()
         if scenario.max_area_mm2 is not None:
-            is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= 0.0
+            is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
         if scenario.max_tdp_w is not None:
             power_w = chip_power_w(chips, scenario.cluster.network, self.constants)
-            is_within &= power_w / scenario.max_tdp_w - 1.0 <= 0.0
+            is_within &= power_w / scenario.max_tdp_w - 1.0 <= -EXACT
         return is_kept, is_within
 
     def _blocks(self) -> Iterator[dict[str, int]]:
@@ -124,13 +125,18 @@ class DieRows:
             mine &= places[name] == place
         bounded = np.zeros(shape, dtype=np.bool_)
         bounded[tuple(places[name][mine] for name in inner)] = True
-        if self.certificate.goal is Goal.THROUGHPUT:
+        if self._is_lemma_right():
             bounded = _cover(bounded, num_cores=len(_CORES))
         missing = np.flatnonzero(is_within & ~bounded.ravel())
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file="points.parquet")
         return int(is_kept.sum())
+
+    def _is_lemma_right(self) -> bool:
+        """Whether more of what never slows is no slower: not over power, and not by just any estimator."""
+        certificate = self.certificate
+        return certificate.goal is Goal.THROUGHPUT and certificate.scenario.estimator in OWN_ESTIMATORS
 
     def _completed(self, columns: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow."""

@@ -18,6 +18,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import MAX_DEVICES, Network
+from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
@@ -223,6 +224,8 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     scenario, space = certificate.scenario, certificate.space
     if space.silicon != scenario.silicon or space.frontier is not None:
         refuse("its space has other silicon than its scenario, or is a part of one", file=CERTIFICATE_FILE)
+    if scenario.silicon is not None and scenario.silicon.link_bytes_per_s != link_rate(scenario.cluster.network):
+        refuse("its dies have other links than its network", file=CERTIFICATE_FILE)
     if scenario.cluster.num_devices > MAX_DEVICES:
         refuse(f"{scenario.cluster.num_devices} devices are more than {MAX_DEVICES}", file=CERTIFICATE_FILE)
     try:

@@ -22,6 +22,7 @@ from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, Robus
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory
+from phaze_opt.errors import InputError
 from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, write_plain
@@ -55,8 +56,12 @@ def analyse_robustness(
         prover: proves worlds; the real one unless given. Picklable if ``options.jobs`` is more than 1.
 
     Raises:
-        InputError: a kept file is broken, or the directory cannot be written.
+        InputError: a kept file is broken, the directory cannot be written, or dies have a budget of power.
     """
+    if problem.has_frontier and problem.scenario.max_tdp_w is not None:
+        # The frontier is that of the dies within the budget, and each world has other powers.
+        message = "dies keep to a budget of power in some worlds and not in others; leave it out, or leave out --robust"
+        raise InputError(message, source="--max-tdp-w")
     with locked(lock_file(_directory(problem, options)), busy=BUSY):
         known = read_result(result_file(problem, options)) if options.is_resumed else None
         asked = (problem.digest, options.tolerance, options.num_best, robust)
@@ -176,7 +181,7 @@ class _Analysis:
         space, ledger = self.problem.rows, self.evidence.ledger
         nominal = space.point(ledger.best_index(0))
         points = space.columns(np.arange(space.size))
-        is_in = {axis: getattr(points, axis) == getattr(nominal, axis) for axis in space.varying_axes()}
+        is_in = {axis: getattr(points, axis) == getattr(nominal, axis) for axis in self.problem.comparable_axes()}
         rows = np.flatnonzero(ledger.optimum() > 0.0).tolist()
         asked = [Restriction(row, axis, points) for axis, points in is_in.items() for row in rows]
         return measure_costs(ledger, asked, tolerance=self.options.tolerance)

@@ -266,7 +266,7 @@ def _shapes(findings: _Findings) -> Iterator[Conclusion]:
     Not whether the best design found has it: many designs tie, and which of them is named says little.
     """
     point, worlds, evidence = findings.optima[0].point, findings.worlds, findings.evidence
-    for axis in evidence.problem.rows.varying_axes():
+    for axis in evidence.problem.comparable_axes():
         asked = [evidence.costs[evidence.rows[row], axis] for row in worlds]
         regrets = tuple(cost.regret for cost in asked)
         holds = tuple(regret <= evidence.optimal_within for regret in regrets)

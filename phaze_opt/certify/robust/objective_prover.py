@@ -111,6 +111,7 @@ class ObjectiveProver:
             num_best=self._num_best if world.kind is WorldKind.NOMINAL else 1,
             objective=self._objective(world),
             pools=self._nominal_pools().copied(),
+            is_lean=False,  # every world has the same rows
         )
         best = tuple(WorldBest(design.index, self._worth(design.evaluation)) for design in proof.best)
         return WorldProof(best, proof.claim.value_upper, proof.state.values_upper)

@@ -1,7 +1,7 @@
 """Features of design points: Spotlight's hardware features restated for training, and raw parameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,11 @@ from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table, l2_bytes_of
 from phaze_opt.hardware.chip_template import AXES, DesignPoint, PointColumns
-from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.designed_chip import chips_of, hbm_bandwidth_table
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
+from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.search.probe import PhaseView, Probe
 
 
@@ -35,22 +36,23 @@ class WorkloadTotals:
     update_bytes: float
 
 
-def probe_totals(probe: Probe | None, point: DesignPoint) -> WorkloadTotals | None:
+def probe_totals(probe: Probe | None, point: DesignPoint, constants: Constants) -> WorkloadTotals | None:
     """The totals, by one counted probe; None where there is none left or nothing to probe."""
     if probe is None or probe.num_left < 1:
         return None
-    return sum_phases(probe.phases(point), point)
+    return sum_phases(probe.phases(point), point, constants)
 
 
-def sum_phases(phases: Sequence[PhaseView], point: DesignPoint) -> WorkloadTotals:
+def sum_phases(phases: Sequence[PhaseView], point: DesignPoint, constants: Constants) -> WorkloadTotals:
     """Add up the phases of an architecture, models together.
 
     Args:
         phases: all of its phases.
         point: the point that they are of.
+        constants: of its space.
     """
     smallest = min((view.tensor_parallel for view in phases), default=1)
-    bandwidth = float(hbm_bandwidth_table(np.array([point.hbm_bytes]), constants=load_constants(), hbm_form=None)[0])
+    bandwidth = build_accelerator(point, constants=constants).hbm_bandwidth_bytes_per_s
     macs = point.num_tc * point.tc_width * point.tc_depth
     lanes = point.num_vc * point.vc_width
     mac_seconds = lane_seconds = traffic_bytes = update_bytes = 0.0
@@ -90,14 +92,16 @@ class DomainFeatures:
 
     Attributes:
         totals: of the workload; None leaves out the features that need it.
+        constants: of the space.
     """
 
     totals: WorkloadTotals | None
+    constants: Constants = field(default_factory=load_constants)
 
     def __call__(self, columns: PointColumns) -> Matrix:
         """Features of points, shape (num_points, num_features); logarithms, as time is a product of them."""
-        table = chips_of(columns, load_constants())
-        features = [*_hardware(columns, table), *_training(columns)]
+        table = chips_of(columns, self.constants)
+        features = [*_hardware(columns, table, self.constants), *_training(columns)]
         if self.totals is not None:
             features += _weighted(self.totals, columns, table)
         return np.column_stack(features)
@@ -115,15 +119,14 @@ def effective_macs(table: AcceleratorTable) -> Matrix:
     return np.minimum(macs, fed)
 
 
-def _hardware(columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
+def _hardware(columns: PointColumns, table: AcceleratorTable, constants: Constants) -> list[Matrix]:
     """SIMD, bandwidth, total buffer, PE product and first cluster factor, and what power follows from."""
-    constants = load_constants()
     macs = columns.num_tc * columns.tc_width * columns.tc_depth
     lanes = columns.num_vc * columns.vc_width
     buffers = columns.glb_bytes + columns.num_tc * table.l2_bytes
     buffers = buffers + columns.num_vc * l2_bytes_of(columns.vc_width, constants=constants)
     # The power of the links is the same for every chip; that of the default network stands in for it.
-    power_w = tdp_w_table(table, load_network("two-level", num_devices=1), constants)
+    power_w = chip_power_w(table, load_network("two-level", num_devices=1), constants)
     return [
         np.log2(lanes),
         np.log2(table.hbm_bandwidth_bytes_per_s),
@@ -135,7 +138,7 @@ def _hardware(columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
         np.log2(columns.tc_width + 2.0 * columns.tc_depth),
         np.log2(columns.glb_bytes),
         np.log2(columns.num_tc),
-        np.log2(area_um2_table(table)),
+        np.log2(chip_area_mm2(table, constants) if has_die(constants) else area_um2_table(table)),
         np.log2(power_w),
         # Utilisation falls on both sides of an array that suits the workload, which a linear model sees by squares.
         np.square(np.log2(columns.tc_width) - _MIDDLE),

@@ -50,7 +50,8 @@ class SpotlightStrategy:
 
 def make_domain_features(context: StrategyContext, point: DesignPoint) -> FeatureMap:
     """The domain features of a search, by one probe of its first point."""
-    return DomainFeatures(probe_totals(context.probe, point))
+    constants = context.space.constants
+    return DomainFeatures(probe_totals(context.probe, point, constants), constants)
 
 
 class SpotlightVanillaStrategy:

@@ -189,11 +189,14 @@ def _resolve_constants(setting: Setting, origin: Origin) -> Constants:
 
 
 def _with_silicon(setting: Setting, scenario: Scenario, known: Constants, origin: Origin) -> Constants:
-    """Constants with the scenario's silicon, and the setting's values of the die model in their place."""
-    values = {k: v for k, v in setting.constants.items() if not isinstance(v, str) and k.startswith(DIE_PREFIX)}
+    """Constants with the scenario's silicon; those of the die model are the package's own."""
     choices = {key: value for key, value in setting.constants.items() if isinstance(value, str)}
     with origin("setting", setting.name, "constants"):
-        return scenario.constants_of(known).with_overrides(values).with_options(choices)
+        for key in setting.constants:
+            if key.startswith(DIE_PREFIX):
+                message = "decides which dies a space has, and is the package's own; leave it out"
+                raise InputError(message, key=key)
+        return scenario.constants_of(known).with_options(choices)
 
 
 def _resolve_space(setting: Setting, scenario: Scenario, constants: Constants, origin: Origin) -> SearchSpace:
