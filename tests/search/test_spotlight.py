@@ -132,7 +132,7 @@ def test_weighted_parallelism_is_capped_by_what_the_glb_feeds() -> None:
 def test_totals_by_hand() -> None:
     """Two cores' worth of seconds, a micro-batch of 2, three layers; 800 GB/s for 32 GB; other degrees left out."""
     views = [view(Phase.FORWARD), view(Phase.UPDATE), view(Phase.BACKWARD, tensor_parallel=2)]
-    totals = sum_phases(views, POINT)
+    totals = sum_phases(views, POINT, load_constants())
     assert totals.mac_seconds == pytest.approx(3 * 0.5 / 2 * 8 * 128 * 64)
     assert totals.lane_seconds == pytest.approx(3 * 0.5 / 2 * 4 * 128)
     assert totals.traffic_bytes == pytest.approx(3 * 0.01 / 2 * 800e9)
