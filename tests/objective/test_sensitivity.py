@@ -26,7 +26,8 @@ def test_rows_cover_every_assumption_and_option():
     assert rows[0].origin == "nominal"
     assert rows[0].ratio_tpu_v4 == 1.0
     named = {row.assumption for row in rows[1:]}
-    expected = {key for key in constants.uncertain if not key.startswith("network.phaze.")} | set(constants.options)
+    expected = {key for key in constants.uncertain if not key.startswith("network.phaze.")}
+    expected |= {name for name, _ in constants.alternatives}
     assert named == expected
     assert all(row.throughput_samples_per_s > 0 for row in rows)
     slow = next(r for r in rows if r.assumption == "vector_cycles.adam" and r.origin == "high")

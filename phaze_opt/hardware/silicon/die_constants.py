@@ -146,8 +146,8 @@ def power_constants(known: Constants | None = None) -> PowerConstants:
     return PowerConstants(**{name: constants.value(f"{table}.{name}") for name, table in keys.items()})
 
 
-def process_of(nanometres: float, *, known: Constants | None = None) -> DieProcess:
-    """The process of a node.
+def process_of(nanometres: float, *, known: Constants | None = None, key: str = "node") -> DieProcess:
+    """The process of a node; ``key`` is what states it, for messages.
 
     Raises:
         InputError: the model knows none of so many nanometres.
@@ -156,7 +156,7 @@ def process_of(nanometres: float, *, known: Constants | None = None) -> DieProce
     if name is None:
         listed = ", ".join(f"{each:g}" for each in _PROCESS_OF)
         message = f"no process of {nanometres:g} nm is known: the die model holds for {listed} nm"
-        raise InputError(message, key="process_nm")
+        raise InputError(message, key=key)
     constants = load_die_constants() if known is None else known
     return DieProcess(name, *(constants.value(f"process.{name}.{each}") for each in ("logic", "memory", "energy")))
 

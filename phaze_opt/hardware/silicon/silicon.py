@@ -59,7 +59,7 @@ class Silicon:
 
     def __post_init__(self) -> None:
         """Refuse what the die model does not know."""
-        process_of(self.nanometres)
+        process_of(self.nanometres, key="process_nm")
         hbm_stack(self.hbm_generation)
         if not (np.isfinite(self.link_bytes_per_s) and self.link_bytes_per_s >= 0):
             message = f"{self.link_bytes_per_s} must be a finite number of bytes/s"
@@ -73,7 +73,7 @@ class Silicon:
 
 def silicon_of(nanometres: int, network: Network, *, hbm_generation: str | None = None) -> Silicon:
     """The silicon of chips that drive a network; HBM is that which chips of the process came with unless given."""
-    generation = hbm_generation or GENERATION_OF[process_of(nanometres).name]
+    generation = hbm_generation or GENERATION_OF[process_of(nanometres, key="process_nm").name]
     return Silicon(nanometres, generation, link_rate(network))
 
 
