@@ -7,11 +7,13 @@ import pytest
 from toy_runs import SPACE, search_toy, toy_context
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.samplers.exhaustive import ExhaustiveStrategy
 from phaze_opt.search.strategy import Capability, Outcome
-from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.known_spaces import die_space, phaze_space
 
 
 def run_of(name, **options):
@@ -83,3 +85,10 @@ def test_points_check_their_sizes():
     for name, value in (("glb_bytes", 0), ("micro_batch", -1)):
         with pytest.raises(InputError, match=f"{name} = {value}"):
             replace(SPACE.point(0), **{name: value})
+
+
+def test_a_space_too_large_to_enumerate_names_a_proof():
+    silicon = silicon_of(7, load_network("two-level", num_devices=8))
+    context = replace(toy_context(SPACE), space=die_space(silicon, micro_batches=(1,)))
+    with pytest.raises(InputError, match=r"at most 500,000 points and the space die has 1,983,866"):
+        ExhaustiveStrategy().start(context)

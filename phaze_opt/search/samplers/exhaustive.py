@@ -6,9 +6,13 @@ for small spaces. ``grid`` differs in purpose: it is a baseline for budgets belo
 through the space in its own order.
 """
 
+from phaze_opt.errors import InputError
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.samplers.grid import ENUMERATES, GridRun, golden_stride
 from phaze_opt.search.strategy import StrategyContext, StrategyRun
+
+MOST_POINTS = 500_000
+"""Most points of a space that is enumerated; beyond them a proof is quicker by far."""
 
 
 class ExhaustiveStrategy:
@@ -21,7 +25,13 @@ class ExhaustiveStrategy:
         """Begin a run.
 
         Raises:
-            InputError: an option is given; it has none.
+            InputError: an option is given; it has none. Or the space has more than `MOST_POINTS` points.
         """
         resolve_options(NoOptions, self.name, context.options)
+        if context.space.size > MOST_POINTS:
+            message = (
+                f"'{self.name}' enumerates at most {MOST_POINTS:,} points and the space {context.space.name} has "
+                f"{context.space.size:,}; `phaze-opt certify` proves the best of them"
+            )
+            raise InputError(message, source="--strategy")
         return GridRun(space=context.space, stride=golden_stride(context.space.size))

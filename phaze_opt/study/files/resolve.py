@@ -1,7 +1,7 @@
 """From a study's settings and workloads to its conditions; everything that can be wrong with a plan is found here."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from phaze_opt.objective.scheduled_plan import plans_of
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
+from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition, search_config
@@ -67,7 +68,20 @@ def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Cond
         resolve_condition(setting, workload, origin) for setting in config.settings for workload in config.workloads
     )
     _check_contenders(config, conditions, origin)
+    _check_enumeration(config, conditions, origin)
     return conditions
+
+
+def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], origin: Origin) -> None:
+    """Refuse to enumerate what is too large for it."""
+    for condition in conditions if config.judgement.truth == "enumerate" else ():
+        if condition.space.size > MOST_POINTS:
+            with origin("statistics", "", "truth"):
+                message = (
+                    f"'enumerate' takes at most {MOST_POINTS:,} points and the space {condition.space.name} has "
+                    f"{condition.space.size:,}; `phaze-opt certify` proves the best of them, and best-known takes it"
+                )
+                raise InputError(message, key="truth")
 
 
 def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> Condition:
