@@ -54,7 +54,7 @@ _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
 _GENERATION = "hbm_generation"
 _WORDS = ("name", "source", "note", _GENERATION)
 _FOLLOWING = frozenset(axis.key for axis in CHIP_AXES if axis.default == 0)
-_GIVEN_BY = {axis.key: (axis.given_by,) for axis in CHIP_AXES if axis.given_by}
+_GIVEN_BY = {axis.key: axis.given_by for axis in CHIP_AXES if axis.given_by}
 """Keys that may be left out where another decides them."""
 ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
 """All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
@@ -139,7 +139,7 @@ def check_architecture(document: Document) -> dict[str, float]:
             numbers[friendly] = numbers[exact] / unit
     required = [key for key, rule in _KEYS.items() if rule.is_required]
     for key in required:
-        if key not in numbers and not any(other in numbers for other in _GIVEN_BY.get(key, ())):
+        if key not in numbers and _GIVEN_BY.get(key) not in numbers:
             message = f"is missing; needed are {', '.join(required)}"
             raise document.fault(message, key)
     return numbers

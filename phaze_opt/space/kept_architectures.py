@@ -18,7 +18,7 @@ from phaze_opt.hardware.area import area_parts_um2
 from phaze_opt.hardware.chip_template import AXIS, PointColumns
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, is_buildable
+from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.space.axes import ROW_AXES, Axes
 
 Places: TypeAlias = Mapping[str, NDArray[np.int64]]
@@ -117,8 +117,9 @@ def compile_die_rows(
     mesh = _mesh(axes)
     for place in range(num_vc):
         chips = chips_at({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
-        area_mm2 = chip_area_mm2(chips, constants)
-        is_kept = is_buildable(chips, constants) & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2)
+        dies = Dies.of(chips, constants)
+        area_mm2 = dies.area.total
+        is_kept = dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2)
         flags = np.broadcast_to(is_kept, axes.shape).ravel()
         np.minimum(first, place, out=first, where=flags)
         np.maximum(last, place + 1, out=last, where=flags)

@@ -22,6 +22,11 @@ STATED = {
     "lower value_upper": ("claim.value_upper", times(0.999), "claim: value_upper is .* but the rows give"),
     "other count": ("claim.num_solved", 1000, "claim: num_solved is 1000 but the rows give"),
     "other size": ("claim.num_points", 1000, "claim: num_points is 1000 but the rows give 456"),
+    "points left out": (
+        "claim",
+        lambda claim: claim | {"num_left_out": 1000, "num_points": claim["num_points"] + 1000},
+        "claim: num_left_out is 1000, but every point of this space has a row",
+    ),
     "negative tolerance": ("claim.tolerance", -1.0, "claim: tolerance is -1.0"),
     "infeasible": ("claim.is_feasible", False, "claim: is_feasible is False but the rows say True"),
     "too modest": ("claim.is_proved", False, "claim: is not is_proved though the gap of .* is within the tolerance"),

@@ -11,7 +11,7 @@ from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns, values_of
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, is_buildable
+from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2
 from phaze_opt.hardware.silicon.die_report import die_report
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.scenario import SiliconForm, build_space, make_scenario
@@ -76,7 +76,7 @@ def test_indices_and_parameters_name_the_same_points():
     drawn = {known.name: rng.integers(known.low, known.low + known.count, 5000) for known in Codec(WHOLE).parameters()}
     found = WHOLE.columns(Codec(WHOLE).decode_indices(drawn))
     chips = chips_of(found, WHOLE.constants)
-    assert is_buildable(chips, WHOLE.constants).all()
+    assert Dies.of(chips, WHOLE.constants).is_buildable.all()
     assert (chip_area_mm2(chips, WHOLE.constants) <= DIE_BUDGET_MM2).all()
 
 

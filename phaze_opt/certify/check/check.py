@@ -100,6 +100,9 @@ def _check_points(certificate: Certificate, points: PointsTable, constants: Cons
     """The points of the rows: the whole space, or of dies enough of it to bound all of it."""
     if certificate.space.silicon is not None:
         return DieRows(certificate, constants).check(points)
+    if certificate.claim.num_left_out:
+        message = f"claim: num_left_out is {certificate.claim.num_left_out}, but every point of this space has a row"
+        refuse(message, file=CERTIFICATE_FILE)
     space = joined_points(certificate.space, enumerate_architectures(certificate.space, constants))
     check_space(points, space)
     return space

@@ -11,13 +11,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w, is_buildable
+from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
@@ -77,32 +77,29 @@ class DieRows:
 
     def _check_followed(self, points: PointColumns) -> None:
         """Parameters without values of their own are what the others make them."""
-        for axis in AXES:
-            if axis.name in self._space.axes.stated:
-                continue
-            found, expected = getattr(points, axis.name), self._followed(axis.name, points)
-            demand(found == expected, lambda row, n=axis.name, f=found: f"{n} is {f[row]}, which does not follow")
-
-    def _followed(self, name: str, points: PointColumns) -> Ints | int:
-        axis, silicon = AXIS[name], self._space.silicon
-        if axis.given_by and silicon is not None:
-            return np.asarray(getattr(points, axis.given_by) * silicon.stack.capacity_bytes)
-        return np.asarray(getattr(points, axis.follows)) if axis.follows else int(axis.default or 0)
+        stated = {name: getattr(points, name) for name in self._space.axes.stated}
+        expected = self._completed(stated)
+        for name in (name for name in AXIS if name not in stated):
+            found = getattr(points, name)
+            demand(
+                found == getattr(expected, name), lambda row, n=name, f=found: f"{n} is {f[row]}, which does not follow"
+            )
 
     def _judge(self, points: PointColumns) -> tuple[Flags, Flags]:
         """Which points are dies of the space, and which of these surely keep to the scenario's budgets too."""
         scenario, space = self.certificate.scenario, self._space
         chips = chips_of(points, self.constants)
-        area_mm2 = chip_area_mm2(chips, self.constants)
+        dies = Dies.of(chips, self.constants)
+        area_mm2 = dies.area.total
         cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
         least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-        is_kept = is_buildable(chips, self.constants) & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
+        is_kept = dies.is_buildable & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
         is_within = is_kept.copy()
         if scenario.max_area_mm2 is not None:
             is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
         if scenario.max_tdp_w is not None:
-            power_w = chip_power_w(chips, scenario.cluster.network, self.constants)
-            is_within &= power_w / scenario.max_tdp_w - 1.0 <= -EXACT
+            # `check_problem` has held the links against the network's.
+            is_within &= dies.power(chips).total / scenario.max_tdp_w - 1.0 <= -EXACT
         return is_kept, is_within
 
     def _blocks(self) -> Iterator[dict[str, int]]:
@@ -130,7 +127,7 @@ class DieRows:
         missing = np.flatnonzero(is_within & ~bounded.ravel())
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
-            refuse(f"has no row that bounds the die of {die}", file="points.parquet")
+            refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
         return int(is_kept.sum())
 
     def _is_lemma_right(self) -> bool:
@@ -138,16 +135,14 @@ class DieRows:
         certificate = self.certificate
         return certificate.goal is Goal.THROUGHPUT and certificate.scenario.estimator in OWN_ESTIMATORS
 
-    def _completed(self, columns: dict[str, Ints]) -> PointColumns:
-        """Columns of the stated axes with those that follow."""
-        silicon = self._space.silicon
-        for axis in AXES:
-            if axis.name in columns:
-                continue
+    def _completed(self, stated: dict[str, Ints]) -> PointColumns:
+        """Columns of the stated axes with those that follow; what is left has its default."""
+        silicon, columns = self._space.silicon, dict(stated)
+        for axis in (axis for axis in AXES if axis.name not in stated):
             if axis.given_by and silicon is not None:
-                columns[axis.name] = columns[axis.given_by] * silicon.stack.capacity_bytes
+                columns[axis.name] = stated[axis.given_by] * silicon.stack.capacity_bytes
             elif axis.follows:
-                columns[axis.name] = columns[axis.follows]
+                columns[axis.name] = stated[axis.follows]
         return PointColumns(**columns)
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.designed_chip import BANK_RULE
 from phaze_opt.hardware.energy import AccessEnergies, access_energies
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.power import tdp_w_table
@@ -15,14 +16,14 @@ from phaze_opt.hardware.silicon.die_area import DieArea, die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, dies_of, rates_of
 from phaze_opt.hardware.silicon.die_edge import DieEdge, die_edge
 from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
-from phaze_opt.hardware.silicon.silicon import DieModel, die_model, has_die, link_rate
+from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, DieModel, die_model, has_die, link_rate
 from phaze_opt.units import BITS_PER_BYTE, PICO, UM2_PER_MM2
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
-BANKS = "bank.bytes_per_byte_per_cycle"
+BANKS = BANK_RULE.removeprefix(DIE_PREFIX)
 """Bytes of a buffer for each byte a cycle, among the limits of a `DieModel`."""
 ROUNDING = 1e-9
 """A rate of whole bytes a cycle, times the clock and over it, may exceed itself by so much."""
@@ -69,6 +70,11 @@ class Dies:
         least = self.model.limits.value(BANKS)
         return np.asarray(self.columns.buffer_bytes >= least * self.columns.buffer_bytes_per_cycle * (1.0 - ROUNDING))
 
+    @property
+    def is_buildable(self) -> Flags:
+        """Whether each could be built: reticle, edge, interposer, banks."""
+        return np.asarray(self.edge.is_buildable & self.has_banks)
+
     def power(self, chips: AcceleratorTable) -> DiePower:
         """Powers at full rate by component."""
         return die_power(self.columns, rates_of(chips, self.model.stack), self.area.total, self.model.power)
@@ -107,14 +113,6 @@ def die_power_w(chips: AcceleratorTable, constants: Constants, *, link_bytes_per
 def power_w_of(accelerator: Accelerator, network: Network, constants: Constants) -> float:
     """Power of one chip, W; see `chip_power_w`."""
     return float(chip_power_w(table_of(accelerator), network, constants)[0])
-
-
-def is_buildable(chips: AcceleratorTable, constants: Constants) -> Flags:
-    """Whether each chip is a die that could be built: reticle, edge, interposer, banks; all are under the tables."""
-    if not has_die(constants):
-        return np.ones(np.shape(chips.num_tc), dtype=np.bool_)
-    dies = Dies.of(chips, constants)
-    return np.asarray(dies.edge.is_buildable & dies.has_banks)
 
 
 def chip_energies(chips: AcceleratorTable, constants: Constants) -> AccessEnergies:

@@ -14,6 +14,7 @@ import numpy as np
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption
+from phaze_opt.hardware.designed_chip import GENERATION
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.silicon.die_constants import (
@@ -33,7 +34,7 @@ from phaze_opt.units import GIBI, GIGA, PICO
 
 SILICON, DIE = "silicon", "die"
 """Option of constants, and its choice; chips under constants without it are built by the 22 nm tables."""
-_PROCESS, _GENERATION, _RESIDENCY = "process", "hbm_generation", "residency"
+_PROCESS, _RESIDENCY = "process", "residency"
 DIE_PREFIX = f"{DIE}."
 _OF_TABLES = ("area.", "energy.", "hbm.fixed_")
 """Constants that a die has no use for."""
@@ -111,7 +112,7 @@ def with_die(constants: Constants, silicon: Silicon) -> Constants:
         options[name] = replace(options[name], choice=choice, alternatives=(choice,))
     # A die pays for its buffer, so what the buffer holds between operators counts; Phaze's tables know neither.
     options[_RESIDENCY] = replace(options[_RESIDENCY], choice="planned")
-    chosen = {SILICON: DIE, _PROCESS: process_of(silicon.nanometres).name, _GENERATION: silicon.hbm_generation}
+    chosen = {SILICON: DIE, _PROCESS: process_of(silicon.nanometres).name, GENERATION: silicon.hbm_generation}
     options |= {name: EstimatorOption(choice, (choice,), "die_constants.toml") for name, choice in chosen.items()}
     return Constants(entries, options)
 
@@ -188,7 +189,7 @@ def die_model(constants: Constants) -> DieModel:
         power=power_constants(known),
         process=DieProcess(constants.option(_PROCESS), logic, memory, energy),
         stack=HbmStack(
-            generation=HbmGeneration(constants.option(_GENERATION)),
+            generation=HbmGeneration(constants.option(GENERATION)),
             capacity_bytes=round(constants.value("hbm.stack_bytes")),
             bandwidth_bytes_per_s=constants.value("hbm.stack_bandwidth_bytes_per_s"),
             j_per_bit=known.value("hbm.pj_per_bit") * PICO,
