@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.options import FormOptions, JsonOption, SiliconOptions, with_options
+from phaze_opt.cli.options import JsonOption, SiliconOptions, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import SpaceOptions
@@ -75,24 +75,19 @@ def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
 
 
 @with_options
-def space(*, space: SpaceOptions, silicon: SiliconOptions, form: FormOptions, json: JsonOption = False) -> None:
+def space(*, space: SpaceOptions, silicon: SiliconOptions, json: JsonOption = False) -> None:
     """Describe a search space: candidates, kept architectures, points and the range of every axis.
 
     The micro-batch is a part of each plan, and an axis of the space in the published form alone.
     """
     from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.scenario import PlanSpace, SiliconForm, build_space, chosen_silicon
+    from phaze_opt.objective.scenario import PlanSpace, build_space, chosen_silicon
 
-    is_published = form.checked() is not None
+    is_published = silicon.published_form is not None
     if space.micro_batch and not is_published:
         message = "is part of each plan and no axis of the space; leave it out, or give --as phaze too"
         raise InputError(message, source="--micro-batch")
-    if silicon.silicon is None and space.space == SiliconForm.DIE:
-        silicon = replace(silicon, silicon=SiliconForm.DIE.value)
-    dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1))
-    if dies is not None and is_published:
-        message = f"'{silicon.silicon}' is not the published form's; leave it out, or leave out --as"
-        raise InputError(message, source="--silicon")
+    dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1), space=space.space)
     points = build_space(space, PlanSpace.PHAZE if is_published else PlanSpace.FULL, silicon=dies)
     ranges = {axis: span for axis, span in points.ranges().items() if is_published or axis != "micro_batch"}
     document = {

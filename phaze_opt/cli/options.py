@@ -105,8 +105,9 @@ class FormOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiliconOptions:
-    """What chips are built of, and the network whose links they drive."""
+    """What chips are built of, the network whose links they drive, and whether they are of the published form."""
 
+    published_form: str | None = same(ScenarioOptions, "published_form")
     silicon: str | None = same(ScenarioOptions, "silicon")
     process_nm: int = same(ScenarioOptions, "process_nm")
     hbm_generation: str | None = same(ScenarioOptions, "hbm_generation")

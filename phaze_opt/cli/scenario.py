@@ -76,7 +76,9 @@ def load_scenario(
 
     network = load_network(options.network, num_devices=options.devices, constants=constants, fitted=fitted)
     mean = parse_word(CommonMean, common, source="--common")
-    return build_scenario(options, models, network=network, common=mean, micro_batches=planned_micro_batches(space))
+    return build_scenario(
+        options, models, network=network, common=mean, micro_batches=planned_micro_batches(space), space=space.space
+    )
 
 
 def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, nothing: Mapping[str, Any]) -> SearchSpace:

@@ -233,6 +233,7 @@ def build_scenario(
     network: Network,
     common: CommonMean,
     micro_batches: tuple[int, ...] = (),
+    space: str = "",
 ) -> Scenario:
     """The scenario that options describe.
 
@@ -242,6 +243,7 @@ def build_scenario(
         network: the one that the options name, built for their devices.
         common: the mean over models.
         micro_batches: of full plans; all usual ones unless given. Those of Phaze's placements are the space's.
+        space: name or file of the space that goes with it, if any (`silicon_form`).
 
     Raises:
         InputError: an option breaks a rule; the message names it.
@@ -269,23 +271,44 @@ def build_scenario(
         stack=named_stack(options, options.software or DESIGN_SOFTWARE, fitted=load_fitted())
         if has_plans
         else IDEAL_STACK,
-        silicon=chosen_silicon(options, network),
+        silicon=chosen_silicon(options, network, space=space),
     )
 
 
-def chosen_silicon(options: Any, network: Network) -> Silicon | None:
+def silicon_form(options: Any, space: str = "") -> SiliconForm:
+    """The silicon that options name; else Phaze's in its published form and in its space, and dies elsewhere.
+
+    Args:
+        options: with ``silicon`` and ``published_form`` of `ScenarioOptions`.
+        space: name or file of a space.
+
+    Raises:
+        InputError: a word is unknown, or the published form has other silicon.
+    """
+    form = options.published_form
+    is_published = form is not None and parse_word(PublishedForm, form, source="--as") is PublishedForm.PHAZE
+    if options.silicon is None:
+        return SiliconForm.PHAZE if is_published or space == SiliconForm.PHAZE else SiliconForm.DIE
+    named = parse_word(SiliconForm, options.silicon, source="--silicon")
+    if is_published and named is not SiliconForm.PHAZE:
+        message = f"'{named}' is not the published form's; leave it out, or leave out --as"
+        raise InputError(message, source="--silicon")
+    return named
+
+
+def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silicon | None:
     """What options say of dies; None for the tables at 22 nm.
 
     Args:
-        options: with ``silicon``, ``process_nm`` and ``hbm_generation`` of `ScenarioOptions`.
+        options: with ``silicon``, ``published_form``, ``process_nm`` and ``hbm_generation`` of `ScenarioOptions`.
         network: whose links the chips drive.
+        space: name or file of the space that goes with them.
 
     Raises:
         InputError: a word, process or generation is unknown, or is said of the tables.
     """
     known = declarations(ScenarioOptions)
-    word = options.silicon
-    if word is None or parse_word(SiliconForm, word, source="--silicon") is SiliconForm.PHAZE:
+    if silicon_form(options, space) is SiliconForm.PHAZE:
         for name in ("process_nm", "hbm_generation"):
             if getattr(options, name) != known[name].default:
                 message = "is of dies; give --silicon die too, or leave it out"
@@ -319,9 +342,6 @@ def form_of(options: ScenarioOptions) -> Form:
         own, is_published = Form(PlanSpace.PHAZE, IDEAL_ESTIMATOR), True
     plans = own.plans if options.plans is None else parse_word(PlanSpace, options.plans, source="--plans")
     estimator = own.estimator if options.estimator is None else check_estimator(options.estimator, "--estimator")
-    if is_published and options.silicon not in (None, SiliconForm.PHAZE.value):
-        message = f"'{options.silicon}' is not the published form's; leave it out, or leave out --as"
-        raise InputError(message, source="--silicon")
     if is_published and Form(plans, estimator) != own:
         flag, value = ("--plans", plans) if plans is not own.plans else ("--estimator", estimator)
         message = f"'{value}' is not the published form's; leave it out, or leave out --as"

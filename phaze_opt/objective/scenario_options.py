@@ -240,7 +240,7 @@ class ScenarioOptions:
         "What chips are built of: die (a whole die that could be built) or phaze (the original's tables at 22 nm).",
         Kind.WORD,
         enumeration="phaze_opt.objective.scenario:SiliconForm",
-        shown="phaze",
+        shown="die; phaze with --as phaze or --space phaze",
     )
     process_nm: int = _of_budgets(7, "Process of dies: 28, 16, 14, 12, 10, 8, 7, 6, 5, 4 or 3 nm.", Kind.COUNT, high=28)
     hbm_generation: str | None = _of_budgets(
@@ -278,5 +278,5 @@ class SpaceOptions:
         "phaze or die, or a space of your own (TOML).",
         Kind.TEXT,
         flag="--space",
-        shown="die with --silicon die, else phaze",
+        shown="die, or with --silicon phaze or --as phaze phaze",
     )

@@ -21,6 +21,7 @@ from phaze_opt.objective.scenario import (
     build_space,
     form_of,
     planned_micro_batches,
+    silicon_form,
 )
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.scheduled_plan import plans_of
@@ -101,6 +102,7 @@ def _check_form(setting: Setting, origin: Origin) -> None:
     """Refuse options that rule each other out, at the key of the one that is named."""
     with origin("setting", setting.name, ""):
         form_of(setting)
+        silicon_form(setting, setting.space)
 
 
 def plan_cells(config: StudyConfig, conditions: Iterable[Condition]) -> tuple[Cell, ...]:
@@ -250,7 +252,9 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
     with at_setting("space"):
         batches = planned_micro_batches(SpaceOptions(micro_batch=setting.micro_batches, space=setting.space))
     with at_setting(""):
-        scenario = build_scenario(setting, models, network=network, common=workload.common, micro_batches=batches)
+        scenario = build_scenario(
+            setting, models, network=network, common=workload.common, micro_batches=batches, space=setting.space
+        )
         _check_plans(setting, scenario)
     return scenario
 
