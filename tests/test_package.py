@@ -129,5 +129,6 @@ def test_the_certificate_that_the_documents_name_is_that_of_the_command_above_it
     named = re.findall(r"phaze-opt-certificates/bert-large-([0-9a-f]{16})", GUIDES)
     assert len(named) >= 2
     scenario = make_scenario("bert-large", devices=1024, global_batch=4096)
-    problem = CertifyProblem(scenario, build_space(SpaceOptions(), PlanSpace.FULL), load_constants())
+    space = build_space(SpaceOptions(), PlanSpace.FULL, silicon=scenario.silicon)
+    problem = CertifyProblem(scenario, space, load_constants())
     assert {problem.digest[:16]} == set(named)

@@ -10,8 +10,9 @@ from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.designed_chip import build_accelerator
+from phaze_opt.hardware.designed_chip import GENERATION, build_accelerator
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
+from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, schedule_options, verify_placed
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
@@ -59,6 +60,21 @@ def load_estimator(name: str) -> Estimator:
     return plugin
 
 
+def _check_silicon(chip: Accelerator, constants: Constants) -> None:
+    """Refuse to price a chip by silicon that it was not built by: its HBM and its area would be of two kinds.
+
+    Raises:
+        InputError: it was.
+    """
+    known = constants.option(GENERATION) if has_die(constants) else ""
+    if chip.hbm_generation != known:
+        given, asked = (
+            f"a die with {each}" if each else "of the tables at 22 nm" for each in (chip.hbm_generation, known)
+        )
+        message = f"the chip is {given} and the scenario's silicon {asked}; build it with the objective's constants"
+        raise InputError(message, key="accelerator")
+
+
 class Objective:
     """Evaluates designs for one scenario; graphs are compiled once per model and micro-batch and kept.
 
@@ -104,9 +120,13 @@ class Objective:
         """Evaluate any accelerator, for every model of the scenario.
 
         Args:
-            accelerator: the chip.
+            accelerator: the chip, built under the objective's constants.
             micro_batch: samples, of Phaze's placements; full plans have micro-batches of their own.
+
+        Raises:
+            InputError: the chip is of other silicon than the scenario.
         """
+        _check_silicon(accelerator, self.constants)
         members = tuple(
             self._evaluate_model(index, model, accelerator, micro_batch)
             for index, model in enumerate(self.scenario.models)

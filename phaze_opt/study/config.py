@@ -6,13 +6,14 @@ such as limits, the field says so itself.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.objective.scenario_options import USUAL_HBM_GB, ScenarioOptions
+from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.search.options import OptionValue
 
 WRITTEN = "written"
@@ -108,18 +109,30 @@ class Setting(ScenarioOptions):
     Attributes:
         name: unique in the study; ``default`` if a study has one setting.
         goal: what is maximised.
-        micro_batches, hbm_gb: values joined to the space; of full plans, the micro-batches that plans may have. The
-            usual ones unless given.
-        space: a space file; empty for Phaze's.
+        micro_batches, hbm_gb: values joined to the space; of full plans, the micro-batches that plans may have. Those
+            of the space unless given.
+        space: phaze, die or a space file; empty for that of the silicon.
         constants: values of assumptions (and named choices) of constants.toml that replace the package's own.
     """
 
     name: str = "default"
     goal: Goal = Goal.THROUGHPUT
     micro_batches: tuple[int, ...] = ()
-    hbm_gb: tuple[int, ...] = USUAL_HBM_GB
+    hbm_gb: tuple[int, ...] = ()
     space: str = ""
     constants: Mapping[str, float | str] = field(default_factory=dict)
+
+
+class TruthForm(StrEnum):
+    """What regret is against.
+
+    CERTIFY proves every setting x workload of one objective, and leaves certificates in the working directory;
+    ENUMERATE bounds every point and evaluates what bounds leave open; BEST_KNOWN takes the best of all searches.
+    """
+
+    CERTIFY = "certify"
+    ENUMERATE = "enumerate"
+    BEST_KNOWN = "best-known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +143,7 @@ class Judgement:
         confidence: of bootstrap intervals and of every claim.
         num_bootstrap: resamples.
         targets: relative regrets whose first evaluation is reported.
-        truth: ``enumerate`` solves every setting x workload of one objective exactly (all points, pruned by bound);
-            ``best-known`` takes the best of all searches of the study.
+        truth: what regret is against, one of `TruthForm`.
     """
 
     confidence: float = written(Share, 0.95)
@@ -139,7 +151,7 @@ class Judgement:
     targets: tuple[float, ...] = written(
         Annotated[tuple[Share, ...], Some, AfterValidator(distinct)], (0.05, 0.01, 0.001)
     )
-    truth: str = written(Text, "best-known")
+    truth: TruthForm = written(Annotated[TruthForm, Word], TruthForm.BEST_KNOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ class _Run:
 
     def conclude(self) -> None:
         """Add references, true optima and the generality question."""
-        StudyCompletion(self.config, self.conditions, self.directory, self.engine, self._report).add_all()
+        StudyCompletion(self.config, self.conditions, self.directory, self.engine, self._report, self.jobs).add_all()
 
     def _run_here(self, cells: Sequence[Cell]) -> Iterator[Cell]:
         """In this process."""

@@ -86,7 +86,9 @@ def test_catalogues(capsys):
     assert architectures >= {"tpu-v4", "tpu-v4-published", "nvdla-like", "a100-80g", "h100", "mi210", "tpu-v6e"}
     strategies = {row["name"] for row in run_json(["strategies"], capsys)}
     assert strategies >= {"random", "tpe", "cma-es", "gp", "nsga2", "qmc", "grid"}
-    space = run_json(["space"], capsys)
+    dies = run_json(["space"], capsys)
+    assert (dies["name"], dies["candidates"], dies["points"]) == ("die", 9331200, 1983866)
+    space = run_json(["space", "--space", "phaze"], capsys)
     assert space["candidates"] == 75712
     assert space["feasible"] == 29360
     assert space["points"] == 29360 * 3

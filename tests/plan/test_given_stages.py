@@ -144,7 +144,7 @@ def test_a_count_stands_for_as_many_stages():
 
 def test_certificates_are_over_every_cut():
     with pytest.raises(InputError) as caught:
-        CertifyProblem(scenario_of(stage_blocks="3,3"), phaze_space(), load_constants())
+        CertifyProblem(scenario_of(stage_blocks="3,3", silicon="phaze"), phaze_space(), load_constants())
     assert caught.value.source == "--stage-blocks"
 
 

@@ -9,7 +9,7 @@ from sample_files import fill_study_folder, good_text
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, TruthForm, Workload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_file import read_study
 
@@ -42,6 +42,7 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         tensor_parallel=(1, 2),
         is_sequence_parallel=False,
         schedule_gap=0.0,
+        silicon="phaze",
         max_tdp_w=400.0,
         micro_batches=(1, 2),
         hbm_gb=(32,),
@@ -67,7 +68,7 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         budget=Budget(evaluations=9),
         batch=2,
         num_starts=2,
-        judgement=Judgement(0.9, 100, (0.1,), "enumerate"),
+        judgement=Judgement(0.9, 100, (0.1,), TruthForm.ENUMERATE),
         generality=Generality((CommonMean.GEOMETRIC,)),
         source=str(path),
     )
@@ -115,8 +116,8 @@ def test_every_study_of_the_package_loads(path: Path) -> None:
     ("question", "match"),
     [
         (
-            '[statistics]\ntruth = "enumerate"\n',
-            r":7: key 'statistics\.truth': 'enumerate' finds the best value of one",
+            '[statistics]\ntruth = "certify"\n',
+            r":7: key 'statistics\.truth': 'certify' finds the best value of one",
         ),
         ("[generality]\n", r":6: key 'generality': asks for the price in one objective"),
     ],
@@ -127,7 +128,7 @@ def test_a_question_that_no_setting_can_answer_is_a_fault(folder: Path, question
         read_study(_write(folder, text + question))
     mixed = '[[setting]]\nname = "x"\n[[setting]]\nname = "y"\nobjective = "throughput"\n[cluster]\ndevices = 4\n'
     if "truth" in question:
-        assert read_study(_write(folder, text + question + mixed)).judgement.truth == "enumerate"
+        assert read_study(_write(folder, text + question + mixed)).judgement.truth is TruthForm.CERTIFY
 
 
 def test_the_price_of_generality_needs_two_models(folder: Path) -> None:

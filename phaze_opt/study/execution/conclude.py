@@ -1,11 +1,16 @@
 """What a study adds to its searches: reference machines, true optima and the table of the generality question."""
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify
+from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.goals import goal_directions
@@ -13,7 +18,7 @@ from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
-from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.config import StudyConfig, TruthForm
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import StudyStage
 from phaze_opt.study.execution.engine import CompiledConditions, StudyEngine
@@ -22,7 +27,9 @@ from phaze_opt.study.load import find_fault, load_study
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
-from phaze_opt.study.truth import TruthProgress, find_truth, keep_truth, known_truth
+from phaze_opt.study.truth import FindFault, TruthProgress, find_truth, keep_truth, known_truth
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -32,6 +39,7 @@ class StudyCompletion:
     Attributes:
         config, conditions, directory, engine: of the study.
         on_item: told of a stage, what is at hand, how many items are done and of how many.
+        jobs: processes of a proof.
     """
 
     config: StudyConfig
@@ -39,6 +47,7 @@ class StudyCompletion:
     directory: StudyDirectory
     engine: StudyEngine
     on_item: Callable[[StudyStage, str, int, int], None]
+    jobs: int = 1
     _compiled: CompiledConditions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +57,7 @@ class StudyCompletion:
     def add_all(self) -> None:
         """References, then true optima if they are asked for, then the generality question if it is asked."""
         self.add_references()
-        if self.config.judgement.truth == "enumerate":
+        if self.config.judgement.truth is not TruthForm.BEST_KNOWN:
             self.add_truths()
         if self.config.generality is not None:
             self.add_chip_tables()
@@ -73,7 +82,7 @@ class StudyCompletion:
         """Find the true optimum of every condition of one objective.
 
         Optima are kept beside all studies of the working directory, as they depend on the problem alone; a study has a
-        copy, so that its directory says all. A certificate of the problem makes an enumeration needless.
+        copy, so that its directory says all. A certificate of the problem makes an enumeration or a proof needless.
         """
         shared = self.directory.path.parent / "truths"
         for number, condition in enumerate(self.conditions):
@@ -83,21 +92,47 @@ class StudyCompletion:
             if known is not None or len(goal_directions(condition.goal)) > 1:
                 continue
             self.on_item(StudyStage.TRUTHS, condition.key, number, len(self.conditions))
-            digest, has_bounds = condition.evaluations_digest, self.engine.build_bounder is not None
-            find_truth(
-                condition,
-                cache_dir=shared,
-                certificates=self.directory.certificates,
-                on_progress=partial(self._note_truth, number, condition.key),
-                objective=self._compiled.objective(digest, condition),
-                bounder=self._compiled.bounder(digest, condition) if has_bounds else None,
-                find_fault=against,
-            )
-            record = known_truth(
-                problem, cache_dir=shared, certificates=self.directory.certificates, find_fault=against
-            )
+            look = partial(known_truth, problem, certificates=self.directory.certificates, find_fault=against)
+            if look(cache_dir=shared) is None:
+                if self.config.judgement.truth is TruthForm.CERTIFY:
+                    self._prove(number, condition)
+                else:
+                    self._enumerate(number, condition, shared, against)
+            record = look(cache_dir=shared)
             if record is not None:
                 keep_truth(record, cache_dir=self.directory.truths)
+
+    def _prove(self, number: int, condition: Condition) -> None:
+        """Prove the optimum, and leave the certificate where `phaze-opt certify` does; what does not close is said."""
+        problem = CertifyProblem(condition.scenario, condition.space, condition.constants, condition.goal)
+        options = CertifyOptions(jobs=self.jobs, directory=self.directory.certificates, is_resumed=True)
+        result = certify(problem, options, on_progress=partial(self._note_proof, number, condition.key))
+        claim = result.certificate.claim
+        if not claim.is_proved:
+            _LOGGER.warning(
+                "%s is proved within %.2f %% and not %g %%: regret there is against the best that is known",
+                condition.key,
+                100.0 * (claim.value_upper / claim.value - 1.0),
+                100.0 * options.tolerance,
+            )
+
+    def _note_proof(self, number: int, key: str, progress: CertifyProgress) -> None:
+        """Pass the progress of a proof on."""
+        done = f"{progress.num_bounded:,} of {progress.num_points:,} rows bounded, {progress.num_solved:,} solved"
+        self.on_item(StudyStage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
+
+    def _enumerate(self, number: int, condition: Condition, shared: Path, find_fault: FindFault) -> None:
+        """Bound every point, and evaluate what bounds leave open."""
+        digest, has_bounds = condition.evaluations_digest, self.engine.build_bounder is not None
+        find_truth(
+            condition,
+            cache_dir=shared,
+            certificates=self.directory.certificates,
+            on_progress=partial(self._note_truth, number, condition.key),
+            objective=self._compiled.objective(digest, condition),
+            bounder=self._compiled.bounder(digest, condition) if has_bounds else None,
+            find_fault=find_fault,
+        )
 
     def _note_truth(self, number: int, key: str, progress: TruthProgress) -> None:
         """Pass the progress of an enumeration on."""

@@ -25,12 +25,11 @@ from phaze_opt.objective.scenario import (
 )
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.scheduled_plan import plans_of
-from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import Setting, StudyConfig, Workload
+from phaze_opt.study.config import Setting, StudyConfig, TruthForm, Workload
 from phaze_opt.study.plan import Cell, Condition, search_config
 from phaze_opt.workload.config import load_model
 
@@ -38,7 +37,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,59}")
 """Names of studies, settings and contenders: file names hold them, separated by dots."""
 WORKLOAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,59}")
 """Names of workloads may hold dots, as those of models do."""
-TRUTHS = ("best-known", "enumerate")
 _FRACTION = "space.min_area_fraction"
 
 
@@ -75,12 +73,12 @@ def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Cond
 
 def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], origin: Origin) -> None:
     """Refuse to enumerate what is too large for it."""
-    for condition in conditions if config.judgement.truth == "enumerate" else ():
+    for condition in conditions if config.judgement.truth is TruthForm.ENUMERATE else ():
         if condition.space.size > MOST_POINTS:
             with origin("statistics", "", "truth"):
                 message = (
                     f"'enumerate' takes at most {MOST_POINTS:,} points and the space {condition.space.name} has "
-                    f"{condition.space.size:,}; `phaze-opt certify` proves the best of them, and best-known takes it"
+                    f"{condition.space.size:,}; give certify"
                 )
                 raise InputError(message, key="truth")
 
@@ -148,9 +146,10 @@ def _check_free(name: str, seen: Mapping[str, str], *, what: str) -> None:
 def _check_questions(config: StudyConfig, origin: Origin) -> None:
     """Refuse questions that no setting or no workload of the study can answer."""
     has_single = any(len(goal_directions(setting.goal)) == 1 for setting in config.settings)
-    if config.judgement.truth == "enumerate" and not has_single:
+    if config.judgement.truth is not TruthForm.BEST_KNOWN and not has_single:
         with origin("statistics", "", "truth"):
-            message = "'enumerate' finds the best value of one objective, and every setting has several; use best-known"
+            truth = config.judgement.truth
+            message = f"'{truth}' finds the best value of one objective, and every setting has several; use best-known"
             raise InputError(message, key="truth")
     if config.generality is None:
         return
@@ -181,7 +180,6 @@ def _check_counts(config: StudyConfig, origin: Origin) -> None:
             all(0 < target < 1 for target in judgement.targets),
             f"{list(judgement.targets)} must be relative regrets between 0 and 1",
         ),
-        ("truth", judgement.truth in TRUTHS, f"'{judgement.truth}' is unknown; {suggest(judgement.truth, TRUTHS)}"),
     ):
         _require(is_right, origin("statistics", "", key), fault, key=key)
     for workload in config.workloads:
@@ -218,10 +216,8 @@ def _with_silicon(setting: Setting, scenario: Scenario, known: Constants, origin
 def _resolve_space(setting: Setting, scenario: Scenario, constants: Constants, origin: Origin) -> SearchSpace:
     """The points within the area budget."""
     for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
-        at_key = partial(origin, "setting", setting.name, key)
-        is_left_open = bool(values or setting.space) or key == "micro_batches"
-        _require(is_left_open, at_key(), "is empty; give at least one value")
-        _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
+        is_right = all(value >= 1 for value in values)
+        _require(is_right, origin("setting", setting.name, key), f"{list(values)} must be positive integers")
     with origin("setting", setting.name, "space"):
         options = SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space)
         space = build_space(options, form_of(setting).plans, silicon=scenario.silicon)

@@ -99,9 +99,6 @@ class _Reader:
             for key, value in values.items()
         }
         fields |= {key: self._locate_file(fields[key]) for key in ("network", "space") if key in fields}
-        if "space" in fields:
-            # What a file of a space says of these counts, unless the study says more.
-            fields = {"hbm_gb": (), "micro_batches": ()} | fields
         return Setting(**fields)
 
     def _locate_model(self, name: str) -> str:
