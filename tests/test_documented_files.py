@@ -79,7 +79,12 @@ def test_study(write):
     assert [contender.name for contender in config.contenders] == ["random", "tpe-pruned"]
     assert [workload.name for workload in config.workloads] == ["bert-large", "gpt2-xl", "two-models"]
     assert [setting.network for setting in config.settings] == ["two-level", "phaze"]
-    assert config.settings[1].constants == {"vector_cycles.softmax_forward": 5.0, "residency": "planned", "fill_and_drain": "none"}
+    constants = {"vector_cycles.softmax_forward": 5.0, "residency": "planned", "fill_and_drain": "none"}
+    assert config.settings[1].constants == constants
+        "vector_cycles.softmax_forward": 5.0,
+        "residency": "planned",
+        "fill_and_drain": "none",
+    }
 
 
 def test_schedule():

@@ -15,6 +15,7 @@ from sample_files import space_text, study_text
 from phaze_opt.errors import InputError, StorageError
 from phaze_opt.study.disk.directory import find_study
 from phaze_opt.study.load import load_study
+from phaze_opt.study.result import TruthKind
 from phaze_opt.track.protocol import TrackerConfig
 
 STUDY = study_text(strategies=("random", "tpe"), evaluations=6, seeds=2)
@@ -95,6 +96,23 @@ def test_run_list_and_compare(study: Path, tmp_path: Path, capsys: Capture) -> N
     assert "random in default.tiny" in out
     compared = run_json(["study", "compare", answer["study_id"], other["study_id"], *where], capsys)
     assert {entry["contender"] for entry in compared["rows"]} == {"random", "tpe"}
+
+
+def test_a_proven_truth_is_the_enumerated_one_and_leaves_a_certificate(
+    study: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    study.write_text(STUDY.replace("evaluations = 6", "evaluations = 2").replace("seeds = 2", "seeds = 1"))
+    found = {}
+    for truth, kind in (("enumerate", TruthKind.ENUMERATED), ("certify", TruthKind.CERTIFIED)):
+        work_dir = tmp_path / truth
+        study.write_text(study.read_text().replace('"enumerate"', f'"{truth}"'))
+        run_json(["study", "run", str(study), "--no-tracking", "--work-dir", str(work_dir)], capsys)
+        found[truth] = load_study(find_study("small", work_dir=work_dir).path).truths["default.tiny"]
+        assert found[truth].kind is kind
+    assert found["certify"].value == pytest.approx(found["enumerate"].value, rel=1e-3)
+    assert found["certify"].value * (1 + found["certify"].gap) >= found["enumerate"].value
+    (certificate,) = (tmp_path / "certify").glob("phaze-opt-certificates/*/certificate.json")
+    assert run_json(["certify", "--check", str(certificate.parent)], capsys)["valid"]
 
 
 def test_people_get_a_table_findings_and_the_report(study: Path, tmp_path: Path, capsys: Capture) -> None:

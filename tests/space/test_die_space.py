@@ -11,11 +11,13 @@ from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns, values_of
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2
 from phaze_opt.hardware.silicon.die_report import die_report
 from phaze_opt.hardware.silicon.silicon import silicon_of
-from phaze_opt.objective.scenario import SiliconForm, build_space, make_scenario
-from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.scenario import SiliconForm, build_space, make_scenario, silicon_form
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.space.axes import Axes, half_steps
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.known_spaces import DIE_BUDGET_MM2, die_space, load_space, phaze_space
@@ -162,8 +164,35 @@ def test_dies_leave_the_tables_as_they_are():
     assert plain.silicon is None
     assert dies.digest == make_scenario("bert-large", devices=64, global_batch=256).digest != plain.digest
     constants = dies.constants_of()
-    assert dies.constants_of(constants) is constants
+    assert dies.constants_of(constants) == constants
     assert phaze_space(silicon=SILICON).digest != phaze_space().digest
     point = phaze_space().point(0)
     assert (point.glb_bytes_per_cycle, point.hbm_stacks) == (0, 0)
     assert PointColumns.of([point]).point(0) == point
+
+
+@pytest.mark.parametrize(
+    ("options", "space", "form"),
+    [
+        ({}, "", SiliconForm.DIE),
+        ({}, "die", SiliconForm.DIE),
+        ({}, "mine.toml", SiliconForm.DIE),
+        ({}, "phaze", SiliconForm.PHAZE),
+        ({"silicon": "die"}, "phaze", SiliconForm.DIE),
+        ({"silicon": "phaze"}, "", SiliconForm.PHAZE),
+        ({"plans": "phaze"}, "", SiliconForm.DIE),
+        ({"published_form": "phaze"}, "", SiliconForm.PHAZE),
+    ],
+)
+def test_chips_are_dies_unless_phazes_form_or_space_is_named(options, space, form):
+    assert silicon_form(ScenarioOptions(**options), space) is form
+
+
+def test_a_chip_is_priced_by_the_silicon_that_it_is_of():
+    text = "num_tc=8,num_vc=8,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=32"
+    objectives = [Objective(make_scenario("tiny", devices=8, global_batch=8, silicon=each)) for each in SiliconForm]
+    chips = [load_architecture(text, constants=objective.constants) for objective in objectives]
+    for objective, own, other in zip(objectives, chips, reversed(chips), strict=True):
+        assert objective.evaluate_accelerator(own).is_feasible
+        with pytest.raises(InputError, match="build it with the objective's constants"):
+            objective.evaluate_accelerator(other)

@@ -115,10 +115,7 @@ def test_every_study_of_the_package_loads(path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "match"),
     [
-        (
-            '[statistics]\ntruth = "certify"\n',
-            r":7: key 'statistics\.truth': 'certify' finds the best value of one",
-        ),
+        ('[statistics]\ntruth = "certify"\n', r":7: key 'statistics\.truth': 'certify' finds the best value of one"),
         ("[generality]\n", r":6: key 'generality': asks for the price in one objective"),
     ],
 )
