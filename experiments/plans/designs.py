@@ -1,8 +1,8 @@
 """What full plans of designed chips cost, and what they come to beside the published form.
 
-For three models: an evaluation of chips never seen, 200 of the space in the order drawn; the proof of the best of
-88,080 points and its check. For all models of the zoo: that best beside the best of 352,320 points in Phaze's published
-form (placements, ideal operators and software, four micro-batches).
+For three models: an evaluation of chips never seen, 200 dies of the space in the order drawn; the proof of the best of
+1,983,866 dies and its check. For all models of the zoo: that best beside the best of 352,320 points in Phaze's published
+form (placements, 22 nm tables, ideal operators and software, four micro-batches).
 
 Run: python experiments/plans/designs.py [--write]
 """
@@ -35,14 +35,16 @@ def scenario_of(name: str, plans: PlanSpace) -> Scenario:
     return make_scenario(name, devices=DEVICES, global_batch=BATCH, published_form=form)
 
 
-def space_of(plans: PlanSpace) -> SearchSpace:
-    """Phaze's space, with what micro-batches and HBM sizes commands take by default."""
-    return build_space(SpaceOptions(), plans)
+def space_of(scenario: Scenario) -> SearchSpace:
+    """The space that commands search by default."""
+    plans = PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL
+    return build_space(SpaceOptions(), plans, silicon=scenario.silicon)
 
 
 def measure_evaluations(name: str) -> dict[str, float]:
     """Chips never seen, one after the other."""
-    objective, space = Objective(scenario_of(name, PlanSpace.FULL)), space_of(PlanSpace.FULL)
+    scenario = scenario_of(name, PlanSpace.FULL)
+    objective, space = Objective(scenario), space_of(scenario)
     started = time.perf_counter()
     objective.planned(0)
     prepared = time.perf_counter()
@@ -67,7 +69,8 @@ def measure_evaluations(name: str) -> dict[str, float]:
 def measure_proof(name: str, plans: PlanSpace, *, has_check: bool = True) -> dict[str, Any]:
     """The proof of one model's best chip, and maybe its check."""
     with tempfile.TemporaryDirectory() as directory:
-        problem = CertifyProblem(scenario_of(name, plans), space_of(plans), load_constants())
+        scenario = scenario_of(name, plans)
+        problem = CertifyProblem(scenario, space_of(scenario), load_constants())
         result = certify(problem, CertifyOptions(jobs=2, directory=Path(directory)))
         started = time.perf_counter()
         if has_check:

@@ -83,7 +83,9 @@ def main() -> None:
     arguments = parser_of(__doc__).parse_args()
     rows = []
     for model, network, options in CASES:
-        scenario = make_scenario(model, devices=DEVICES, global_batch=BATCH, network=network, **options)
+        scenario = make_scenario(
+            model, devices=DEVICES, global_batch=BATCH, network=network, silicon="phaze", **options
+        )
         for name, points in (("wham", searched(scenario)), ("drawn", drawn(scenario))):
             case = {"model": model, "network": network, "options": options, "from": name}
             rows.append(case | measure(scenario, points))

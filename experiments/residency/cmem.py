@@ -100,7 +100,7 @@ def inference(batch: int, sequence: int, fusion: FusionLevel) -> list[dict[str, 
 def training(model: str, rate: int) -> float:
     """Throughput with 160 MB on chip over that with 32, full plans on 64 chips."""
     constants = constants_with(32)
-    objective = Objective(make_scenario(model, devices=64, global_batch=512), constants=constants)
+    objective = Objective(make_scenario(model, devices=64, global_batch=512, silicon="phaze"), constants=constants)
     found = []
     for size in (32, 160):
         text = f"num_tc=8,num_vc=2,tc_width=128,tc_depth=128,vc_width=1024,glb_mb={size},hbm_gb=32,hbm_gb_per_s=1200"

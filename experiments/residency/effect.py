@@ -46,7 +46,7 @@ def chip(glb_mib: int, *, hbm_gb: int, lanes: int = 128) -> Accelerator:
 
 def throughputs(model: str, estimator: str, stacks: int) -> dict[str, Any]:
     """Samples/s by size of the buffer, residency off and on."""
-    scenario = make_scenario(model, devices=1024, global_batch=4096, estimator=estimator)
+    scenario = make_scenario(model, devices=1024, global_batch=4096, estimator=estimator, silicon="phaze")
     row: dict[str, Any] = {"model": model, "estimator": estimator, "stacks": stacks}
     for name, constants in (("none", NONE), ("planned", PLANNED)):
         objective = Objective(scenario, constants=constants)
@@ -60,7 +60,7 @@ def throughputs(model: str, estimator: str, stacks: int) -> dict[str, Any]:
 def evaluation_ms(model: str) -> dict[str, Any]:
     """Median time of an evaluation of a chip never seen, off and on in turn."""
     objectives = {
-        name: Objective(make_scenario(model, devices=1024, global_batch=4096), constants=constants)
+        name: Objective(make_scenario(model, devices=1024, global_batch=4096, silicon="phaze"), constants=constants)
         for name, constants in (("none", NONE), ("planned", PLANNED))
     }
     chips = [chip(24 + 8 * (number % 20), hbm_gb=64, lanes=64 + number) for number in range(41)]
