@@ -81,10 +81,6 @@ def test_study(write):
     assert [setting.network for setting in config.settings] == ["two-level", "phaze"]
     constants = {"vector_cycles.softmax_forward": 5.0, "residency": "planned", "fill_and_drain": "none"}
     assert config.settings[1].constants == constants
-        "vector_cycles.softmax_forward": 5.0,
-        "residency": "planned",
-        "fill_and_drain": "none",
-    }
 
 
 def test_schedule():

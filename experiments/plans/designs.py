@@ -1,8 +1,8 @@
 """What full plans of designed chips cost, and what they come to beside the published form.
 
 For three models: an evaluation of chips never seen, 200 dies of the space in the order drawn; the proof of the best of
-1,983,866 dies and its check. For all models of the zoo: that best beside the best of 352,320 points in Phaze's published
-form (placements, 22 nm tables, ideal operators and software, four micro-batches).
+1,983,866 dies and its check. For all models of the zoo: that best beside the best of 352,320 points in the published
+form of Phaze (placements, 22 nm tables, ideal operators and software, four micro-batches).
 
 Run: python experiments/plans/designs.py [--write]
 """

@@ -8,6 +8,7 @@ from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
+from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
@@ -31,9 +32,7 @@ class CertifyProblem:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
-        if self.scenario.silicon != self.space.silicon:
-            message = "the space has other silicon than the scenario; give both the same"
-            raise InputError(message, key="silicon")
+        check_same_silicon(self.scenario, self.space)
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")

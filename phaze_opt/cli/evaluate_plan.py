@@ -30,8 +30,9 @@ from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.plan_options import no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import chosen_silicon, form_of, node_limit
+from phaze_opt.objective.scenario import form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
+from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
@@ -179,7 +180,8 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
         raise InputError(message, source="--dtype")
     accelerator = load_architecture(request.arch, constants=known)
     check_covered(accelerator, known)
-    estimator, gap = load_estimator(_estimator(request)), request.scenario.schedule_gap
+    estimator = load_estimator(_estimator(request)).with_constants(known)
+    gap = request.scenario.schedule_gap
     clock = ScheduleClock(
         accelerator,
         estimator=estimator,

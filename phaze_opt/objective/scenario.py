@@ -16,9 +16,10 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.silicon.silicon import Silicon, silicon_of, with_die
+from phaze_opt.hardware.silicon.silicon import Silicon, with_die
 from phaze_opt.objective.plan_options import RECOMPUTES, RecomputeChoice, plan_choices
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
+from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.plain_data import field_values, later
@@ -55,13 +56,6 @@ class PlanSpace(StrEnum):
 class PublishedForm(StrEnum):
     """Whose published form an answer has: its plans, estimator, software and axes of the space."""
 
-    PHAZE = "phaze"
-
-
-class SiliconForm(StrEnum):
-    """What chips are built of: dies that could be built, or the tables at 22 nm of Phaze."""
-
-    DIE = "die"
     PHAZE = "phaze"
 
 
@@ -273,48 +267,6 @@ def build_scenario(
         else IDEAL_STACK,
         silicon=chosen_silicon(options, network, space=space),
     )
-
-
-def silicon_form(options: Any, space: str = "") -> SiliconForm:
-    """The silicon that options name; else Phaze's in its published form and in its space, and dies elsewhere.
-
-    Args:
-        options: with ``silicon`` and ``published_form`` of `ScenarioOptions`.
-        space: name or file of a space.
-
-    Raises:
-        InputError: a word is unknown, or the published form has other silicon.
-    """
-    form = options.published_form
-    is_published = form is not None and parse_word(PublishedForm, form, source="--as") is PublishedForm.PHAZE
-    if options.silicon is None:
-        return SiliconForm.PHAZE if is_published or space == SiliconForm.PHAZE else SiliconForm.DIE
-    named = parse_word(SiliconForm, options.silicon, source="--silicon")
-    if is_published and named is not SiliconForm.PHAZE:
-        message = f"'{named}' is not the published form's; leave it out, or leave out --as"
-        raise InputError(message, source="--silicon")
-    return named
-
-
-def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silicon | None:
-    """What options say of dies; None for the tables at 22 nm.
-
-    Args:
-        options: with ``silicon``, ``published_form``, ``process_nm`` and ``hbm_generation`` of `ScenarioOptions`.
-        network: whose links the chips drive.
-        space: name or file of the space that goes with them.
-
-    Raises:
-        InputError: a word, process or generation is unknown, or is said of the tables.
-    """
-    known = declarations(ScenarioOptions)
-    if silicon_form(options, space) is SiliconForm.PHAZE:
-        for name in ("process_nm", "hbm_generation"):
-            if getattr(options, name) != known[name].default:
-                message = "is of dies; give --silicon die too, or leave it out"
-                raise InputError(message, source=known[name].flag)
-        return None
-    return silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)
 
 
 def node_limit(schedule_gap: float) -> int:

@@ -239,7 +239,7 @@ class ScenarioOptions:
         None,
         "What chips are built of: die (a whole die that could be built) or phaze (the original's tables at 22 nm).",
         Kind.WORD,
-        enumeration="phaze_opt.objective.scenario:SiliconForm",
+        enumeration="phaze_opt.objective.silicon_options:SiliconForm",
         shown="die; phaze with --as phaze or --space phaze",
     )
     process_nm: int = _of_budgets(7, "Process of dies: 28, 16, 14, 12, 10, 8, 7, 6, 5, 4 or 3 nm.", Kind.COUNT, high=28)

@@ -28,6 +28,10 @@ class ToyScenario:
     min_memory_bytes: int = 0
 
     @property
+    def silicon(self) -> None:
+        """Of the tables."""
+
+    @property
     def estimator(self) -> str:
         """No plug-in."""
         return ""

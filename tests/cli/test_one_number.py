@@ -139,7 +139,7 @@ def test_the_published_form_is_asked_for_by_name(capsys) -> None:
     text = " ".join(printed([*JOB, "--arch", "h100", "--as", "phaze"], capsys).split())
     assert "here it is priced as if designed" in text
     design = [*JOB, "--arch", "tpu-v4"]
-    spelled = [*design, "--plans", "phaze", "--estimator", "analytic"]
+    spelled = [*design, "--plans", "phaze", "--estimator", "analytic", "--silicon", "phaze"]
     assert run_json([*design, "--as", "phaze"], capsys) == run_json(spelled, capsys)
     assert run_json([*design, "--plans", "phaze"], capsys)["setting"]["estimator"] == "calibrated"
     refused([*design, "--plans", "phaze", "--zero", "1"], capsys, "--zero", "full plans", "--plans")
@@ -269,7 +269,8 @@ def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     scenario = build_scenario(
         options, (load_model(model),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
     )
-    found = Objective(scenario).plan(load_architecture("tpu-v4"))
+    objective = Objective(scenario)
+    found = objective.plan(load_architecture("tpu-v4", constants=objective.constants))
     assert (found is None) == (answer["status"] == "out_of_memory")
     if found is not None:
         assert answer["iteration_time_s"] == pytest.approx(found.ranked.time.seconds, rel=1e-12)
@@ -287,7 +288,8 @@ def test_a_design_whose_stages_differ_has_the_plan_of_searches(capsys) -> None:
     scenario = build_scenario(
         options, (load_model("llama-2-7b"),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
     )
-    found = Objective(scenario).plan(load_architecture(arch)).ranked
+    objective = Objective(scenario)
+    found = objective.plan(load_architecture(arch, constants=objective.constants)).ranked
     assert found.plan.stage_recompute
     assert answer["iteration_time_s"] == pytest.approx(found.time.seconds, rel=1e-12)
     assert from_plain(ParallelPlan, answer["placement"]["plan"]) == found.plan

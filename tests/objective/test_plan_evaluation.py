@@ -208,7 +208,7 @@ def test_a_plan_that_is_a_placement_has_its_causes_utilisations_and_energy(has_s
     job = {"devices": 16, "global_batch": 64, "tensor_parallel": (tensor,), "is_sequence_parallel": has_shards}
     placed = make_scenario("bert-large", **job, published_form="phaze", recompute="never")
     free = {"pipeline": (1,), "zero": (0,), "micro_batch": (4,), "gradient_bits": "16", "recompute": "none"}
-    planned = make_scenario("bert-large", **job, **free, software="ideal", estimator="analytic")
+    planned = make_scenario("bert-large", **job, **free, software="ideal", estimator="analytic", silicon="phaze")
     chip = load_architecture("tpu-v4")
     old, new = Objective(placed).evaluate_accelerator(chip, 4), Objective(planned).evaluate_accelerator(chip)
     assert len(old.placement.stages) == 1
@@ -244,7 +244,7 @@ def test_figures_of_a_plan_hold_together():
     by = {
         (zero, recompute): Objective(
             make_scenario("bert-large", **job, micro_batch=(1,), zero=(zero,), recompute=recompute, attention="unfused",
-                          software="ideal", sequence_length=256, is_sequence_parallel=False)
+                          software="ideal", sequence_length=256, is_sequence_parallel=False, silicon="phaze")
         ).evaluate_accelerator(replace(chip, hbm_bytes=1 << 37))
         for zero in (0, 1, 3) for recompute in ("none", "selective", "full")
     }  # fmt: skip

@@ -16,8 +16,11 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2
 from phaze_opt.hardware.silicon.die_report import die_report
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.scenario import SiliconForm, build_space, make_scenario, silicon_form
+from phaze_opt.objective.scenario import build_space, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
+from phaze_opt.objective.silicon_options import SiliconForm, silicon_form
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import run_search
 from phaze_opt.space.axes import Axes, half_steps
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.known_spaces import DIE_BUDGET_MM2, die_space, load_space, phaze_space
@@ -196,3 +199,12 @@ def test_a_chip_is_priced_by_the_silicon_that_it_is_of():
         assert objective.evaluate_accelerator(own).is_feasible
         with pytest.raises(InputError, match="build it with the objective's constants"):
             objective.evaluate_accelerator(other)
+
+
+def test_a_search_has_one_silicon(tmp_path):
+    config = SearchConfig(strategy="random", num_trials=1, work_dir=tmp_path)
+    for silicon, space in ((None, phaze_space()), ("phaze", SMALL)):
+        scenario = make_scenario("tiny", devices=64, global_batch=64, silicon=silicon)
+        with pytest.raises(InputError, match="other silicon than the scenario"):
+            run_search(config, scenario=scenario, space=space)
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ from toy_study import CONFIG, ENGINE, build_toy
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, TruthForm
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import TruthKind
 from phaze_opt.study.run import run_study
@@ -47,7 +47,7 @@ def test_true_optima_and_the_chip_table_are_those_of_brute_force(tmp_path: Path)
         settings=settings,
         contenders=(Contender("random", "random"),),
         budget=Budget(evaluations=20),
-        judgement=Judgement(truth="enumerate", num_bootstrap=100),
+        judgement=Judgement(truth=TruthForm.ENUMERATE, num_bootstrap=100),
         generality=Generality(),
     )
     result = run_study(config, work_dir=tmp_path, engine=ENGINE)

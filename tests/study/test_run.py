@@ -361,7 +361,6 @@ def test_what_a_search_raises_ends_the_study_and_keeps_the_rest(tmp_path: Path, 
         ({"workloads": (Workload("w", ("nope",)),)}, "no model and no file"),
         ({"settings": (Setting(network="nope"),)}, "no network is named"),
         ({"settings": (Setting(constants={"nope": 1.0}),)}, "no constant is named"),
-        ({"settings": (Setting(hbm_gb=()),)}, "at least one value"),
         ({"num_starts": 13}, "starting points"),
     ],
 )

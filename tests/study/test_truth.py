@@ -23,7 +23,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
-from phaze_opt.study.config import Budget, Judgement, Setting, Workload
+from phaze_opt.study.config import Budget, Judgement, Setting, TruthForm, Workload
 from phaze_opt.study.judging.scoring import yardstick_of
 from phaze_opt.study.load import load_study
 from phaze_opt.study.plan import Condition
@@ -313,7 +313,7 @@ def test_a_study_is_judged_by_a_certificate_made_after_it(tmp_path):
 
 
 def test_a_study_that_asks_for_truths_keeps_a_copy_and_enumerates_nothing(tmp_path):
-    judged = Judgement(truth="enumerate", num_bootstrap=100)
+    judged = Judgement(truth=TruthForm.ENUMERATE, num_bootstrap=100)
     config = replace(CONFIG, contenders=CONFIG.contenders[:1], budget=Budget(evaluations=4), judgement=judged)
     plan = run_study(replace(config, judgement=Judgement()), work_dir=tmp_path / "other", engine=ENGINE)
     for number, condition in enumerate(plan.conditions):

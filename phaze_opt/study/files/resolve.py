@@ -21,10 +21,10 @@ from phaze_opt.objective.scenario import (
     build_space,
     form_of,
     planned_micro_batches,
-    silicon_form,
 )
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.scheduled_plan import plans_of
+from phaze_opt.objective.silicon_options import silicon_form
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS

@@ -12,7 +12,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, Workload
 from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.plan import Condition
@@ -25,6 +25,7 @@ CONFIG = StudyConfig(
     description="A toy.",
     workloads=(Workload("tiny", ("tiny",)), Workload("bert", ("bert-large",))),
     contenders=(Contender("random", "random"), Contender("tpe", "tpe", {"startup_trials": 4})),
+    settings=(Setting(silicon="phaze"),),
     seeds=(0, 1),
     budget=Budget(evaluations=12),
 )
