@@ -213,6 +213,11 @@ _RESIDENCY = tuple(
 )
 RECORDS = (
     *_CERTIFIED,
+    replace(
+        _script("claims/claims", "", 30, script="claims"),
+        inputs=("experiments/certified/zoo.json", "experiments/studies/wham-vs-spotlight.json"),
+        finish="python experiments/claims/tables.py",
+    ),
     *_ENCODING,
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),

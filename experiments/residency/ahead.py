@@ -50,11 +50,7 @@ def most_gain(operators: Sequence[Operator], chip: Accelerator, estimator: Calib
     total, work = (float(each.spread_s.sum()) for each in (found, estimator.estimate(operators, table_of(fast))))
     rate = chip.hbm_bandwidth_bytes_per_s * estimator.terms.memory_efficiency
     traffic = float(found.traffic_bytes.sum()) / rate
-    return {
-        "most_gain": round(total / max(work, traffic), 4),
-        "traffic_over_work": round(traffic / work, 4),
-        "priced_s": float(f"{total:.6g}"),
-    }
+    return {"most_gain": round(total / max(work, traffic), 4), "traffic_over_work": round(traffic / work, 4)}
 
 
 def training(model: str, batch: int, sequence: int) -> list[dict[str, Any]]:
