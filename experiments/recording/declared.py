@@ -165,6 +165,7 @@ _VALIDATION = (
     _script("validation/die_powers", "", 0.1, script="die_powers"),
     _script("validation/dies", "", 0.3, script="dies"),
     _script("validation/half_splits", "", 30, script="half_splits"),
+    _script("validation/nvdla", "", 0.1, script="nvdla"),
     _script("validation/published_plans", "", 0.5, script="published_plans", suffixes="json md"),
     _script("validation/shapes", "", 5, script="shapes", suffixes="json md"),
     _script("validation/silicon", "", 0.2, script="silicon"),
@@ -208,10 +209,15 @@ _RESIDENCY = tuple(
     replace(
         _script(f"residency/{name}", "--write", 1, script=name), inputs=("experiments/plans/records.py", "tests/kits")
     )
-    for name in ("cmem", "effect", "gap")
+    for name in ("ahead", "cmem", "effect", "gap")
 )
 RECORDS = (
     *_CERTIFIED,
+    replace(
+        _script("claims/claims", "", 30, script="claims"),
+        inputs=("experiments/certified/zoo.json", "experiments/studies/wham-vs-spotlight.json"),
+        finish="python experiments/claims/tables.py",
+    ),
     *_ENCODING,
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),

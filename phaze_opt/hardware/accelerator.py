@@ -67,7 +67,10 @@ _LABELS = ("name", "hbm_stacks", "hbm_generation")
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorTable:
-    """Many accelerators as columns, each of shape (num_accelerators,); units as in `Accelerator`."""
+    """Many accelerators as columns, each of shape (num_accelerators,); units as in `Accelerator`.
+
+    ``hbm_stacks`` are the stacks that a chip states, all 0 unless given: capacity and rate then say how many it has.
+    """
 
     num_tc: NDArray[np.int64]
     num_vc: NDArray[np.int64]
@@ -81,9 +84,13 @@ class AcceleratorTable:
     hbm_bandwidth_bytes_per_s: NDArray[np.float64]
     clock_hz: NDArray[np.float64]
     dtype_bytes: NDArray[np.int64]
+    hbm_stacks: NDArray[np.int64] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""
+        given: object = self.hbm_stacks
+        if given is None:
+            object.__setattr__(self, "hbm_stacks", np.zeros(np.shape(self.num_tc), dtype=np.int64))
         lengths = {field.name: len(getattr(self, field.name)) for field in fields(self)}
         if np.ndim(self.num_tc) == 1 and len(set(lengths.values())) != 1:
             message = f"columns of an accelerator table must be equally long, got {lengths}"

@@ -73,6 +73,7 @@ class ChipLayout:
         num_vc, vc_width: vector units and their fp32 lanes.
         local_bytes: memory beside one array; 0 follows the rule of designed chips.
         glb_bytes_per_cycle: rate of the cache; 0 where not published.
+        hbm_stacks: stacks of HBM; 0 where not published.
     """
 
     num_tc: int
@@ -82,6 +83,7 @@ class ChipLayout:
     vc_width: int
     local_bytes: int = 0
     glb_bytes_per_cycle: float = 0.0
+    hbm_stacks: int = 0
 
     @property
     def arrays_per_vector_unit(self) -> int:

@@ -65,6 +65,7 @@ def accelerator_of(device: Device, constants: Constants) -> Accelerator:
             glb_bytes=round(device.cache_bytes),
             hbm_bytes=round(device.hbm_bytes),
             micro_batch=1,
+            hbm_stacks=layout.hbm_stacks,
         ),
         constants=constants,
         name=device.name,

@@ -50,6 +50,7 @@ class DeviceTable(BaseModel):
     vc_width: _Number = 0
     local_kb: _Rest = 0.0
     glb_bytes_per_cycle: Annotated[int, Field(ge=0, le=_MOST)] = 0
+    hbm_stacks: Annotated[int, Field(ge=0, le=64)] = 0
     source: str = ""
     note: str = ""
 

@@ -81,6 +81,13 @@ def test_names_are_unambiguous() -> None:
     assert find_device("no such machine") is None
 
 
+def test_rates_that_are_published_of_the_memories_of_tpus() -> None:
+    """CMEM's 2,048 GB/s at 1.05 GHz; VMEM of v5e at 22 times 819 GB/s."""
+    for name, rate in (("tpu-v4i", 2048e9), ("tpu-v4-published", 2048e9), ("tpu-v5e", 22 * 819e9)):
+        chip = accelerator_of(load_device(name), CONSTANTS)
+        assert chip.glb_bandwidth_bytes_per_s == pytest.approx(rate, rel=3e-4)
+
+
 def test_a_cache_rate_that_is_not_published_is_assumed_by_multiprocessor() -> None:
     chip = accelerator_of(load_device("l4"), CONSTANTS)
     assert chip.glb_bandwidth_bytes_per_s == CACHE_BYTES_PER_CYCLE * 58 * 2.04e9

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
+from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.die_area import die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of, rates_of
 from phaze_opt.hardware.silicon.die_constants import (
@@ -27,6 +31,7 @@ from phaze_opt.hardware.silicon.die_constants import (
 from phaze_opt.hardware.silicon.die_edge import die_edge
 from phaze_opt.hardware.silicon.die_power import die_power, voltage_v
 from phaze_opt.hardware.silicon.die_report import die_report
+from phaze_opt.hardware.silicon.silicon import Silicon, with_die
 from phaze_opt.units import GIBI, MEBI
 
 NODES = (28, 16, 14, 12, 10, 8, 7, 6, 5, 4, 3)
@@ -340,6 +345,24 @@ def test_newer_processes_make_smaller_and_cooler_dies():
     reports = [die_report(chip, network, nanometres=node) for node in NODES]
     for figures in ([each.area_mm2 for each in reports], [each.power_w for each in reports]):
         assert figures == sorted(figures, reverse=True)
+
+
+def test_a_chip_has_the_stacks_that_it_states():
+    """TPU v4's 32 GB at 1,200 GB/s would fit three stacks of HBM2E; it has four. A design's stacks say its rate."""
+    constants = with_die(load_constants(), Silicon(nanometres=7, hbm_generation="hbm2e", link_bytes_per_s=500e9))
+    published, machine = (
+        load_architecture("tpu-v4-published", constants=constants),
+        accelerator_of(load_device("tpu-v4-published"), constants),
+    )
+    assert published == machine
+    plain = replace(published, hbm_stacks=0)
+    designed = load_architecture(f"{DEMO},hbm_stacks=6", constants=constants)
+    chips = AcceleratorTable.from_accelerators([published, plain, designed, replace(designed, hbm_stacks=0)])
+    dies = Dies.of(chips, constants)
+    assert dies.columns.hbm_stacks.tolist() == [4, 3, 6, 6]
+    assert dies.area.total[0] > dies.area.total[1]
+    assert dies.area.total[2] == dies.area.total[3]
+    assert dies.area.total[0] < load_device("tpu-v4-published").die_mm2
 
 
 def test_stacks_hold_the_capacity_and_reach_the_rate():
