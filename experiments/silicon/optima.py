@@ -1,16 +1,20 @@
 """Certified optima over the space of dies, what WHAM finds of them in 60 evaluations, and the chips beside them.
 
 For every model and every limit: the optimum that `certify` proves (0.1 %, micro-batches 1 to 16, 1,024 devices, batch
-4,096), what the checker says of it, the best of `wham` in 60 evaluations, and three chips as dies at 7 nm.
+4,096), the most memory that all its processes held together, what the checker says of it, the best of `wham` in 60
+evaluations, and three chips as dies at 7 nm.
 
 Run: python experiments/silicon/optima.py [--model NAME] [--write]
 """
 
 import argparse
 import json
+import os
 import platform
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,43 @@ CHIPS = {
 TRIALS, JOBS = 60, 2
 
 
+class MemoryWatch(threading.Thread):
+    """Watches what this process and all below it hold, shared pages by their share (PSS), five times a second."""
+
+    def __init__(self) -> None:
+        """Nothing is held yet."""
+        super().__init__(daemon=True)
+        self.peak_bytes = 0
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Look until told to end."""
+        while not self._is_over.wait(0.2):
+            self.peak_bytes = max(self.peak_bytes, self._held_bytes())
+
+    def __enter__(self) -> "MemoryWatch":
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._is_over.set()
+        self.join()
+
+    @staticmethod
+    def _held_bytes() -> int:
+        held, waiting = 0, [os.getpid()]
+        while waiting:
+            process = Path("/proc", str(waiting.pop()))
+            with suppress(OSError):  # it has ended
+                rollup = (process / "smaps_rollup").read_text(encoding="ascii")
+                held += 1024 * int(rollup.split("Pss:")[1].split()[0])
+                for task in (process / "task").iterdir():
+                    waiting += map(int, (task / "children").read_text(encoding="ascii").split())
+        return held
+
+
 def scenario_of(model: str, limits: dict[str, float]) -> Scenario:
     """The job, over dies at 7 nm."""
     return make_scenario(model, devices=1024, global_batch=4096, silicon="die", **limits)
@@ -59,7 +100,8 @@ def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
     """The certificate in figures."""
     problem = CertifyProblem(scenario, space_of(scenario), scenario.constants_of())
     started_s = time.perf_counter()
-    result = certify(problem, CertifyOptions(tolerance=1e-3, jobs=JOBS, directory=folder))
+    with MemoryWatch() as memory:
+        result = certify(problem, CertifyOptions(tolerance=1e-3, jobs=JOBS, directory=folder))
     wall_s, claim, best = time.perf_counter() - started_s, result.certificate.claim, result.best[0].evaluation
     started_s = time.perf_counter()
     try:
@@ -79,6 +121,7 @@ def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
         "solved": claim.num_solved,
         "certificate_bytes": sum(file.stat().st_size for file in result.directory.iterdir()),
         "wall_s": wall_s,
+        "peak_memory_bytes": memory.peak_bytes,
         "check_s": time.perf_counter() - started_s,
     }
 
