@@ -4,7 +4,7 @@ For every model and every limit: the optimum that `certify` proves (0.1 %, micro
 4,096), the most memory that all its processes held together, what the checker says of it, the best of `wham` in 60
 evaluations, and three chips as dies at 7 nm.
 
-Run: python experiments/silicon/optima.py [--model NAME] [--write]
+Run: python experiments/silicon/optima.py [--model NAME] [--limit NAME] [--write]
 """
 
 import argparse
@@ -14,6 +14,7 @@ import platform
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -152,10 +153,11 @@ def beside(scenario: Scenario) -> dict[str, dict[str, float]]:
     return found
 
 
-def measure(model: str) -> dict[str, Any]:
-    """Everything of one model."""
+def measure(model: str, names: Sequence[str]) -> dict[str, Any]:
+    """Everything of one model under some limits."""
     limits = {}
-    for name, given in LIMITS.items():
+    for name in names:
+        given = LIMITS[name]
         scenario = scenario_of(model, given)
         with tempfile.TemporaryDirectory() as folder:
             certified = prove(scenario, Path(folder))
@@ -171,11 +173,14 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--limit", choices=LIMITS, action="append")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    models = {model: measure(model) for model in arguments.model or MODELS}
+    models = {model: measure(model, arguments.limit or tuple(LIMITS)) for model in arguments.model or MODELS}
     if arguments.write:
         old = json.loads(FILE.read_text(encoding="utf-8"))["models"] if FILE.exists() else {}
+        for model, found in models.items():
+            found["limits"] = old.get(model, {}).get("limits", {}) | found["limits"]
         machine = {"cpu": platform.machine(), "python": platform.python_version(), "version": __version__, "jobs": JOBS}
         FILE.write_text(json.dumps({"machine": machine, "models": old | models}, indent=1) + "\n", encoding="utf-8")
 

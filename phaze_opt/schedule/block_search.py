@@ -23,7 +23,7 @@ MAX_OPERATORS = 40
 MAX_WIDTH = 2_000
 """Partial schedules of a level; some 50 ms on 16 operators."""
 MAX_STATES = 10_000
-"""Partial schedules over all levels; a checker, which knows weaker bounds, looks at twenty times as many."""
+"""Partial schedules over all levels; a checker, which knows weaker bounds, looks at five times as many."""
 SHORT = 1e-10
 """Relative distance by which the target is lowered once it is proved: who searches again may round otherwise."""
 

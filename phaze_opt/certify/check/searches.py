@@ -27,7 +27,7 @@ from phaze_opt.schedule.problem import Exclusivity
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-MAX_STATES = 200_000
+MAX_STATES = 50_000
 """Partial schedules kept over all levels; a search that needs more proves nothing here."""
 CHUNK_STATES = 4096
 
