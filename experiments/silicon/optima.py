@@ -1,16 +1,21 @@
 """Certified optima over the space of dies, what WHAM finds of them in 60 evaluations, and the chips beside them.
 
 For every model and every limit: the optimum that `certify` proves (0.1 %, micro-batches 1 to 16, 1,024 devices, batch
-4,096), what the checker says of it, the best of `wham` in 60 evaluations, and three chips as dies at 7 nm.
+4,096), the most memory that all its processes held together, what the checker says of it, the best of `wham` in 60
+evaluations, and three chips as dies at 7 nm.
 
-Run: python experiments/silicon/optima.py [--model NAME] [--write]
+Run: python experiments/silicon/optima.py [--model NAME] [--limit NAME] [--write]
 """
 
 import argparse
 import json
+import os
 import platform
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +49,43 @@ CHIPS = {
 TRIALS, JOBS = 60, 2
 
 
+class MemoryWatch(threading.Thread):
+    """Watches what this process and all below it hold, shared pages by their share (PSS), five times a second."""
+
+    def __init__(self) -> None:
+        """Nothing is held yet."""
+        super().__init__(daemon=True)
+        self.peak_bytes = 0
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Look until told to end."""
+        while not self._is_over.wait(0.2):
+            self.peak_bytes = max(self.peak_bytes, self._held_bytes())
+
+    def __enter__(self) -> "MemoryWatch":
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._is_over.set()
+        self.join()
+
+    @staticmethod
+    def _held_bytes() -> int:
+        held, waiting = 0, [os.getpid()]
+        while waiting:
+            process = Path("/proc", str(waiting.pop()))
+            with suppress(OSError):  # it has ended
+                rollup = (process / "smaps_rollup").read_text(encoding="ascii")
+                held += 1024 * int(rollup.split("Pss:")[1].split()[0])
+                for task in (process / "task").iterdir():
+                    waiting += map(int, (task / "children").read_text(encoding="ascii").split())
+        return held
+
+
 def scenario_of(model: str, limits: dict[str, float]) -> Scenario:
     """The job, over dies at 7 nm."""
     return make_scenario(model, devices=1024, global_batch=4096, silicon="die", **limits)
@@ -59,7 +101,8 @@ def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
     """The certificate in figures."""
     problem = CertifyProblem(scenario, space_of(scenario), scenario.constants_of())
     started_s = time.perf_counter()
-    result = certify(problem, CertifyOptions(tolerance=1e-3, jobs=JOBS, directory=folder))
+    with MemoryWatch() as memory:
+        result = certify(problem, CertifyOptions(tolerance=1e-3, jobs=JOBS, directory=folder))
     wall_s, claim, best = time.perf_counter() - started_s, result.certificate.claim, result.best[0].evaluation
     started_s = time.perf_counter()
     try:
@@ -79,6 +122,7 @@ def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
         "solved": claim.num_solved,
         "certificate_bytes": sum(file.stat().st_size for file in result.directory.iterdir()),
         "wall_s": wall_s,
+        "peak_memory_bytes": memory.peak_bytes,
         "check_s": time.perf_counter() - started_s,
     }
 
@@ -109,10 +153,11 @@ def beside(scenario: Scenario) -> dict[str, dict[str, float]]:
     return found
 
 
-def measure(model: str) -> dict[str, Any]:
-    """Everything of one model."""
+def measure(model: str, names: Sequence[str]) -> dict[str, Any]:
+    """Everything of one model under some limits."""
     limits = {}
-    for name, given in LIMITS.items():
+    for name in names:
+        given = LIMITS[name]
         scenario = scenario_of(model, given)
         with tempfile.TemporaryDirectory() as folder:
             certified = prove(scenario, Path(folder))
@@ -128,11 +173,14 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--limit", choices=LIMITS, action="append")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    models = {model: measure(model) for model in arguments.model or MODELS}
+    models = {model: measure(model, arguments.limit or tuple(LIMITS)) for model in arguments.model or MODELS}
     if arguments.write:
         old = json.loads(FILE.read_text(encoding="utf-8"))["models"] if FILE.exists() else {}
+        for model, found in models.items():
+            found["limits"] = old.get(model, {}).get("limits", {}) | found["limits"]
         machine = {"cpu": platform.machine(), "python": platform.python_version(), "version": __version__, "jobs": JOBS}
         FILE.write_text(json.dumps({"machine": machine, "models": old | models}, indent=1) + "\n", encoding="utf-8")
 

@@ -121,12 +121,34 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchEntry:
+    """A search that ended: no schedule of a block with these latencies, on these cores or fewer, is shorter.
+
+    Attributes:
+        num_cores: tensor and vector cores.
+        one_core_s, spread_s: latencies of the operators, s.
+        makespan_s: than this, s.
+        vectors: that cut the search.
+    """
+
+    num_cores: tuple[int, int]
+    one_core_s: tuple[float, ...]
+    spread_s: tuple[float, ...]
+    makespan_s: float
+    vectors: tuple[VectorEntry, ...]
+
+
+BoundEntry = VectorEntry | TreeEntry | SearchEntry
+"""What bounds a block's makespan."""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolBlock:
     """A block and all that bounds it; ``arcs`` and ``entries`` are empty for a single operator."""
 
     operators: tuple[int, ...]
     arcs: tuple[tuple[int, int], ...]
-    entries: tuple[VectorEntry | TreeEntry, ...]
+    entries: tuple[BoundEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

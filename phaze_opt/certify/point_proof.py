@@ -1,8 +1,8 @@
-"""Closing one point: its own dual vectors where they can matter, its exact solution, proof trees for what is left.
+"""Closing one point: its own dual vectors where they can matter, its exact solution, trees and searches for the rest.
 
-Vectors and trees are made for the option (the layers of one tensor degree, or of full plans of one set of degrees) that
-limits the point, and for the next one should that limit it then: the others are ruled out by what the pools have, as in
-`objective.best_placement` and `objective.scheduled_plan`.
+Vectors, trees and searches are made for the option (the layers of one tensor degree, or of full plans of one set of
+degrees) that limits the point, and for the next one should that limit it then: the others are ruled out by what the
+pools have, as in `objective.best_placement` and `objective.scheduled_plan`.
 """
 
 from dataclasses import dataclass, field
@@ -15,18 +15,18 @@ from pydantic import PlainSerializer, PlainValidator
 from phaze_opt.certify.bounding import BoundOptimum, SpaceBounder
 from phaze_opt.certify.certificate import Solution
 from phaze_opt.certify.exact_solution import SolvedPoint, solve_point, with_effort
-from phaze_opt.certify.pool_entries import NewEntry, tree_entry, vector_entry
+from phaze_opt.certify.pool_entries import NewEntry, certified_entry, vector_entry
 from phaze_opt.objective.best_placement import HANG_GUARD_S
 from phaze_opt.objective.bound_phases import MakespanBounds, PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
 from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_search import search_block
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
 from phaze_opt.schedule.dual_program import DualProgram
-from phaze_opt.schedule.duals import dual_bound
+from phaze_opt.schedule.duals import DualVector, dual_bound
 from phaze_opt.schedule.problem import Cores, cores_of_each
-from phaze_opt.schedule.proof_search import grow_tree
-from phaze_opt.schedule.proof_tree import ProofTree
+from phaze_opt.schedule.proof_search import REACHED, grow_tree
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure
 
@@ -70,7 +70,7 @@ class PointOutcome:
         evaluation: None where bounds ruled the point out.
         solution: None where it is infeasible, too.
         num_placements: solved for bounds.
-        num_ilp_solves: for trees.
+        num_ilp_solves: for trees and searches.
     """
 
     index: int
@@ -269,7 +269,7 @@ class _Refining:
         model.raise_to(phase)
 
     def _grow(self, model: _OpenModel, *, excess: float) -> None:
-        """Grow trees for blocks of the limiting option that are bounded below what their schedule takes.
+        """Close the blocks of the limiting option that are bounded below what their schedule takes.
 
         Args:
             model: the model.
@@ -281,16 +281,34 @@ class _Refining:
                 continue
             spans = self._spans(phase)
             for place, number in enumerate(phase.pool.wide_blocks):
-                # A tree may stop where the excess over the incumbent is closed but for the margin.
-                target = spans[number] / (1.0 + MARGIN * (excess - 1.0))
-                if phase.block_s[place] < target * (1.0 - TIGHT):
-                    problem = phase.problem(number, self._cores)
-                    tree = grow_tree(problem, target_s=target, max_nodes=TREE_NODES[self._goal.effort])
-                    bound = _entry_bound(problem, tree)
-                    if bound > phase.block_s[place] * (1.0 + TIGHT):
-                        self._entries.append(NewEntry(phase.topology, number, tree_entry(tree, problem.block)))
-                        phase.block_s[place] = bound
+                # A proof may stop where the excess over the incumbent is closed but for the margin.
+                self._close_block(phase, place, number, target_s=spans[number] / (1.0 + MARGIN * (excess - 1.0)))
             model.raise_to(phase)
+
+    def _close_block(self, phase: _OpenPhase, place: int, number: int, *, target_s: float) -> None:
+        """Raise the bound of one block to a target, by a tree, which serves many designs, or else by a search."""
+        if self._is_closed(phase, place, target_s):
+            return
+        problem = phase.problem(number, self._cores)
+        tree = grow_tree(problem, target_s=target_s, max_nodes=TREE_NODES[self._goal.effort])
+        self._take_entry(phase, place, number, tree)
+        if self._is_closed(phase, place, target_s):
+            return
+        searched = search_block(problem, target_s=target_s * REACHED)
+        if searched is not None:
+            self._take_entry(phase, place, number, searched)
+
+    @staticmethod
+    def _is_closed(phase: _OpenPhase, place: int, target_s: float) -> bool:
+        return phase.block_s[place] >= target_s * (1.0 - TIGHT)
+
+    def _take_entry(self, phase: _OpenPhase, place: int, number: int, entry: PoolEntry) -> None:
+        """Keep an entry that raises the bound of a block."""
+        problem = phase.problem(number, self._cores)
+        bound = _entry_bound(problem, entry)
+        if bound > phase.block_s[place] * (1.0 + TIGHT):
+            self._entries.append(NewEntry(phase.topology, number, certified_entry(entry, problem.block)))
+            phase.block_s[place] = bound
 
     def _spans(self, phase: _OpenPhase) -> list[float]:
         """How long each block of a phase takes in its schedule, s."""
@@ -309,7 +327,7 @@ class _Refining:
 
 def _entry_bound(problem: BlockProblem, entry: PoolEntry) -> float:
     """What an entry bounds a block by, s."""
-    if not isinstance(entry, ProofTree):
+    if isinstance(entry, DualVector):
         return dual_bound(problem, entry)
     one_core, spread = np.array([problem.one_core]), np.array([problem.spread])
     return float(entry.bounds(one_core, spread, np.array([problem.cores]))[0])

@@ -6,20 +6,23 @@ import numpy as np
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import (
+    BoundEntry,
     FlowEntry,
     NodeKind,
     PoolBlock,
     PoolFile,
     PoolTopology,
+    SearchEntry,
     TreeEntry,
     TreeNode,
     VectorEntry,
 )
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule import duals, proof_tree
+from phaze_opt.schedule.block_search import SearchedBlock
 from phaze_opt.schedule.dual_pool import PoolEntry
 from phaze_opt.schedule.duals import DualVector
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_tree import ProofNode, ProofTree
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
 
@@ -33,7 +36,7 @@ class NewEntry:
 
     topology: int
     block: int
-    entry: VectorEntry | TreeEntry
+    entry: BoundEntry
 
 
 def vector_entry(vector: DualVector, block: Block) -> VectorEntry:
@@ -94,13 +97,35 @@ def proof_tree_of(entry: TreeEntry, block: Block, exclusivity: Exclusivity) -> P
     return ProofTree(block.masks, nodes)
 
 
+def search_entry(searched: SearchedBlock, block: Block) -> SearchEntry:
+    """A search as the certificate holds it."""
+    return SearchEntry(
+        num_cores=(searched.cores.tc, searched.cores.vc),
+        one_core_s=tuple(searched.one_core.tolist()),
+        spread_s=tuple(searched.spread.tolist()),
+        makespan_s=searched.makespan,
+        vectors=tuple(vector_entry(vector, block) for vector in searched.vectors),
+    )
+
+
+def searched_block_of(entry: SearchEntry, block: Block, exclusivity: Exclusivity) -> SearchedBlock:
+    """Inverse of `search_entry`."""
+    return SearchedBlock(
+        cores=Cores(*entry.num_cores),
+        one_core=np.array(entry.one_core_s),
+        spread=np.array(entry.spread_s),
+        makespan=entry.makespan_s,
+        vectors=tuple(dual_vector(vector, block, exclusivity) for vector in entry.vectors),
+    )
+
+
 class PoolWriter:
     """Adds entries to the pools of one bounder, each once."""
 
     def __init__(self, bounder: SpaceBounder) -> None:
         """Nothing is added yet."""
         self._bounder = bounder
-        self._known: dict[tuple[int, int], set[VectorEntry | TreeEntry]] = {}
+        self._known: dict[tuple[int, int], set[BoundEntry]] = {}
 
     def add(self, new: NewEntry) -> bool:
         """Add an entry to its pool; False if the pool has the same already."""
@@ -114,14 +139,18 @@ class PoolWriter:
         self._known[key].add(new.entry)
         if isinstance(new.entry, TreeEntry):
             pool.add_tree(new.block, proof_tree_of(new.entry, block, pool.exclusivity))
+        elif isinstance(new.entry, SearchEntry):
+            pool.add_search(new.block, searched_block_of(new.entry, block, pool.exclusivity))
         else:
             pool.add_vector(new.block, dual_vector(new.entry, block, pool.exclusivity))
         return True
 
 
-def certified_entry(entry: PoolEntry, block: Block) -> VectorEntry | TreeEntry:
+def certified_entry(entry: PoolEntry, block: Block) -> BoundEntry:
     """A pool entry as the certificate holds it."""
-    return tree_entry(entry, block) if isinstance(entry, ProofTree) else vector_entry(entry, block)
+    if isinstance(entry, ProofTree):
+        return tree_entry(entry, block)
+    return search_entry(entry, block) if isinstance(entry, SearchedBlock) else vector_entry(entry, block)
 
 
 def pool_file(bounder: SpaceBounder) -> PoolFile:

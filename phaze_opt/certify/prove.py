@@ -34,6 +34,8 @@ Floats = NDArray[np.float64]
 _REPRODUCED = 1e-9
 """Relative shortfall of a design solved again that is rounding."""
 _LOGGER = logging.getLogger(__name__)
+MOST_ROWS_OF_DIES = 500_000
+"""Points of a space of dies at most where the frontier does not stand for all: more watts or another's estimator."""
 BUSY = "another process is proving this problem; wait for it, or work in another directory"
 
 
@@ -55,9 +57,11 @@ def certify(
         on_progress: told of every chunk of bounds and every round.
 
     Raises:
-        InputError: the certificate or its journal cannot be written or read, or another process is at it.
+        InputError: the certificate or its journal cannot be written or read, another process is at it, or there are too
+            many dies to bound each.
         KeyboardInterrupt: interrupted; the journal stays.
     """
+    _require_few_rows(problem)
     directory = certificate_directory(problem, among=options.directory)
     put_back(directory)
     if options.is_resumed:
@@ -77,6 +81,18 @@ def certify(
             return _prove(problem, options, directory, ProofPieces(pieces), on_progress or (lambda _: None))
         finally:
             pieces.close()
+
+
+def _require_few_rows(problem: CertifyProblem) -> None:
+    """Refuse a space of dies that no frontier stands for where it is too large to bound point by point."""
+    if problem.space.silicon is None or problem.has_frontier or problem.space.size <= MOST_ROWS_OF_DIES:
+        return
+    message = (
+        f"a proof over dies for {problem.goal} by '{problem.scenario.estimator}' bounds every point, "
+        f"at most {MOST_ROWS_OF_DIES:,}, and the space {problem.space.name} has {problem.space.size:,}; "
+        "give a space file with fewer values (--space), or search it"
+    )
+    raise InputError(message, key="space")
 
 
 def _prove(

@@ -19,8 +19,8 @@ from phaze_opt.report.robust import minimax_sentences, robust_summary
 from phaze_opt.track.protocol import CertificateTrackingSession
 
 CHECK_COUNTS = (
-    "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_schedules",
-    "wall_s",
+    "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_searches",
+    "num_schedules", "wall_s",
 )  # fmt: skip
 
 

@@ -58,12 +58,13 @@ class BeamAnswer:
 class BeamSearch:
     """Search on one block under given prices; holds what does not depend on the incumbent."""
 
-    def __init__(self, problem: BlockProblem, prices: Sequence[SetPrices]) -> None:
+    def __init__(self, problem: BlockProblem, prices: Sequence[SetPrices], *, merges_alike: bool = True) -> None:
         """Prepare tables.
 
         Args:
             problem: the block.
             prices: vectors of which the best bounds each partial schedule.
+            merges_alike: of interchangeable operators try one.
         """
         lengths = np.array([problem.one_core, problem.spread, problem.shortest])
         values = np.array([vector.value_s for vector in prices])
@@ -74,7 +75,7 @@ class BeamSearch:
             pred_ptr=block.pred_ptr,
             pred_idx=block.pred_idx,
             lengths=lengths,
-            classes=interchangeable_classes(problem),
+            classes=interchangeable_classes(problem) if merges_alike else np.arange(len(problem)),
             tails=price_tails(problem, prices),
             values=values,
             rates=Rates(
@@ -173,14 +174,15 @@ class LevelStage:
     def search(self, state: BlockState, *, width: int, gap: float) -> BlockState:
         """Look for schedules shorter than the state's by more than ``gap``, ``width`` partial ones on a level."""
         if self._search is None:
-            self._search = BeamSearch(self._problem, self._prices())
+            self._search = BeamSearch(self._problem, self.prices())
         answer = self._search.run(cutoff=state.upper * (1.0 - 0.999 * gap), width=width, deadline=self._deadline)
         if answer.start is not None and answer.is_spread is not None:
             length = np.where(answer.is_spread, self._problem.spread, self._problem.one_core)
             state = state.with_schedule(float((answer.start + length).max()), answer.start, answer.is_spread)
         return state.with_lower(answer.lower)
 
-    def _prices(self) -> list[SetPrices]:
+    def prices(self) -> list[SetPrices]:
+        """Those of the whole block and of its later parts, and the work rows."""
         heads = np.array(self._problem.heads)
         vectors = [self._whole]
         for share in LATER_SHARES:

@@ -1,4 +1,4 @@
-"""A pool of dual vectors and proof trees for every block of a structure: bounds many architectures at once."""
+"""A pool of vectors, proof trees and searches for every block of a structure: bounds many architectures at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_search import SearchedBlock
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
 from phaze_opt.schedule.problem import Cores, Exclusivity
@@ -15,7 +16,7 @@ from phaze_opt.schedule.proof_tree import ANY_CORES, FREE, ProofLeaf, ProofTree
 from phaze_opt.schedule.structure import ScheduleStructure
 
 Choices = NDArray[np.int32]
-PoolEntry = DualVector | ProofTree
+PoolEntry = DualVector | ProofTree | SearchedBlock
 LEAST_GAIN = 1e-9
 """An entry is kept if it raises the bound of the design it was made for by more than this, relative."""
 
@@ -93,6 +94,10 @@ class DualPool:
         """Add a proof tree of a block; a tree holds on every design, whichever it was grown for."""
         return self._append(block_number, tree)
 
+    def add_search(self, block_number: int, searched: SearchedBlock) -> PoolAddition:
+        """Add what a search of a block proved."""
+        return self._append(block_number, searched)
+
     def block_problem(
         self, block_number: int, one_core_s: FloatArray, spread_s: FloatArray, cores: Cores
     ) -> BlockProblem:
@@ -159,9 +164,7 @@ class _Stack:
     def __init__(self, entries: Sequence[PoolEntry], masks: tuple[int, ...]) -> None:
         """Stack the leaves."""
         self._masks = np.array(masks)
-        free = np.full(len(masks), FREE, dtype=np.int8)
-        groups = [entry.leaves if isinstance(entry, ProofTree) else (ProofLeaf(entry, free),) for entry in entries]
-        limits = [entry.core_limits if isinstance(entry, ProofTree) else (ANY_CORES, ANY_CORES) for entry in entries]
+        groups = [_leaves_of(entry, len(masks)) for entry in entries]
         leaves = [leaf for group in groups for leaf in group]
         self._leaves = (
             np.array([leaf.vector.spread_price for leaf in leaves]),
@@ -170,21 +173,42 @@ class _Stack:
             np.array([leaf.modes for leaf in leaves]),
             np.array([bool((leaf.modes == FREE).all()) for leaf in leaves]),
             np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
-            np.array(limits, dtype=np.float64),
+            np.array([_core_limits_of(entry) for entry in entries], dtype=np.float64),
+        )
+        nothing = np.ones((2, len(masks)))
+        self._searched = (
+            np.array([e.makespan if isinstance(e, SearchedBlock) else 0.0 for e in entries]),
+            np.array([(e.one_core, e.spread) if isinstance(e, SearchedBlock) else nothing for e in entries]),
         )
 
     def bounds(self, one_core: FloatArray, spread: FloatArray, cores: FloatArray) -> tuple[FloatArray, Choices]:
         """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
-        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves)
+        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves, self._searched)
         return best, choice
 
 
+def _leaves_of(entry: PoolEntry, count: int) -> tuple[ProofLeaf, ...]:
+    """The cases that an entry bounds by vectors; a search has none."""
+    if isinstance(entry, ProofTree):
+        return entry.leaves
+    return () if isinstance(entry, SearchedBlock) else (ProofLeaf(entry, np.full(count, FREE, dtype=np.int8)),)
+
+
+def _core_limits_of(entry: PoolEntry) -> tuple[int, int]:
+    """Most tensor and vector cores that an entry holds for."""
+    if isinstance(entry, ProofTree):
+        return entry.core_limits
+    return entry.cores if isinstance(entry, SearchedBlock) else (ANY_CORES, ANY_CORES)
+
+
 @compiled
-def _best_entries(one_core, spread, cores, masks, leaves):  # type: ignore[no-untyped-def]  # noqa: PLR0912
+def _best_entries(one_core, spread, cores, masks, leaves, searched):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0917
     """Best bound and the entry that gives it, for each design, the first of equal ones.
 
-    An entry bounds by the least of its leaves; it is left at one that is no better than what is known.
+    A tree bounds by the least of its leaves; it is left at one that is no better than what is known. A search bounds by
+    its makespan times the least ratio of latencies.
     """
+    makespans, references = searched
     spread_prices, one_core_prices, multipliers, modes, is_free, first_leaf, limits = leaves
     best = np.full(one_core.shape[0], -1.0)
     choice = np.zeros(one_core.shape[0], np.int32)
@@ -193,6 +217,11 @@ def _best_entries(one_core, spread, cores, masks, leaves):  # type: ignore[no-un
             least = np.inf
             if cores[c, 0] > limits[entry, 0] or cores[c, 1] > limits[entry, 1]:
                 least = 0.0
+            elif makespans[entry] > 0.0:
+                for i in range(one_core.shape[1]):
+                    least = min(least, one_core[c, i] / references[entry, 0, i])
+                    least = min(least, spread[c, i] / references[entry, 1, i])
+                least *= makespans[entry]
             for leaf in range(first_leaf[entry], first_leaf[entry + 1]):
                 if least <= best[c]:
                     break

@@ -196,7 +196,7 @@ def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
     nodes = (TreeNode(NodeKind.MODE, (0,)), order, order, leaf, none, order, none, leaf, leaf)
     kinds = (CoreType.TC, CoreType.TC)
     tree = price_tree(TreeEntry(nodes), block_shape(kinds, np.zeros((2, 2), dtype=bool), (), Exclusivity.CHIP))
-    pool = PricedPool(((PricedBlock((0, 1), (tree,)),),), {(kinds, frozenset()): 0}, 0, 1)
+    pool = PricedPool(((PricedBlock((0, 1), (tree,)),),), {(kinds, frozenset()): 0}, 0, 1, 0)
     option = replace(random_chain(0, is_usual=True).options[0], phases=((PhaseGraph(kinds, (), 0, 0.0),),))
     chips = chips_of(PointColumns.of([POINT]), load_constants())
     seconds = np.full((1, 2), length_s)

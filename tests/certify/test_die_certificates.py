@@ -9,6 +9,7 @@ import pytest
 from forger import UPPER, Forger
 from small_problems import brute_force, small_model, small_scenario
 
+from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.dies import DieRows
@@ -101,6 +102,15 @@ def test_a_goal_of_power_keeps_every_row(tmp_path):
     assert result.certificate.claim.num_left_out == 0
     assert result.certificate.claim.value == pytest.approx(max(values), rel=1e-3)
     check_certificate(result.directory)
+
+
+def test_too_many_dies_to_bound_each_are_refused(tmp_path, monkeypatch):
+    problem = die_problem(goal=Goal.THROUGHPUT_PER_TDP)
+    monkeypatch.setattr(prove, "MOST_ROWS_OF_DIES", problem.space.size - 1)
+    with pytest.raises(InputError, match=f"at most {problem.space.size - 1:,}, and the space .* has") as refused:
+        certify(problem, CertifyOptions(directory=tmp_path))
+    assert refused.value.key == "space"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_resumed_proof_reads_the_same_best(made, tmp_path):

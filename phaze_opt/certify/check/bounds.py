@@ -15,6 +15,7 @@ from phaze_opt.certify.check.prices import PricedTree
 from phaze_opt.certify.check.problem_data import CheckedProblem, ModelData, PhaseGraph, PreparedModel, throughput
 from phaze_opt.certify.check.relaxed import PipelineChoice, list_choices, relaxed_batch_time, start_values
 from phaze_opt.certify.check.report import demand
+from phaze_opt.certify.check.searches import PricedSearch
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import PointColumns
@@ -98,19 +99,20 @@ class RowBounds:
         bounds = np.empty(len(entry_of))
         for number in np.unique(entry_of).tolist():
             chosen, entry = np.flatnonzero(entry_of == number), block.entries[number]
-            if isinstance(entry, PricedTree):
-                self._check_tree(entry, spread[chosen], single[chosen], chosen)
+            if isinstance(entry, PricedTree | PricedSearch):
+                self._check_reach(entry, spread[chosen], single[chosen], chosen)
             bounds[chosen] = entry.lower_s(spread[chosen], single[chosen], self._num_cores[chosen])
         return bounds
 
-    def _check_tree(self, tree: PricedTree, spread: Floats, single: Floats, chosen: Ints) -> None:
-        """The tree holds for these rows' designs."""
+    def _check_reach(self, entry: PricedTree | PricedSearch, spread: Floats, single: Floats, chosen: Ints) -> None:
+        """The tree or search holds for these rows' designs."""
+        kind = "tree" if isinstance(entry, PricedTree) else "search"
         demand(
-            (self._num_cores[chosen] <= np.array(tree.max_cores, dtype=np.float64)).all(axis=1),
-            f"slot {self._slot} is bounded by a tree that holds for at most {tree.max_cores} cores",
+            (self._num_cores[chosen] <= np.array(entry.max_cores, dtype=np.float64)).all(axis=1),
+            f"slot {self._slot} is bounded by a {kind} that holds for at most {entry.max_cores} cores",
             rows=self.rows[chosen],
         )
-        if tree.needs_time:
+        if entry.needs_time:
             demand(
                 ((spread > 0.0) & (single > 0.0)).all(axis=1),
                 f"slot {self._slot} is bounded by a tree that orders operators, which takes operators of some length",

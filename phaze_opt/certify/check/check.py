@@ -89,6 +89,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
         num_out_of_memory=int(np.sum(points.reason == Infeasibility.OUT_OF_MEMORY.value)),
         num_vectors=pool.num_vectors,
         num_trees=pool.num_trees,
+        num_searches=pool.num_searches,
         num_schedules=sum(len(model.schedules) for solution in solutions for model in solution.models),
         wall_s=time.perf_counter() - started_s,
         problem=describe_problem(certificate),

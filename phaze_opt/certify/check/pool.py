@@ -11,6 +11,7 @@ from phaze_opt.certify.certificate import (
     PoolBlock,
     PoolFile,
     PoolTopology,
+    SearchEntry,
     Slot,
     VectorEntry,
 )
@@ -28,10 +29,11 @@ from phaze_opt.certify.check.prices import (
 )
 from phaze_opt.certify.check.problem_data import PHASES, ModelData, PhaseGraph
 from phaze_opt.certify.check.report import refuse
+from phaze_opt.certify.check.searches import PricedSearch, price_search
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.schedule.problem import Exclusivity
 
-PricedEntry = Prices | PricedTree
+PricedEntry = Prices | PricedTree | PricedSearch
 
 
 def check_topology(topology: PoolTopology, *, number: int) -> Precedes:
@@ -76,13 +78,14 @@ class PricedPool:
     Attributes:
         blocks: of every topology.
         topology_of: position of a topology by core types and edges.
-        num_vectors, num_trees: entries.
+        num_vectors, num_trees, num_searches: entries.
     """
 
     blocks: tuple[tuple[PricedBlock, ...], ...]
     topology_of: Mapping[tuple[tuple[CoreType, ...], frozenset[tuple[int, int]]], int]
     num_vectors: int
     num_trees: int
+    num_searches: int
 
     def find(self, phase: PhaseGraph) -> int:
         """The topology of a phase.
@@ -100,7 +103,7 @@ class PricedPool:
 
 
 def price_pool(pool: PoolFile, exclusivity: Exclusivity) -> PricedPool:
-    """Check every topology, vector and tree.
+    """Check every topology, vector, tree and search.
 
     Raises:
         CertificateError: names topology, block, entry and the rule broken.
@@ -119,11 +122,13 @@ def price_pool(pool: PoolFile, exclusivity: Exclusivity) -> PricedPool:
         refuse("lists a topology twice", file=POOL_FILE)
     entries = [entry for topology in blocks for block in topology for entry in block.entries]
     num_trees = sum(isinstance(entry, PricedTree) for entry in entries)
+    num_searches = sum(isinstance(entry, PricedSearch) for entry in entries)
     return PricedPool(
         blocks=tuple(blocks),
         topology_of={key: position for position, key in enumerate(keys)},
-        num_vectors=len(entries) - num_trees,
+        num_vectors=len(entries) - num_trees - num_searches,
         num_trees=num_trees,
+        num_searches=num_searches,
     )
 
 
@@ -148,9 +153,11 @@ def _price_block(
 
 
 def _price_entry(entry: object, shape: BlockShape) -> PricedEntry | str:
-    """A vector or a tree."""
+    """A vector, a tree or a search."""
     if isinstance(entry, VectorEntry):
         return price_vector(entry, shape)
+    if isinstance(entry, SearchEntry):
+        return price_search(entry, shape)
     return price_tree(entry, shape)  # type: ignore[arg-type]
 
 

@@ -49,7 +49,7 @@ class CheckReport:
         num_relaxed, num_exact: rows whose bound was worked out again, by the placement behind it.
         num_over_budget: rows that break a budget.
         num_out_of_memory: rows that no placement fits.
-        num_vectors, num_trees: entries of the pool that were found valid.
+        num_vectors, num_trees, num_searches: entries of the pool that were found valid.
         num_schedules: schedules replayed.
         wall_s: of the check, s.
         problem: what the claim is about, a sentence each: names alone could be anyone's.
@@ -66,6 +66,7 @@ class CheckReport:
     num_out_of_memory: int
     num_vectors: int
     num_trees: int
+    num_searches: int
     num_schedules: int
     wall_s: float
     problem: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from itertools import product
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.options import option
 from phaze_opt.search.probe import PhaseView, Probe
-from phaze_opt.search.wham.critical_path import AnnotatedGraph, StageKey, annotate
+from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, StageKey, annotate
 from phaze_opt.search.wham.growth import (
     Counts,
     Dimensions,
@@ -105,6 +105,8 @@ class Scout:
         return max(metric.score(self.bounds.get(variant, ())) for variant in variants)
 
 
+FAR = 2
+"""Times as many cores as latencies were annotated at, from which on they are annotated again."""
 TINY_S = 1e-30
 """Keeps the logarithm of a chain without any time finite."""
 
@@ -142,10 +144,17 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One array shape: the graphs of every stage, and what growth has found of them."""
+    """One array shape: the graphs of every stage, the cores that they were annotated at, and what growth has found."""
 
     stages: dict[StageKey, tuple[AnnotatedGraph, ...]]
+    ends: tuple[CoreCounts, CoreCounts]
     memory: GraphMemory = field(default_factory=GraphMemory)
+
+    def reaches(self, ends: Sequence[CoreCounts]) -> bool:
+        """Whether it tells of these ends: not where a type has many times the cores that it was annotated at."""
+        return all(
+            max(other.of(core) for other in ends) < FAR * max(own.of(core) for own in self.ends) for core in (TC, VC)
+        )
 
     def cost(self, grower: Grower, counts: Counts) -> float:
         """Logarithm of device seconds a micro-batch of the whole chain, at each model's best tensor width, summed."""
@@ -213,6 +222,11 @@ class LocalSearch:
                 self.scout.look([point])
                 self.designs.append(LocalDesign(point, design.stages, self.scout.best_score(point, self.metric)))
 
+    @property
+    def best_score(self) -> float:
+        """The best score that it found; minus infinity if it found no design."""
+        return max((design.score for design in self.designs), default=-math.inf)
+
     def best_by_stage(self) -> tuple[LocalDesign, ...]:
         """The union of the top-k designs of every stage and tensor width, best first."""
         stages = {stage for design in self.designs for stage in design.stages}
@@ -252,15 +266,15 @@ class LocalSearch:
         What micro-batch it is hardly moves where growth ends, as matrix and vector work grow with it alike.
         """
         shape = (block.dimensions.width, block.dimensions.depth)
-        if shape in self.annotations:
+        ends = (block.cores(corners[0]), block.cores(corners[1]))
+        if shape in self.annotations and self.annotations[shape].reaches(ends):
             return self.annotations[shape]
         middle = len(self.space.axes.micro_batch) // 2
         points = [block.point(counts, micro_batch=middle) for counts in corners]
         many_tc, many_vc = (self.scout.phases(point) for point in points)
         if many_tc is None or many_vc is None:
-            return None
-        ends = [block.cores(counts) for counts in corners]
-        self.annotations[shape] = Annotation(annotate(many_tc, many_vc, tc_end=ends[0], vc_end=ends[1]))
+            return self.annotations.get(shape)
+        self.annotations[shape] = Annotation(annotate(many_tc, many_vc, tc_end=ends[0], vc_end=ends[1]), ends)
         return self.annotations[shape]
 
     def _grow_all(self, block: KeptBlock, annotation: Annotation) -> list[Way]:
@@ -334,7 +348,9 @@ class OuterLoop:
         if not is_looped:
             return
         if len(memory) > len(_WALKED):
-            self._climb(self._best_of_coarse(first))
+            seen: set[Memory] = set()
+            for start in self._starts(self._coarse(first)):
+                self._climb(start, seen)
         else:
             self._other_hbm(first)
             for step in (1, -1):
@@ -369,8 +385,8 @@ class OuterLoop:
             best = max(best, score)
             glb += step
 
-    def _best_of_coarse(self, first: LocalSearch) -> LocalSearch:
-        """The best of the first memory and of a lattice: every HBM, three rates, the least buffer for each.
+    def _coarse(self, first: LocalSearch) -> list[LocalSearch]:
+        """Searches at the first memory and at a lattice: every HBM, three rates, the least buffer for each.
 
         A chip whose HBM or rate takes a budget of power is far from one whose cores do, with worse ones in between.
         """
@@ -383,15 +399,31 @@ class OuterLoop:
                 search.prune(self._largest, is_descended=False)
                 self.designs += search.best_by_stage()
                 found.append(search)
-        return max(found, key=lambda search: max((design.score for design in search.designs), default=-math.inf))
+        return found
 
-    def _climb(self, first: LocalSearch) -> None:
+    def _starts(self, searches: Sequence[LocalSearch]) -> list[LocalSearch]:
+        """Where to climb from: the best search, then the best of those whose best array shape is another.
+
+        Large arrays want another memory than small ones, and what lies between the two is worse than either.
+        """
+        ranked = sorted(searches, key=lambda search: -search.best_score)
+        starts: dict[Shape | None, LocalSearch] = {}
+        for search in ranked:
+            shape = next(iter(_good_shapes(self.space, search.best_by_stage())), None)
+            starts.setdefault(shape, search)
+        return list(starts.values())[:NUM_SHAPES]
+
+    def _climb(self, first: LocalSearch, seen: set[Memory]) -> None:
         """Where the rate of the buffer varies too: follow the better neighbour of a memory as long as there is one.
 
         A memory that takes more of the die leaves less of it to cores, so that the best shapes are grown anew.
+
+        Args:
+            first: where to begin.
+            seen: memories that climbs were at; grows.
         """
-        here, score = first, max((design.score for design in first.designs), default=-math.inf)
-        seen, steps = {first.memory}, [1, -1]
+        here, score, steps = first, first.best_score, [1, -1]
+        seen.add(first.memory)
         while self.scout.num_left:
             best: tuple[float, LocalSearch] | None = None
             for axis, step in product(range(len(here.memory)), steps):
@@ -403,9 +435,8 @@ class OuterLoop:
                 search.take_over(here.best_by_stage()[:NUM_SHAPES])
                 search.regrow(_good_shapes(self.space, here.best_by_stage()))
                 self.designs += search.best_by_stage()
-                found = max((design.score for design in search.designs), default=-math.inf)
-                if found > (score if best is None else best[0]):
-                    best = found, search
+                if search.best_score > (score if best is None else best[0]):
+                    best = search.best_score, search
             if best is None:
                 return
             score, here = best
