@@ -18,6 +18,8 @@ class Accelerator:
     """One chip. Counts are cores and lanes; sizes bytes; rates per second; all per device.
 
     ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
+    ``vc_l2_bytes`` is of a vector core, 0 for what its lanes make it (`area.vc_l2_bytes_of`); ``link_bytes_per_s`` one
+    way, all dimensions of the network together, 0 for the network's.
     """
 
     num_tc: int
@@ -35,6 +37,8 @@ class Accelerator:
     name: str = ""
     hbm_stacks: Annotated[int, later(0)] = 0
     hbm_generation: Annotated[str, later("")] = ""
+    vc_l2_bytes: Annotated[int, later(0)] = 0
+    link_bytes_per_s: Annotated[float, later(0.0)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""
@@ -42,6 +46,8 @@ class Accelerator:
             if field.name in _LABELS:
                 continue
             value = getattr(self, field.name)
+            if value == 0 and field.name in _UNSAID:
+                continue
             if not (math.isfinite(value) and value > 0):
                 message = f"{field.name} = {value} must be positive and finite"
                 raise InputError(message, key=field.name)
@@ -63,6 +69,8 @@ class Accelerator:
 
 
 _LABELS = ("name", "hbm_stacks", "hbm_generation")
+_UNSAID = ("vc_l2_bytes", "link_bytes_per_s")
+"""Fields that are 0 where something else says them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,8 @@ class AcceleratorTable:
     hbm_bandwidth_bytes_per_s: NDArray[np.float64]
     clock_hz: NDArray[np.float64]
     dtype_bytes: NDArray[np.int64]
+    vc_l2_bytes: NDArray[np.int64]
+    link_bytes_per_s: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""

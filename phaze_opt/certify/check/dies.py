@@ -99,7 +99,7 @@ class DieRows:
             is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
-            is_within &= dies.power(chips).total / scenario.max_tdp_w - 1.0 <= -EXACT
+            is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
         return is_kept, is_within
 
     def _blocks(self) -> Iterator[dict[str, int]]:
