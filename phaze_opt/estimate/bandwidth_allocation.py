@@ -22,7 +22,7 @@ from phaze_opt.estimate.chunk_schedule import order_loads, schedule_chunks
 from phaze_opt.estimate.collective_curves import pass_s_per_byte, ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import Chunking, Network, NetworkDimension
+from phaze_opt.hardware.network import Chunking, NetworkDimension
 
 Floats = NDArray[np.float64]
 GAP = 1e-6

@@ -131,19 +131,18 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
         ("{}", describe_cores(old), describe_cores(new)),
         ("a GLB of {}", *_buffers(old, new)),
         ("HBM of {}", format_capacity(old.hbm_bytes), format_capacity(new.hbm_bytes)),
-        ("a clock of {}", *(f"{chip.clock_hz / GIGA:g} GHz" for chip in (old, new))),
-        ("links of {}", *(f"{chip.link_bytes_per_s / GIGA:g} GB/s" for chip in (old, new))),
+        ("a clock of {}", f"{old.clock_hz / GIGA:g} GHz", f"{new.clock_hz / GIGA:g} GHz"),
+        ("links of {}", f"{old.link_bytes_per_s / GIGA:g} GB/s", f"{new.link_bytes_per_s / GIGA:g} GB/s"),
         ("an L2 of {} a tensor core", *_local_sizes(old, new)),
-        ("an L2 of {} a vector core", *(f"{chip.vc_l2_bytes / KIBI:g} KB" for chip in (old, new))),
+        ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
 
 
 def _local_sizes(old: Accelerator, new: Accelerator) -> tuple[str, str]:
     """L2s of tensor cores where these differ beyond what their arrays make them."""
-    sizes = [chip.l2_bytes for chip in (old, new)]
-    each = [size / (chip.tc_width * chip.tc_depth) for size, chip in zip(sizes, (old, new), strict=True)]
-    first, second = (f"{size / KIBI:g} KB" for size in sizes)
-    return (first, second) if each[0] != each[1] else ("", "")
+    each = [chip.l2_bytes / (chip.tc_width * chip.tc_depth) for chip in (old, new)]
+    is_alike = each[0] == each[1]
+    return ("", "") if is_alike else (f"{old.l2_bytes / KIBI:g} KB", f"{new.l2_bytes / KIBI:g} KB")
 
 
 def _buffers(old: Accelerator, new: Accelerator) -> tuple[str, str]:

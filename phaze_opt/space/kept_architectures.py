@@ -1,8 +1,8 @@
 """Which architectures of a space are kept, held as ranges: one row of `axes.ROW_AXES` (sizes, tensor cores).
 
 Area rises with the number of vector cores, so the kept numbers of vector cores of a row are one range; by the 22 nm
-tables also a single vector core that lies under the band, and without those of dies that are too dense to cool. Counting, indexing and decoding work on the rows; the
-architectures themselves are written out only when asked for.
+tables also a single vector core that lies under the band, and without a gap where dies are too dense to cool. Counting,
+indexing and decoding work on the rows; the architectures themselves are written out only when asked for.
 """
 
 from collections.abc import Callable, Mapping

@@ -87,13 +87,15 @@ def _row(forger: Forger) -> int:
     return int(forger.columns()["reason"].index(""))
 
 
+UNFIT = ".*(behind|area|no row)"
+"""Which of these comes first depends on the other rows."""
 FORGERIES: dict[str, tuple[Callable[[Forger], object], str]] = {
     "another clock": (lambda forger: forger.cells(_row(forger), clock_hz=2100 * HERTZ), "clock_hz is .* not on its"),
     "other links": (
-        lambda forger: forger.cells(_row(forger), link_bytes_per_s=lambda rate: 1100 * GB_PER_S - rate), ".*(behind|area|no row)"
+        lambda forger: forger.cells(_row(forger), link_bytes_per_s=lambda rate: 1100 * GB_PER_S - rate), UNFIT
     ),
     "another buffer": (
-        lambda forger: forger.cells(_row(forger), vc_l2_bytes=lambda size: 5 * KIBI // 2 - size), ".*(behind|area|no row)"
+        lambda forger: forger.cells(_row(forger), vc_l2_bytes=lambda size: 5 * KIBI // 2 - size), UNFIT
     ),
     "a bound less": (lambda forger: forger.cells(_row(forger), **{UPPER: lambda value: value * 0.9}), f"{UPPER} is"),
 }  # fmt: skip

@@ -133,7 +133,7 @@ def rows_of(space: PointColumns, micro_batch: int, capacity_bytes: int, link_byt
 
 @dataclass(frozen=True, slots=True)
 class _RowGroup:
-    """Rows of one HBM capacity, rate of links and micro-batch: every (t, S) of every model that this memory has room for."""
+    """Rows of one HBM, rate of links and micro-batch: every (t, S) of every model that this memory has room for."""
 
     memory: Memory
     micro_batch: int

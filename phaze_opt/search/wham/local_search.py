@@ -370,10 +370,10 @@ class OuterLoop:
             glb += step
 
     def _best_of_coarse(self, first: LocalSearch) -> LocalSearch:
-        """The best of the first memory and of a lattice: every HBM, three rates, the least buffer for each, all else
-        as in the first.
+        """The best of the first memory and of a lattice: every HBM, three rates, the least buffer for each.
 
-        A chip whose HBM or rate takes a budget of power is far from one whose cores do, with worse ones in between.
+        All else is as in the first. A chip whose HBM or rate takes a budget of power is far from one whose cores do,
+        with worse ones in between.
         """
         glbs, hbms, rates = (len(getattr(self.space.axes, name)) for name in memory_axes(self.space)[:3])
         found, others = [first], first.memory[3:]
