@@ -46,7 +46,7 @@ class Accelerator:
             if field.name in _LABELS:
                 continue
             value = getattr(self, field.name)
-            if value == 0 and field.name in _UNSAID:
+            if value == 0 and field.name in UNSAID:
                 continue
             if not (math.isfinite(value) and value > 0):
                 message = f"{field.name} = {value} must be positive and finite"
@@ -69,7 +69,7 @@ class Accelerator:
 
 
 _LABELS = ("name", "hbm_stacks", "hbm_generation")
-_UNSAID = ("vc_l2_bytes", "link_bytes_per_s")
+UNSAID = ("vc_l2_bytes", "link_bytes_per_s")
 """Fields that are 0 where something else says them."""
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import UNSAID
 from phaze_opt.hardware.chip_template import AXIS, CHIP_AXES
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
 from phaze_opt.record.input_files import is_number, read_text_file, shorten, shorten_path
@@ -54,7 +55,7 @@ _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
 """Exact keys that have a friendly one, and its unit."""
 _GENERATION = "hbm_generation"
 _WORDS = ("name", "source", "note", _GENERATION)
-_FOLLOWING = frozenset(axis.key for axis in CHIP_AXES if axis.default == 0 and axis.unit is None)
+_FOLLOWING = frozenset((*UNSAID, *(axis.key for axis in CHIP_AXES if axis.default == 0 and axis.unit is None)))
 """Keys that exact figures may hold at 0."""
 _GIVEN_BY = {axis.key: axis.given_by for axis in CHIP_AXES if axis.given_by}
 """Keys that may be left out where another decides them."""
