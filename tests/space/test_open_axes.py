@@ -19,6 +19,7 @@ from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of, with_die, with_link_rate
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import architecture_to_json
+from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.space.axes import Axes, half_steps
 from phaze_opt.space.codec import Codec
@@ -154,6 +155,19 @@ def test_links_are_paid_for_and_carry_what_they_say():
     theirs = Objective(on_twice).evaluate_accelerator(slow)
     assert own.throughput_samples_per_s == theirs.throughput_samples_per_s
     assert own.throughput_samples_per_s > Objective(scenario).evaluate_accelerator(slow).throughput_samples_per_s
+
+
+def test_stages_of_one_pipeline_have_equal_links():
+    objective = Objective(make_scenario("tiny", devices=16, global_batch=64, silicon="die"))
+    slow = DesignPoint(16, 16, 128, 128, 128, 8 * MEBI, 64 * GIBI, 1, 4096, 4, 0, 500 * GHZ)
+    fast = replace(slow, link_bytes_per_s=900 * GHZ)
+    with pytest.raises(InputError, match="give designs with equal links"):
+        evaluate_heterogeneous(objective, [slow, fast])
+    found = evaluate_heterogeneous(objective, [fast])
+    assert found is not None
+    alone = objective.evaluate(fast).throughput_samples_per_s
+    assert found.throughput_samples_per_s == pytest.approx(alone, rel=1e-9)
+    assert alone > objective.evaluate(slow).throughput_samples_per_s
 
 
 def test_the_voltage_and_the_power_rise_with_the_clock():
