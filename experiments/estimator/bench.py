@@ -46,6 +46,9 @@ def phaze_table() -> AcceleratorTable:
         hbm_bandwidth_bytes_per_s=ones * 800e9,
         clock_hz=ones * 1.05e9,
         dtype_bytes=(ones * 2).astype(np.int64),
+        hbm_stacks=np.zeros_like(num_tc),
+        vc_l2_bytes=np.zeros_like(num_tc),
+        link_bytes_per_s=0.0 * ones,
     )
     area = area_um2_table(table)
     fits = area <= BUDGET_UM2 * (1 + 1e-12)

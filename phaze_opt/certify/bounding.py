@@ -121,10 +121,11 @@ class SpaceBounder:
 
     def optimum(self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable) -> BoundOptimum:
         """The optimal placement or plan of one model on one chip."""
-        compiled, scenario = self.objective.compiled(index, micro_batch), self.objective.scenario
+        objective = self.objective.at_links(float(chip.link_bytes_per_s[0]))
+        compiled, scenario = objective.compiled(index, micro_batch), objective.scenario
         memory_bytes = float(chip.hbm_bytes[0])
         if scenario.plans is not None:
-            return BoundOptimum(*least_step(self.objective.planned(index), bounds, memory_bytes=memory_bytes))
+            return BoundOptimum(*least_step(objective.planned(index), bounds, memory_bytes=memory_bytes))
         result = solve_placement(placement_problem(compiled, bounds.makespan_s[0], memory_bytes, scenario=scenario))
         if result.status is PlacementStatus.INFEASIBLE:
             return BoundOptimum(0, math.inf)

@@ -37,8 +37,10 @@ def with_effort(scenario: Scenario, effort: int) -> Scenario:
 
 def solve_point(objective: Objective, space: SearchSpace, index: int, *, effort: int = 0) -> SolvedPoint:
     """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput."""
-    point, scenario = space.point(index), with_effort(objective.scenario, effort)
+    point = space.point(index)
     chip = objective.accelerator(point)
+    objective = objective.at_links(chip.link_bytes_per_s)
+    scenario = with_effort(objective.scenario, effort)
     evaluations: list[Evaluation] = []
     models: list[SolvedModel | None] = []
     for model in range(len(scenario.models)):

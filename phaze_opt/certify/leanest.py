@@ -1,4 +1,4 @@
-"""The leanest of the best designs: as fast with less buffer, rate or HBM, so that nothing is built that no step uses.
+"""The leanest of the best designs: as fast with less buffer, HBM or clock, so that nothing is built that no step uses.
 
 The frontier of a space holds the designs with the most of everything. Throughput never rises where one of these
 parameters falls, so along each the least value that keeps it is found by bisection; the result cannot give up any more

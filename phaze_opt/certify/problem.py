@@ -41,7 +41,7 @@ class CertifyProblem:
     def has_frontier(self) -> bool:
         """Whether the frontier of the space stands for all of it.
 
-        By the package's estimators more buffer, rate or HBM slows nothing down, so that no other point is faster
+        By the package's estimators more buffer, HBM or clock slows nothing down, so that no other point is faster
         (docs/certificate.md). Throughput over power is another matter, and so are estimators of others.
         """
         is_own = self.scenario.estimator in OWN_ESTIMATORS
@@ -50,7 +50,7 @@ class CertifyProblem:
     def comparable_axes(self) -> tuple[str, ...]:
         """Axes on which the rows differ and at each value of which they have its best point.
 
-        A frontier has only the dies with the most buffer, rate and stacks: its rows do not say what less would cost.
+        A frontier has only the dies with the most of what never slows: its rows do not say what less would cost.
         """
         varying = self.rows.varying_axes()
         return tuple(name for name in varying if name not in NEVER_SLOWS) if self.has_frontier else varying

@@ -21,7 +21,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
-from phaze_opt.hardware.silicon.silicon import with_die
+from phaze_opt.hardware.silicon.silicon import with_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules
@@ -83,8 +83,9 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
     network = _network(request, device, fitted)
     known = _constants(request, network)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
-    machine = Machine(chip.clock, chip.memory_bytes, network, software.stack)
-    job = _job(request, model, chip, machine, choices)
+    links = with_link_rate(network, chip.accelerator.link_bytes_per_s)
+    machine = Machine(chip.clock, chip.memory_bytes, links, software.stack)
+    job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None)
     notes = _notes(request, job, chip, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
@@ -132,7 +133,6 @@ def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machi
         peak_flops_per_s=chip.peak_flops_per_s,
         max_area_mm2=scenario.max_area_mm2,
         max_tdp_w=scenario.max_tdp_w,
-        constants=_constants(request, machine.network) if request.device is None else None,
     )
     return replace(job, provenance=replace(chip.provenance, scenario_digest=job_digest(job, choices)))
 

@@ -16,11 +16,10 @@ from phaze_opt.estimate.bandwidth_allocation import (
     GroupCollective,
     allocate_bandwidth,
     collective_loads,
-    with_bandwidths,
 )
 from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
-from phaze_opt.hardware.network import Chunking, Network
+from phaze_opt.hardware.network import Chunking, Network, with_bandwidths
 from phaze_opt.workload.plan import Recompute
 
 

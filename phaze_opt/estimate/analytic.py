@@ -33,8 +33,11 @@ from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.silicon.chip_silicon import chip_energies
+from phaze_opt.hardware.silicon.die_columns import LANE_BYTES_PER_CYCLE
 
 Floats = NDArray[np.float64]
+ROUNDS_HELD = 2
+"""What lanes take and give in a cycle stands in their L2 twice: one round at work, one on its way."""
 _PARTS = (Bound.COMPUTE, Bound.FILL_AND_DRAIN, Bound.EDGE_WASTE, Bound.GLB, Bound.VECTOR, Bound.HBM)
 
 
@@ -237,15 +240,24 @@ def _buffer_s(compiled: CompiledOperators, prices: OperatorPrices, rates: ChipRa
 
 def chip_rates(table: AcceleratorTable) -> ChipRates:
     """Seconds per unit of work on each accelerator, all cores together and one core alone."""
-    bandwidth = table.hbm_bandwidth_bytes_per_s
+    bandwidth, busy = table.hbm_bandwidth_bytes_per_s, _busy_lanes(table)
     return ChipRates(
         cycle_s=1.0 / table.clock_hz,
-        spread_lane_s=1.0 / (table.num_vc * table.vc_width * table.clock_hz),
-        one_core_lane_s=1.0 / (table.vc_width * table.clock_hz),
+        spread_lane_s=1.0 / (table.num_vc * table.vc_width * table.clock_hz) / busy,
+        one_core_lane_s=1.0 / (table.vc_width * table.clock_hz) / busy,
         spread_byte_s=1.0 / bandwidth,
         one_tc_byte_s=1.0 / (bandwidth / table.num_tc),
         one_vc_byte_s=1.0 / (bandwidth / table.num_vc),
     )
+
+
+def _busy_lanes(table: AcceleratorTable) -> Floats:
+    """Share of the lanes that the L2 beside them keeps busy: it holds two rounds of what they take and give.
+
+    An L2 that follows from its lanes has 16 bytes for each and keeps all of them busy.
+    """
+    rounds = table.vc_l2_bytes / (ROUNDS_HELD * LANE_BYTES_PER_CYCLE * table.vc_width)
+    return np.where(table.vc_l2_bytes > 0, np.minimum(rounds, 1.0), 1.0)
 
 
 def as_compiled(operators: Sequence[Operator] | CompiledOperators) -> CompiledOperators:

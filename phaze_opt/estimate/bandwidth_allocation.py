@@ -11,7 +11,7 @@ from below, and each solution is an allocation, which bounds it from above.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -22,7 +22,7 @@ from phaze_opt.estimate.chunk_schedule import order_loads, schedule_chunks
 from phaze_opt.estimate.collective_curves import pass_s_per_byte, ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import Chunking, MeasuredDimension, Network, NetworkDimension
+from phaze_opt.hardware.network import Chunking, NetworkDimension
 
 Floats = NDArray[np.float64]
 GAP = 1e-6
@@ -197,20 +197,6 @@ def square_root_rule(traffic_bytes: Floats, budget: BandwidthBudget) -> Floats:
         if not below.any():
             return bandwidth
         is_free &= ~below
-
-
-def with_bandwidths(network: Network, bandwidth_bytes_per_s: Sequence[float]) -> Network:
-    """The network with other bandwidths; what a measured curve reaches scales with its links."""
-    pairs = zip(network.dimensions, bandwidth_bytes_per_s, strict=True)
-    return Network(network.name, tuple(_scaled(dimension, bandwidth) for dimension, bandwidth in pairs))
-
-
-def _scaled(dimension: NetworkDimension, bandwidth_bytes_per_s: float) -> NetworkDimension:
-    changed = replace(dimension, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
-    if not isinstance(changed, MeasuredDimension):
-        return changed
-    share = changed.curve.bandwidth_bytes_per_s / dimension.bandwidth_bytes_per_s
-    return replace(changed, curve=replace(changed.curve, bandwidth_bytes_per_s=share * bandwidth_bytes_per_s))
 
 
 def _rate(load: Load, bandwidth: Floats) -> float:

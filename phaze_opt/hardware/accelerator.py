@@ -18,6 +18,8 @@ class Accelerator:
     """One chip. Counts are cores and lanes; sizes bytes; rates per second; all per device.
 
     ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
+    ``vc_l2_bytes`` is of a vector core, 0 for what its lanes make it (`area.vc_l2_bytes_of`); ``link_bytes_per_s`` one
+    way, all dimensions of the network together, 0 for the network's.
     """
 
     num_tc: int
@@ -35,6 +37,8 @@ class Accelerator:
     name: str = ""
     hbm_stacks: Annotated[int, later(0)] = 0
     hbm_generation: Annotated[str, later("")] = ""
+    vc_l2_bytes: Annotated[int, later(0)] = 0
+    link_bytes_per_s: Annotated[float, later(0.0)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""
@@ -42,6 +46,8 @@ class Accelerator:
             if field.name in _LABELS:
                 continue
             value = getattr(self, field.name)
+            if value == 0 and field.name in UNSAID:
+                continue
             if not (math.isfinite(value) and value > 0):
                 message = f"{field.name} = {value} must be positive and finite"
                 raise InputError(message, key=field.name)
@@ -63,13 +69,15 @@ class Accelerator:
 
 
 _LABELS = ("name", "hbm_stacks", "hbm_generation")
+UNSAID = ("vc_l2_bytes", "link_bytes_per_s")
+"""Fields that are 0 where something else says them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorTable:
     """Many accelerators as columns, each of shape (num_accelerators,); units as in `Accelerator`.
 
-    ``hbm_stacks`` are the stacks that a chip states, all 0 unless given: capacity and rate then say how many it has.
+    ``hbm_stacks`` are the stacks that a chip states, 0 where its capacity and rate say how many it has.
     """
 
     num_tc: NDArray[np.int64]
@@ -84,13 +92,12 @@ class AcceleratorTable:
     hbm_bandwidth_bytes_per_s: NDArray[np.float64]
     clock_hz: NDArray[np.float64]
     dtype_bytes: NDArray[np.int64]
-    hbm_stacks: NDArray[np.int64] = None  # type: ignore[assignment]
+    hbm_stacks: NDArray[np.int64]
+    vc_l2_bytes: NDArray[np.int64]
+    link_bytes_per_s: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""
-        given: object = self.hbm_stacks
-        if given is None:
-            object.__setattr__(self, "hbm_stacks", np.zeros(np.shape(self.num_tc), dtype=np.int64))
         lengths = {field.name: len(getattr(self, field.name)) for field in fields(self)}
         if np.ndim(self.num_tc) == 1 and len(set(lengths.values())) != 1:
             message = f"columns of an accelerator table must be equally long, got {lengths}"

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import CHIP_AXES
+from phaze_opt.hardware.accelerator import UNSAID
+from phaze_opt.hardware.chip_template import AXIS, CHIP_AXES
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
 from phaze_opt.record.input_files import is_number, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import suggest
@@ -37,6 +38,7 @@ _KEYS: Mapping[str, _Key] = MappingProxyType(
         # Exact figures, as `search --json` and `evaluate --json` print them beside the friendly ones.
         **{a.name: _Key(is_required=False, is_integer=True, most=a.most * a.unit) for a in CHIP_AXES if a.unit},
         "l2_bytes": _Key(is_required=False, is_integer=True, most=1 << 40),
+        "link_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e14),
         "clock_hz": _Key(is_required=False, is_integer=False, most=1e12),
         "hbm_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e18),
         "glb_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e21),
@@ -53,7 +55,8 @@ _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
 """Exact keys that have a friendly one, and its unit."""
 _GENERATION = "hbm_generation"
 _WORDS = ("name", "source", "note", _GENERATION)
-_FOLLOWING = frozenset(axis.key for axis in CHIP_AXES if axis.default == 0)
+_FOLLOWING = frozenset((*UNSAID, *(axis.key for axis in CHIP_AXES if axis.default == 0 and axis.unit is None)))
+"""Keys that exact figures may hold at 0."""
 _GIVEN_BY = {axis.key: axis.given_by for axis in CHIP_AXES if axis.given_by}
 """Keys that may be left out where another decides them."""
 ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
@@ -134,7 +137,7 @@ def check_architecture(document: Document) -> dict[str, float]:
             _check_agreement(numbers, exact, document=document)
         elif friendly in numbers:
             scaled = numbers[friendly] * unit
-            numbers[exact] = round(scaled) if _KEYS[exact].is_integer else scaled
+            numbers[exact] = round(scaled) if exact in AXIS else scaled
         elif exact in numbers:
             numbers[friendly] = numbers[exact] / unit
     required = [key for key, rule in _KEYS.items() if rule.is_required]

@@ -44,7 +44,8 @@ def area_parts_um2(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Areas of all tensor cores, of one vector core and of the global buffer, um^2; columns may broadcast."""
     tensor_core = tc_area_um2(table.tc_width * table.tc_depth, table.l2_bytes, constants=constants)
-    return table.num_tc * tensor_core, vc_area_um2(table.vc_width, constants=constants), glb_area_um2(table.glb_bytes)
+    vector_core = vc_area_um2(table.vc_width, table.vc_l2_bytes, constants=constants)
+    return table.num_tc * tensor_core, vector_core, glb_area_um2(table.glb_bytes)
 
 
 def tc_area_um2(
@@ -56,11 +57,13 @@ def tc_area_um2(
     return num_macs * per_mac_um2 + load_sram_areas().l2_um2(l2_bytes)
 
 
-def vc_area_um2(vc_width: NDArray[np.int64], *, constants: Constants | None = None) -> NDArray[np.float64]:
-    """Area of one vector core of ``vc_width`` lanes with its L2 buffer, um^2; same shape."""
+def vc_area_um2(
+    vc_width: NDArray[np.int64], l2_bytes: NDArray[np.int64] | int = 0, *, constants: Constants | None = None
+) -> NDArray[np.float64]:
+    """Area of one vector core of ``vc_width`` lanes with its L2 buffer (0: as `vc_l2_bytes_of`), um^2; same shape."""
     known = load_constants() if constants is None else constants
     per_lane_um2 = known.value("area.mac_um2") + known.value("area.lane_register_um2")
-    return vc_width * per_lane_um2 + load_sram_areas().l2_um2(l2_bytes_of(vc_width, constants=known))
+    return vc_width * per_lane_um2 + load_sram_areas().l2_um2(vc_l2_bytes_of(vc_width, l2_bytes, constants=known))
 
 
 def glb_area_um2(glb_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -73,6 +76,13 @@ def l2_bytes_of(num_macs: NDArray[np.int64], *, constants: Constants) -> NDArray
     minimum, per_mac = int(constants.value("l2.minimum_bytes")), int(constants.value("l2.bytes_per_mac"))
     l2_bytes: NDArray[np.int64] = np.maximum(minimum, per_mac * np.asarray(num_macs, dtype=np.int64))
     return l2_bytes
+
+
+def vc_l2_bytes_of(
+    vc_width: NDArray[np.int64], stated: NDArray[np.int64] | int, *, constants: Constants
+) -> NDArray[np.int64]:
+    """L2 bytes of a vector core: as stated, where that is 0 as of a core with so many array elements; same shape."""
+    return np.where(np.asarray(stated) > 0, stated, l2_bytes_of(vc_width, constants=constants))
 
 
 @cache

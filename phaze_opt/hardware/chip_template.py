@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.units import GIBI, MEBI
+from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
 C = TypeVar("C")
 Ints = NDArray[np.int64]
+
+LEAST_CLOCK_GHZ, MOST_CLOCK_GHZ = 0.7, 2.1
+"""Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
 
 
 class AxisRole(StrEnum):
@@ -52,7 +55,10 @@ class Axis:
         unit: base units in one unit of ``key``; None where it is a whole number that has no unit.
         is_monotone: whether area and TDP never fall where it grows.
         never_slows: whether more of it makes no training step longer: no operator, no plan, no memory.
+        least: smallest value in units of ``key``; 0 where any positive value may be.
         most: largest value in units of ``key``; keeps areas and counts inside 64-bit integers.
+        symbol: of the unit, for words; the end of ``key`` unless given.
+        needs_die: whether only dies have it: the 22 nm tables do not know what it costs.
         default_values: values that a space without any of its own takes.
         default: value of a design that does not state it, 0 for what its other parameters and the constants say; None:
             it must be stated, or follows another.
@@ -69,7 +75,10 @@ class Axis:
     unit: int | None = None
     is_monotone: bool = True
     never_slows: bool = False
-    most: int = 1 << 20
+    least: float = 0.0
+    most: float = 1 << 20
+    symbol: str = ""
+    needs_die: bool = False
     default_values: tuple[int, ...] = ()
     default: int | None = None
     follows: str = ""
@@ -81,7 +90,7 @@ class Axis:
         """Whether a design need not state it."""
         return self.default is not None or bool(self.follows)
 
-    def printed(self, value: int) -> float:
+    def printed(self, value: float) -> float:
         """A value in units of ``key``; whole numbers stay integers."""
         scaled = value / (self.unit or 1)
         return int(scaled) if scaled == int(scaled) else scaled
@@ -90,9 +99,22 @@ class Axis:
         """A value in base units, from one in units of ``key``."""
         return round(value * (self.unit or 1))
 
+    def allows(self, value: float) -> bool:
+        """Whether a value in base units lies within its limits."""
+        unit = self.unit or 1
+        return self.least * unit <= value <= self.most * unit
+
+    def range_words(self) -> str:
+        """What a value in units of ``key`` must be, for messages."""
+        kind = "positive integer" if self.unit is None else "positive number"
+        if not self.least:
+            return f"a {kind} up to {self.most:.10g}"
+        return f"a number from {self.least:g} to {self.most:g}: what chips are known to run at"
+
     def describe(self, value: int) -> str:
         """A value in words: ``a GLB of 4 MB``."""
-        text = str(value) if self.unit is None else f"{value / self.unit:g} {self.key[-2:].upper()}"
+        symbol = self.symbol or self.key[-2:].upper()
+        text = str(value) if self.unit is None else f"{value / self.unit:g} {symbol}"
         return self.words.format(text)
 
 
@@ -131,6 +153,22 @@ class Design(Generic[T]):
     hbm_stacks: T = axis(
         AxisRole.SIZE, "{} stacks of HBM", plural="stacks of HBM", most=64, default=0, never_slows=True
     )
+    clock_hz: T = axis(
+        AxisRole.SIZE, "a clock of {}", plural="GHz", key="clock_ghz", unit=10**9, symbol="GHz", parquet="int64",
+        least=LEAST_CLOCK_GHZ, most=MOST_CLOCK_GHZ, default=0, never_slows=True, needs_die=True,
+    )  # fmt: skip
+    link_bytes_per_s: T = axis(
+        AxisRole.SIZE, "links of {}", plural="GB/s of links", key="link_gb_per_s", unit=10**9, symbol="GB/s",
+        parquet="int64", most=100_000, default=0, needs_die=True,
+    )  # fmt: skip
+    l2_bytes: T = axis(
+        AxisRole.SIZE, "an L2 of {} a tensor core", plural="KiB of L2 a tensor core", key="l2_kb", unit=KIBI,
+        parquet="int64", default=0, never_slows=True,
+    )  # fmt: skip
+    vc_l2_bytes: T = axis(
+        AxisRole.SIZE, "an L2 of {} a vector core", plural="KiB of L2 a vector core", key="vc_l2_kb", unit=KIBI,
+        parquet="int64", default=0, never_slows=True,
+    )  # fmt: skip
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import l2_bytes_of
-from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
+from phaze_opt.hardware.chip_template import AXIS, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.units import GIGA
 
 DTYPE_BYTES = 2
 """Bytes of an element of every designed chip (16-bit arithmetic)."""
@@ -36,11 +37,12 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
 
     Args:
         points: columns of one shape, or of shapes that broadcast.
-        constants: clock, GLB and HBM bandwidth, L2 sizing.
+        constants: clock, GLB and HBM bandwidth, L2 sizing; of what a point does not state.
         hbm_form: how HBM bandwidth follows from capacity; the estimator option ``hbm_form`` by default.
     """
     shape = np.shape(points.num_tc)
-    clock_hz = np.full(shape, constants.value("design.clock_hz"))
+    clock_hz = np.where(points.clock_hz > 0, points.clock_hz, constants.value("design.clock_hz"))
+    usual_l2_bytes = l2_bytes_of(points.tc_width * points.tc_depth, constants=constants)
     return AcceleratorTable(
         num_tc=points.num_tc,
         num_vc=points.num_vc,
@@ -49,11 +51,14 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         vc_width=points.vc_width,
         glb_bytes=points.glb_bytes,
         glb_bandwidth_bytes_per_s=_glb_bytes_per_cycle(points, constants) * clock_hz,
-        l2_bytes=l2_bytes_of(points.tc_width * points.tc_depth, constants=constants),
+        l2_bytes=np.where(points.l2_bytes > 0, points.l2_bytes, usual_l2_bytes),
         hbm_bytes=points.hbm_bytes,
         hbm_bandwidth_bytes_per_s=_hbm_bytes_per_s(points, constants, hbm_form),
         clock_hz=clock_hz,
         dtype_bytes=np.full(shape, DTYPE_BYTES, dtype=np.int64),
+        hbm_stacks=points.hbm_stacks,
+        vc_l2_bytes=points.vc_l2_bytes,
+        link_bytes_per_s=points.link_bytes_per_s.astype(np.float64),
     )
 
 
@@ -101,13 +106,16 @@ def build_accelerator(
     Raises:
         InputError: a size is not positive and finite.
     """
+    if point.clock_hz and not AXIS["clock_hz"].allows(point.clock_hz):
+        message = f"a clock of {point.clock_hz / GIGA:g} GHz must be {AXIS['clock_hz'].range_words()}"
+        raise InputError(message, key="clock_hz")
     designed = chips_of(PointColumns.of([point]), constants, hbm_form=hbm_form).row(0, name=name)
     if GENERATION in constants.options:
         stacks = designed.hbm_bandwidth_bytes_per_s / constants.value("hbm.stack_bandwidth_bytes_per_s")
         generation = constants.option(GENERATION)
         designed = replace(designed, hbm_stacks=round(stacks), hbm_generation=generation)
     stated: dict[str, Any] = {
-        "clock_hz": clock_hz,
+        "clock_hz": None if clock_hz is None else float(clock_hz),
         "hbm_bandwidth_bytes_per_s": hbm_bandwidth_bytes_per_s,
         "l2_bytes": l2_bytes,
         "dtype_bytes": dtype_bytes,
@@ -116,7 +124,7 @@ def build_accelerator(
         per_cycle = glb_bytes_per_cycle
         if per_cycle is None:
             per_cycle = float(_glb_bytes_per_cycle(PointColumns.of([point]), constants)[0])
-        stated["glb_bandwidth_bytes_per_s"] = per_cycle * (designed.clock_hz if clock_hz is None else clock_hz)
+        stated["glb_bandwidth_bytes_per_s"] = per_cycle * float(designed.clock_hz if clock_hz is None else clock_hz)
     return replace(designed, **{key: value for key, value in stated.items() if value is not None})
 
 

@@ -1,7 +1,8 @@
 """Networks of accelerators: dimensions from the innermost outwards, and the cluster that has one."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from phaze_opt.errors import InputError
@@ -148,6 +149,20 @@ class Cluster:
         if self.num_devices < 1:
             message = f"devices = {self.num_devices} must be at least 1"
             raise InputError(message, key="devices")
+
+
+def with_bandwidths(network: Network, bandwidth_bytes_per_s: Sequence[float]) -> Network:
+    """The network with other bandwidths; what a measured curve reaches scales with its links."""
+    pairs = zip(network.dimensions, bandwidth_bytes_per_s, strict=True)
+    return Network(network.name, tuple(_scaled(dimension, bandwidth) for dimension, bandwidth in pairs))
+
+
+def _scaled(dimension: NetworkDimension, bandwidth_bytes_per_s: float) -> NetworkDimension:
+    changed = replace(dimension, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+    if not isinstance(changed, MeasuredDimension):
+        return changed
+    share = changed.curve.bandwidth_bytes_per_s / dimension.bandwidth_bytes_per_s
+    return replace(changed, curve=replace(changed.curve, bandwidth_bytes_per_s=share * bandwidth_bytes_per_s))
 
 
 def _crossed(level: NetworkDimension, chunking: Chunking) -> NetworkDimension:

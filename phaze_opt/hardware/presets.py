@@ -1,5 +1,6 @@
 """Architectures by preset name, from a file, or inline."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -9,7 +10,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
 from phaze_opt.hardware.chip_template import AXES, DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.designed_chip import HbmForm, build_accelerator
+from phaze_opt.hardware.designed_chip import GENERATION, HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
@@ -44,7 +45,8 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     Inline and in files: num_tc, num_vc, tc_width, tc_depth, glb_mb (MiB), hbm_gb (GiB) or hbm_stacks or both (the
     capacity of so many stacks, the fewest stacks that hold the capacity); optionally vc_width (tc_width by default),
     hbm_gb_per_s (10**9 bytes/s; else by the stacks), hbm_generation (that of ``constants``), clock_ghz,
-    glb_bytes_per_cycle, l2_kb (KiB per tensor core; else max(1024 bytes, 16 w d)), dtype_bytes; in files also name,
+    glb_bytes_per_cycle, l2_kb (KiB per tensor core; else max(1024 bytes, 16 w d)), vc_l2_kb (of a vector core; else
+    max(1024 bytes, 16 lanes)), link_gb_per_s (of dies, one way; else the network's), dtype_bytes; in files also name,
     source and note. The ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as
     files too.
 
@@ -117,12 +119,15 @@ def _read_preset(name: str) -> Document:
 def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None, default_name: str) -> Accelerator:
     numbers = check_architecture(document)
     _check_generation(document, constants)
+    _check_die(document, numbers, constants)
     if "hbm_bytes" not in numbers:
         numbers["hbm_bytes"] = numbers["hbm_stacks"] * constants.value("hbm.stack_bytes")
     glb_rate, l2_bytes, dtype_bytes = (
         numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "dtype_bytes")
     )
-    sizes = {axis.name: numbers.get(axis.name, numbers.get(axis.follows)) for axis in AXES}
+    # A clock and an L2 are given as they are: files may state fractions of a hertz.
+    named = [axis for axis in AXES if axis.name not in ("clock_hz", "l2_bytes")]
+    sizes = {axis.name: numbers.get(axis.name, numbers.get(axis.follows)) for axis in named}
     built = build_accelerator(
         DesignPoint(**{name: int(size) for name, size in sizes.items() if size is not None}, micro_batch=1),
         constants=constants,
@@ -137,12 +142,24 @@ def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None
     return built if glb_rate is None else replace(built, glb_bandwidth_bytes_per_s=glb_rate)
 
 
+def _check_die(document: Document, numbers: Mapping[str, float], constants: Constants) -> None:
+    """Links of their own are of dies, and dies have clocks that their voltages are known at."""
+    is_die = GENERATION in constants.options
+    for axis in (axis for axis in AXES if axis.needs_die and axis.name in numbers):
+        if not is_die and axis.name != "clock_hz":
+            message = "is of dies; give --silicon die too, or leave it out"
+            raise document.fault(message, axis.key)
+        if is_die and not axis.allows(numbers[axis.name]):
+            message = f"value {axis.printed(numbers[axis.name]):g} must be {axis.range_words()}"
+            raise document.fault(message, axis.key)
+
+
 def _check_generation(document: Document, constants: Constants) -> None:
     """A chip has the HBM of the silicon in force."""
     given = document.values.get("hbm_generation")
     if not given:
         return
-    known = constants.options.get("hbm_generation")
+    known = constants.options.get(GENERATION)
     if known is None:
         message = "is of dies; give --silicon die too, or leave it out"
         raise document.fault(message, "hbm_generation")

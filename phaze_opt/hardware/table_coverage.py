@@ -11,7 +11,7 @@ import numpy as np
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.area import l2_bytes_of, load_sram_areas
+from phaze_opt.hardware.area import load_sram_areas, vc_l2_bytes_of
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.interpolation import LogLogTable
 from phaze_opt.units import KIBI, MEBI
@@ -51,12 +51,12 @@ class Buffer:
 def buffers_of(accelerator: Accelerator, constants: Constants) -> tuple[Buffer, ...]:
     """The buffers of a chip: the global one and those beside its cores."""
     lanes = np.array([accelerator.vc_width], dtype=np.int64)
-    beside_lanes = int(l2_bytes_of(lanes, constants=constants)[0])
-    areas = load_sram_areas()
+    beside_lanes = int(vc_l2_bytes_of(lanes, accelerator.vc_l2_bytes, constants=constants)[0])
+    areas, vector_key = load_sram_areas(), "vc_l2_kb" if accelerator.vc_l2_bytes else "vc_width"
     return (
         _buffer("glb_mb", "global buffer", accelerator.glb_bytes, areas.glb_um2),
         _buffer("tc_width", "buffer of a tensor core", accelerator.l2_bytes, areas.l2_um2),
-        _buffer("vc_width", "buffer of a vector core", beside_lanes, areas.l2_um2),
+        _buffer(vector_key, "buffer of a vector core", beside_lanes, areas.l2_um2),
     )
 
 

@@ -79,6 +79,7 @@ class ThroughputBounder:
         self._shared = pools
         self._pools: dict[int, PhasePools] = {}
         self._relaxed: dict[tuple[int, int], RelaxedPlacement] = {}
+        self._at_links: dict[float, ThroughputBounder] = {}
 
     def bound_points(self, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
         """An upper bound on the throughput of every point, in order."""
@@ -121,12 +122,26 @@ class ThroughputBounder:
         rate = np.zeros(len(table))
         rows = np.flatnonzero(reason == 0)
         choices = np.full((len(table), 0), -1, dtype=np.int32)
-        if len(rows):
-            rate[rows], chosen = self._rates(table.take(rows), micro_batch)
-            choices = np.full((len(table), chosen.shape[1]), -1, dtype=np.int32)
-            choices[rows] = chosen
+        links = table.link_bytes_per_s[rows]
+        for link_bytes_per_s in np.unique(links).tolist():
+            mine = rows[links == link_bytes_per_s]
+            rate[mine], chosen = self._of_links(link_bytes_per_s)._rates(table.take(mine), micro_batch)
+            if choices.shape[1] != chosen.shape[1]:
+                choices = np.full((len(table), chosen.shape[1]), -1, dtype=np.int32)
+            choices[mine] = chosen
         reason[(reason == 0) & (rate == 0.0)] = OUT_OF_MEMORY
         return BoundTable(rate, power, area, reason), choices
+
+    def _of_links(self, link_bytes_per_s: float) -> "ThroughputBounder":
+        """The bounder of chips with links of their own; dual vectors bound schedules, which no network changes."""
+        objective = self.objective.at_links(link_bytes_per_s)
+        if objective is self.objective:
+            return self
+        if link_bytes_per_s not in self._at_links:
+            other = ThroughputBounder(objective, pools=self._shared)
+            other._pools = self._pools
+            self._at_links[link_bytes_per_s] = other
+        return self._at_links[link_bytes_per_s]
 
     def makespan_bounds(self, index: int, table: AcceleratorTable, micro_batch: int) -> MakespanBounds:
         """Bounds of every makespan of one model, and the pool entries behind them."""

@@ -57,12 +57,13 @@ def detail_design(evaluation: Evaluation, *, scenario: Scenario, constants: Cons
         message = f"only a feasible evaluation of one model has schedules to draw; this one is of {evaluation.model}"
         raise InputError(message)
     free = replace(scenario, max_area_mm2=None, max_tdp_w=None)
-    objective, chip = Objective(free, constants=constants), evaluation.accelerator
+    chip = evaluation.accelerator
+    objective = Objective(free, constants=constants).at_links(chip.link_bytes_per_s)
     if free.plans is not None:
         return _detail_plan(objective, chip)
     placed, estimates = objective.place(chip, evaluation.micro_batch)
     operators = objective.compiled(0, evaluation.micro_batch).operators
-    phases = _phases(operators, placed.option, placed.times, estimates, chip, scenario=free)
+    phases = _phases(operators, placed.option, placed.times, estimates, chip, scenario=objective.scenario)
     forward_s, backward_s = _stage_times(placed)
     return DesignDetail(phases=phases, placement=placed.placement, forward_s=forward_s, backward_s=backward_s)
 

@@ -12,7 +12,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import GENERATION, build_accelerator
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
-from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.hardware.silicon.silicon import has_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, schedule_options, verify_placed
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
@@ -98,6 +98,7 @@ class Objective:
         self._planned: dict[int, PlannedModel] = {}
         self._pools: dict[int, PhasePools] = {}
         self._lender: Objective | None = None
+        self._at_links: dict[float, Objective] = {}
         self._provenance = Provenance(
             package_version=__version__,
             estimator=self._estimator.name,
@@ -127,11 +128,33 @@ class Objective:
             InputError: the chip is of other silicon than the scenario.
         """
         _check_silicon(accelerator, self.constants)
+        own = self.at_links(accelerator.link_bytes_per_s)
         members = tuple(
-            self._evaluate_model(index, model, accelerator, micro_batch)
+            own._evaluate_model(index, model, accelerator, micro_batch)
             for index, model in enumerate(self.scenario.models)
         )
         return members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
+
+    def at_links(self, link_bytes_per_s: float) -> "Objective":
+        """The objective of chips with links of their own: the same but for a network that is so fast.
+
+        Graphs are priced on a network once, so each rate of links has an objective; figures say that they are of this
+        one.
+
+        Args:
+            link_bytes_per_s: `Accelerator.link_bytes_per_s`; 0 for those of the scenario's network.
+        """
+        cluster = self.scenario.cluster
+        network = with_link_rate(cluster.network, link_bytes_per_s)
+        if network is cluster.network:
+            return self
+        if link_bytes_per_s not in self._at_links:
+            scenario = replace(self.scenario, cluster=replace(cluster, network=network))
+            other = Objective(scenario, constants=self.constants)
+            # Dual vectors bound schedules, which no network changes.
+            other._lender, other._provenance = self, self._provenance
+            self._at_links[link_bytes_per_s] = other
+        return self._at_links[link_bytes_per_s]
 
     def under(self, constants: Constants, *, scenario: Scenario, is_bounded_alike: bool = False) -> "Objective":
         """An objective for other constants; graphs are shared if the scenarios differ in nothing but budgets.

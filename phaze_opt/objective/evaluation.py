@@ -227,7 +227,8 @@ _AS_PLAIN = {"breakdown": TimeBreakdown, "provenance": Provenance, "effort": Eff
 def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
     """An architecture in the units people use (binary MB and GB), with every exact field beside them."""
     exact = {name: value for name, value in asdict(accelerator).items() if value or name == "name"}
-    of_chip = [axis for axis in AXES if axis.name in exact]
+    # The clock stands below for every chip; an L2 that follows from the array is an exact figure alone.
+    of_chip = [axis for axis in AXES if axis.name in exact and axis.name not in ("clock_hz", "l2_bytes")]
     friendly = {axis.key: axis.printed(exact[axis.name]) for axis in of_chip}
     friendly |= {
         "glb_bytes_per_cycle": round(accelerator.glb_bandwidth_bytes_per_s / accelerator.clock_hz, 6),

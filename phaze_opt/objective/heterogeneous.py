@@ -155,6 +155,11 @@ def evaluate_heterogeneous(
             "least one candidate and exactly one model"
         )
         raise InputError(message)
+    links = {float(point.link_bytes_per_s) for point in points}
+    if len(links) > 1:
+        message = "the stages of a pipeline are joined by one network: give designs with equal links"
+        raise InputError(message, key="link_gb_per_s")
+    objective = objective.at_links(*links)
     if objective.scenario.plans is not None:
         if micro_batches:
             message = "micro-batches are those of the scenario's plans; give them there"

@@ -11,7 +11,7 @@ from phaze_opt.hardware.device import Device
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.table import Fields, number
 from phaze_opt.report.text import format_capacity, format_mib
-from phaze_opt.units import bytes_to_gib, bytes_to_mib
+from phaze_opt.units import GIGA, KIBI, bytes_to_gib, bytes_to_mib
 
 T = TypeVar("T")
 OTHER_AXES = tuple(axis for axis in chip_template.AXES if axis.default is not None)
@@ -41,8 +41,8 @@ AXES: tuple[tuple[str, Callable[[DesignPoint], float]], ...] = (
 def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
     """Columns of a table that say what chip an item has; `CHIP_NOTE` explains them."""
     return (
-        number("TC", lambda item: _tensor_cores(point_of(item))),
-        number("VC", lambda item: _vector_cores(point_of(item))),
+        number("TC", lambda item: _tensor_cell(point_of(item))),
+        number("VC", lambda item: _vector_cell(point_of(item))),
         number("GLB", lambda item: _buffer(point_of(item))),
         number("HBM GB", lambda item: _hbm(point_of(item))),
         *(number(axis.key, partial(_cell, axis, point_of)) for axis in OTHER_AXES if axis.default),
@@ -51,9 +51,28 @@ def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
 
 def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -> str:
     """What the columns of `chip_fields`, or of `trained_fields`, say of these chips."""
-    note = POINT_NOTE if has_micro_batch else CHIP_NOTE
-    is_stated = any(point.glb_bytes_per_cycle or point.hbm_stacks for point in points)
-    return f"{note}; GLB: size @ bytes a cycle; HBM: stacks x GB" if is_stated else note
+    note, chips = POINT_NOTE if has_micro_batch else CHIP_NOTE, list(points)
+    is_stated = any(point.glb_bytes_per_cycle or point.hbm_stacks for point in chips)
+    words = (
+        ("; GLB: size @ bytes a cycle; HBM: stacks x GB", is_stated),
+        ("; TC @ GHz", any(point.clock_hz for point in chips)),
+        ("; +K: KiB of L2 a core", any(point.l2_bytes or point.vc_l2_bytes for point in chips)),
+        ("; HBM / GB/s of links", any(point.link_bytes_per_s for point in chips)),
+    )
+    return note + "".join(each for each, is_told in words if is_told)
+
+
+def _tensor_cell(point: DesignPoint) -> str:
+    clock = f" @{point.clock_hz / GIGA:g}" if point.clock_hz else ""
+    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}"
+
+
+def _vector_cell(point: DesignPoint) -> str:
+    return f"{_vector_cores(point)}{_local(point.vc_l2_bytes)}"
+
+
+def _local(l2_bytes: int) -> str:
+    return f" +{l2_bytes / KIBI:g}K" if l2_bytes else ""
 
 
 def _buffer(point: DesignPoint) -> str:
@@ -63,7 +82,8 @@ def _buffer(point: DesignPoint) -> str:
 
 def _hbm(point: DesignPoint) -> str:
     capacity, stacks = bytes_to_gib(point.hbm_bytes), point.hbm_stacks
-    return f"{stacks}x{capacity / stacks:g}" if stacks else f"{capacity:g}"
+    links = f" /{point.link_bytes_per_s / GIGA:g}" if point.link_bytes_per_s else ""
+    return f"{stacks}x{capacity / stacks:g}{links}" if stacks else f"{capacity:g}{links}"
 
 
 def trained_fields(point_of: Callable[[T], DesignPoint], evaluation_of: Callable[[T], Evaluation]) -> Fields[T]:
@@ -111,7 +131,18 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
         ("{}", describe_cores(old), describe_cores(new)),
         ("a GLB of {}", *_buffers(old, new)),
         ("HBM of {}", format_capacity(old.hbm_bytes), format_capacity(new.hbm_bytes)),
+        ("a clock of {}", f"{old.clock_hz / GIGA:g} GHz", f"{new.clock_hz / GIGA:g} GHz"),
+        ("links of {}", f"{old.link_bytes_per_s / GIGA:g} GB/s", f"{new.link_bytes_per_s / GIGA:g} GB/s"),
+        ("an L2 of {} a tensor core", *_local_sizes(old, new)),
+        ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
+
+
+def _local_sizes(old: Accelerator, new: Accelerator) -> tuple[str, str]:
+    """L2s of tensor cores where these differ beyond what their arrays make them."""
+    each = [chip.l2_bytes / (chip.tc_width * chip.tc_depth) for chip in (old, new)]
+    is_alike = each[0] == each[1]
+    return ("", "") if is_alike else (f"{old.l2_bytes / KIBI:g} KB", f"{new.l2_bytes / KIBI:g} KB")
 
 
 def _buffers(old: Accelerator, new: Accelerator) -> tuple[str, str]:

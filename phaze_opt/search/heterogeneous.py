@@ -38,10 +38,12 @@ def heterogeneous_of_search(
 def candidate_points(records: Sequence[Trial[Evaluation]], *, top_k: int = DEFAULT_TOP_K) -> tuple[DesignPoint, ...]:
     """The best designs, those of least power among them, and the fastest for every layer kind; no architecture twice.
 
-    The last are ranked by device seconds a sample of the layer's forward and backward pass; of equals the one of
-    least TDP, as a stage that is not the slowest can do with less.
+    All have the links of the best, as one network joins the stages. The last are ranked by device seconds a sample of
+    the layer's forward and backward pass; of equals the one of least TDP: a stage that is not the slowest can do with
+    less.
     """
     feasible = sorted((record for record in records if record.values and not record.is_repeat), key=rank)
+    feasible = [one for one in feasible if one.point.link_bytes_per_s == feasible[0].point.link_bytes_per_s]
     chosen: dict[DesignPoint, DesignPoint] = {}
 
     def choose(record: Trial[Evaluation]) -> None:

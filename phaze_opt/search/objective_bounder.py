@@ -46,10 +46,11 @@ class ObjectiveBounder:
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
         """Every model, tensor degree, distinct layer and phase on the architecture of a point."""
         accelerator = self.objective.accelerator(point)
+        objective = self.objective.at_links(accelerator.link_bytes_per_s)
         views = []
-        for index, model in enumerate(self.objective.scenario.models):
-            compiled = self.objective.compiled(index, point.micro_batch)
-            estimates = self.objective.estimate(accelerator, point.micro_batch, index=index)
+        for index, model in enumerate(objective.scenario.models):
+            compiled = objective.compiled(index, point.micro_batch)
+            estimates = objective.estimate(accelerator, point.micro_batch, index=index)
             for option in compiled.options:
                 for row, layer in enumerate(option.phases):
                     for phase in layer:

@@ -192,9 +192,11 @@ def decode_architectures(
     tc = np.where(is_single, position, index.tc_in_band[live, position])
     row = live * len(space.axes.num_tc) + tc
     high, low = space.kept.high[row].astype(np.int64), index.vc_low[row]
+    gap = space.kept.gap_high[row] - space.kept.gap_low[row]
     length = max(1, index.num_vc_halvings - index.has_single)
-    steps = vc_halvings * (high - low) // length
-    return row, np.where(is_single, 0, high - 1 - steps)
+    vc = high - 1 - vc_halvings * (high - low - gap) // length
+    vc -= np.where(vc < space.kept.gap_high[row], gap, 0)
+    return row, np.where(is_single, 0, vc)
 
 
 def encode_architecture(space: SearchSpace, row: int, vc: int) -> tuple[int, int]:
@@ -213,10 +215,12 @@ def encode_architecture(space: SearchSpace, row: int, vc: int) -> tuple[int, int
     in_band = int(index.num_in_band[block])
     position = int(np.searchsorted(index.tc_in_band[block, :in_band], tc))
     high, low = int(space.kept.high[row]), int(index.vc_low[row])
+    gap = int(space.kept.gap_high[row]) - int(space.kept.gap_low[row])
+    steps = high - 1 - vc - (gap if vc < int(space.kept.gap_low[row]) else 0)
     length = max(1, index.num_vc_halvings - index.has_single)
     return (
         _middle(in_band - 1 - position, in_band, length=index.num_tc_halvings),
-        _middle(high - 1 - vc, high - low, length=length),
+        _middle(steps, high - low - gap, length=length),
     )
 
 

@@ -1,7 +1,8 @@
-"""The frontier of a space: chips beside which no other has the same cores and more buffer, rate or HBM.
+"""The frontier of a space: chips beside which no other has the same cores and more buffer, HBM or clock.
 
-More of these (`hardware.chip_template.NEVER_SLOWS`) makes no training step longer (docs/certificate.md has the lemma).
-So the fastest chip of a space is on its frontier, and bounds of the frontier bound all of it.
+More of these, and of whatever else never slows (`hardware.chip_template.NEVER_SLOWS`), makes no training step longer
+(docs/certificate.md has the lemma). So the fastest chip of a space is on its frontier, and bounds of the frontier bound
+all of it.
 """
 
 from dataclasses import dataclass

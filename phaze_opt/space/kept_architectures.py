@@ -1,8 +1,8 @@
 """Which architectures of a space are kept, held as ranges: one row of `axes.ROW_AXES` (sizes, tensor cores).
 
 Area rises with the number of vector cores, so the kept numbers of vector cores of a row are one range; by the 22 nm
-tables also a single vector core that lies under the band. Counting, indexing and decoding work on the rows; the
-architectures themselves are written out only when asked for.
+tables also a single vector core that lies under the band, and without a gap where dies are too dense to cool. Counting,
+indexing and decoding work on the rows; the architectures themselves are written out only when asked for.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,12 +35,15 @@ class KeptRows:
         high: one past the last index on the num_vc axis that fits the area.
         has_single: whether one vector core is kept although it lies under the band.
         starts: index of the row's first kept architecture, shape (num_rows + 1,); the last is their total.
+        gap_low, gap_high: first index between them that is not kept, and one past the last; both 0 without a gap.
     """
 
     low: NDArray[np.int32]
     high: NDArray[np.int32]
     has_single: NDArray[np.bool_]
     starts: NDArray[np.int64]
+    gap_low: NDArray[np.int32]
+    gap_high: NDArray[np.int32]
 
     @property
     def num_architectures(self) -> int:
@@ -53,13 +56,16 @@ class KeptRows:
         position = index - self.starts[row]
         single = self.has_single[row]
         vc = np.where(single & (position == 0), 0, self.low[row] + position - single)
-        return row, vc
+        gap_low, gap_high = self.gap_low[row], self.gap_high[row]
+        return row, vc + np.where((gap_low < gap_high) & (vc >= gap_low), gap_high - gap_low, 0)
 
     def index_of(self, row: NDArray[np.int64], vc: NDArray[np.int64]) -> NDArray[np.int64]:
         """Index of kept architectures by row and index on the num_vc axis; -1 where not kept; all of one shape."""
         low, single = self.low[row], self.has_single[row]
-        in_band = (vc >= low) & (vc < self.high[row])
-        position = np.where(in_band, vc - low + single, 0)
+        gap_low, gap_high = self.gap_low[row], self.gap_high[row]
+        in_band = (vc >= low) & (vc < self.high[row]) & ((vc < gap_low) | (vc >= gap_high))
+        before = np.where(vc >= gap_high, gap_high - gap_low, 0)
+        position = np.where(in_band, vc - low + single - before, 0)
         return np.where(in_band | (single & (vc == 0)), self.starts[row] + position, -1)
 
 
@@ -90,16 +96,18 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
     has_single = (low > 0) & (axes.num_vc[0] == 1)
     starts = np.zeros(num_rows + 1, dtype=np.int64)
     np.cumsum(high - low + has_single, out=starts[1:])
-    return KeptRows(low=low, high=high, has_single=has_single, starts=starts)
+    none = np.zeros(num_rows, dtype=np.int32)
+    return KeptRows(low=low, high=high, has_single=has_single, starts=starts, gap_low=none, gap_high=none)
 
 
 def compile_die_rows(
     axes: Axes, chips_at: Callable[[Places], AcceleratorTable], *, band_mm2: float, cap_mm2: float, constants: Constants
 ) -> KeptRows:
-    """Kept dies: area within the band, and reticle, edge, interposer and banks as they can be built.
+    """Kept dies: area within the band, and reticle, edge, interposer, banks and cooling as they can be built.
 
     A die grows with every vector core. So do its sides, and with them the stacks and links that find a place: what is
-    kept of a row is one range of numbers of vector cores.
+    kept of a row is one range of numbers of vector cores. Of these some in the middle may be too dense to cool: power
+    less what is cooled is a square polynomial of the side of the die, which has two roots, so there is one gap at most.
 
     Args:
         axes: the space's axes.
@@ -113,24 +121,27 @@ def compile_die_rows(
     """
     num_rows, num_vc = _count_rows(axes), len(axes.num_vc)
     first, last = np.full(num_rows, num_vc, dtype=np.int32), np.zeros(num_rows, dtype=np.int32)
-    count = np.zeros(num_rows, dtype=np.int64)
-    mesh = _mesh(axes)
+    count, mesh = np.zeros(num_rows, dtype=np.int64), _mesh(axes)
+    gap_low, gap_high = np.zeros(num_rows, dtype=np.int32), np.zeros(num_rows, dtype=np.int32)
     for place in range(num_vc):
         chips = chips_at({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
         dies = Dies.of(chips, constants)
         area_mm2 = dies.area.total
         is_kept = dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2)
         flags = np.broadcast_to(is_kept, axes.shape).ravel()
+        reopens = flags & (last > 0) & (last < place)
+        gap_low[reopens], gap_high[reopens] = last[reopens], place
         np.minimum(first, place, out=first, where=flags)
         np.maximum(last, place + 1, out=last, where=flags)
         count += flags
     low = np.minimum(first, last)
-    if not np.array_equal(last - low, count):
-        message = "the dies of a row are not one range of vector cores"
+    if not np.array_equal(last - low - (gap_high - gap_low), count):
+        message = "the dies of a row are not one range of vector cores with one gap"
         raise RuntimeError(message)
     starts = np.zeros(num_rows + 1, dtype=np.int64)
     np.cumsum(count, out=starts[1:])
-    return KeptRows(low=low, high=last, has_single=np.zeros(num_rows, dtype=np.bool_), starts=starts)
+    single = np.zeros(num_rows, dtype=np.bool_)
+    return KeptRows(low=low, high=last, has_single=single, starts=starts, gap_low=gap_low, gap_high=gap_high)
 
 
 def _count_rows(axes: Axes) -> int:

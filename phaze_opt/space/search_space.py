@@ -64,7 +64,8 @@ class SearchSpace:
 
     By the 22 nm tables an architecture is kept if area <= budget and (area >= min_area_fraction x budget, or it has one
     tensor core or one vector core), and it does not exceed ``max_area_um2`` if that is set. A die is kept if its area
-    lies within these bounds and it could be built: reticle, edge, interposer and banks (`hardware.silicon`).
+    lies within these bounds and it could be built and run: reticle, edge, interposer, banks and cooling
+    (`hardware.silicon`).
 
     Attributes:
         name: name to report.
@@ -98,12 +99,25 @@ class SearchSpace:
         if self.silicon is None and self.axes.hbm_stacks:
             message = "stacks of HBM are of dies; give --silicon die too, or hbm_gb in place of hbm_stacks"
             raise InputError(message, key="hbm_stacks")
+        self._check_limits()
         if self.silicon is not None and not self.axes.hbm_stacks:
             message = "dies are searched by their stacks of HBM; give hbm_stacks"
             raise InputError(message, key="hbm_gb")
         if self.silicon is not None and self.axes.hbm_bytes:
             message = "the HBM of dies is that of their stacks; give hbm_stacks or hbm_gb, not both"
             raise InputError(message, key="hbm_gb")
+
+    def _check_limits(self) -> None:
+        """What only dies have, and what chips are known to run at."""
+        for axis in (AXIS[name] for name in self.axes.stated):
+            if axis.needs_die and self.silicon is None:
+                message = f"{axis.plural} are of dies: the 22 nm tables do not know their price; give --silicon die too"
+                raise InputError(message, key=axis.key)
+            values = getattr(self.axes, axis.name)
+            for value in (values[0], values[-1]):
+                if axis.least and not axis.allows(value):
+                    message = f"value {axis.printed(value):g} must be {axis.range_words()}"
+                    raise InputError(message, key=axis.key)
 
     @property
     def constants(self) -> Constants:
@@ -360,7 +374,9 @@ class SearchSpace:
         low = um2_to_mm2(self.min_area_fraction * self.area_budget_um2)
         high = um2_to_mm2(min(self.area_budget_um2, self.max_area_um2))
         if self.silicon is not None:
-            return f"{low:.6g} to {high:.6g} mm^2, with banks for its buffer and edge for its stacks and links"
+            return (
+                f"{low:.6g} to {high:.6g} mm^2, with banks for its buffer, edge for its stacks and links, and cooling"
+            )
         return f"{low:.6g} to {high:.6g} mm^2, the lower bound waived for one tensor core or one vector core"
 
 

@@ -90,8 +90,7 @@ def _read_axis(document: Document, axes: Mapping[str, Any], axis: Axis) -> tuple
         raise _fault(document, path, f"has {len(values)} values; at most {MAX_AXIS_VALUES} are allowed")
     for value in values:
         if not _is_allowed(value, axis):
-            kind = "positive integer" if axis.unit is None else "positive number"
-            raise _fault(document, path, f"value {shorten(value)} must be a {kind} up to {axis.most:.10g}")
+            raise _fault(document, path, f"value {shorten(value)} must be {axis.range_words()}")
     found = {axis.parsed(value) for value in values}
     if len(found) < len(values):
         raise _fault(document, path, "lists a value twice")
@@ -106,7 +105,7 @@ def _is_allowed(value: object, axis: Axis) -> bool:
     if axis.unit is None and not isinstance(value, int):
         return False
     # Below a millionth a capacity rounds to no byte at all.
-    return is_number(value) and 1e-5 <= value <= axis.most
+    return is_number(value) and max(1e-5, axis.least) <= value <= axis.most
 
 
 def _expand_range(document: Document, written: Mapping[str, Any], path: tuple[str, ...]) -> list[int | float]:

@@ -16,10 +16,17 @@ from phaze_opt.estimate.bandwidth_allocation import (
     collective_loads,
     loads_s,
     square_root_rule,
-    with_bandwidths,
 )
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
+from phaze_opt.hardware.network import (
+    Chunking,
+    CollectiveCurve,
+    MeasuredDimension,
+    Network,
+    NetworkDimension,
+    Topology,
+    with_bandwidths,
+)
 
 REFERENCE = 1e11
 sizes = st.lists(st.integers(1, 16), min_size=3, max_size=3).filter(lambda found: max(found) > 1)

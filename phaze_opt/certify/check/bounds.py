@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.objective.scenario import Scenario
 from phaze_opt.schedule.problem import cores_of_each
 
 Floats = NDArray[np.float64]
@@ -120,9 +122,20 @@ class RowBounds:
             )
 
 
+def same_rows(micro_batches: Sequence[int], space: PointColumns) -> Iterator[tuple[int, int, int]]:
+    """Micro-batch, HBM capacity and rate of links of rows that are worked on together."""
+    yield from product(micro_batches, np.unique(space.hbm_bytes).tolist(), np.unique(space.link_bytes_per_s).tolist())
+
+
+def rows_of(space: PointColumns, micro_batch: int, capacity_bytes: int, link_bytes_per_s: int) -> Ints:
+    """Their rows."""
+    is_same = (space.micro_batch == micro_batch) & (space.hbm_bytes == capacity_bytes)
+    return np.flatnonzero(is_same & (space.link_bytes_per_s == link_bytes_per_s))
+
+
 @dataclass(frozen=True, slots=True)
 class _RowGroup:
-    """Rows of one HBM capacity and micro-batch: every (t, S) of every model that this memory has room for."""
+    """Rows of one HBM, rate of links and micro-batch: every (t, S) of every model that this memory has room for."""
 
     memory: Memory
     micro_batch: int
@@ -153,20 +166,21 @@ class BoundCheck:
             CertificateError: names the first row whose bound does not follow.
         """
         num_done = 0
-        for micro_batch in self.problem.certificate.space.axes.micro_batch:
-            models = self.problem.models(micro_batch)
-            check_slots(self.problem.certificate.slots, self.pool, [model.data for model in models])
-            for capacity in np.unique(self.space.hbm_bytes).tolist():
-                group = self._group(models, capacity, micro_batch)
-                rows = np.flatnonzero((self.space.micro_batch == micro_batch) & (self.space.hbm_bytes == capacity))
-                for start in range(0, len(rows), CHUNK_ROWS):
-                    chunk = rows[start : start + CHUNK_ROWS]
-                    self._check_chunk(group, chunk[self.files.points.has_bound[chunk]])
-                    num_done += len(chunk)
-                    yield num_done
+        for micro_batch, capacity, links in same_rows(self.problem.certificate.space.axes.micro_batch, self.space):
+            problem = self.problem.at_links(float(links))
+            models = problem.models(micro_batch)
+            check_slots(problem.certificate.slots, self.pool, [model.data for model in models])
+            group = self._group(models, capacity, micro_batch, problem.certificate.scenario)
+            rows = rows_of(self.space, micro_batch, capacity, links)
+            for start in range(0, len(rows), CHUNK_ROWS):
+                chunk = rows[start : start + CHUNK_ROWS]
+                self._check_chunk(group, chunk[self.files.points.has_bound[chunk]])
+                num_done += len(chunk)
+                yield num_done
 
-    def _group(self, models: tuple[PreparedModel, ...], capacity_bytes: int, micro_batch: int) -> _RowGroup:
-        scenario = self.problem.certificate.scenario
+    def _group(
+        self, models: tuple[PreparedModel, ...], capacity_bytes: int, micro_batch: int, scenario: Scenario
+    ) -> _RowGroup:
         memory = Memory(float(capacity_bytes), scenario.recompute)
         batch = Batch(scenario.global_batch, micro_batch)
         choices = (list_choices(m.data.options, scenario.cluster, batch=batch, memory=memory) for m in models)

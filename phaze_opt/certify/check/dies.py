@@ -1,7 +1,8 @@
 """The rows of a certificate of dies: each a die that could be built, and every other die no faster than one of them.
 
-Lemma (docs/certificate.md): with the same cores, more buffer, more rate of the buffer or more stacks of HBM lengthen no
-step. So a row's bound holds for every die with the same cores and at most as much of each.
+Lemma (docs/certificate.md): with the same cores and links, more buffer, more rate of the buffer, more stacks of HBM, a
+faster clock or larger L2s lengthen no step. So a row's bound holds for every die with the same cores and links and at
+most as much of each.
 """
 
 from collections.abc import Iterator
@@ -99,11 +100,11 @@ class DieRows:
             is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
-            is_within &= dies.power(chips).total / scenario.max_tdp_w - 1.0 <= -EXACT
+            is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
         return is_kept, is_within
 
     def _blocks(self) -> Iterator[dict[str, int]]:
-        """Places on all axes but cores, buffers, their rate and HBM."""
+        """Places on all axes but numbers of cores and what never slows."""
         names = [name for name in self._space.axes.stated if name not in (*_CORES, *NEVER_SLOWS)]
         for places in product(*(range(len(getattr(self._space.axes, name))) for name in names)):
             yield dict(zip(names, places, strict=True))

@@ -5,13 +5,13 @@ out have the program over cuts run.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, MULTIPLIERS_FILE, Infeasibility
-from phaze_opt.certify.check.bounds import BOUND_TOLERANCE, RowBounds
+from phaze_opt.certify.check.bounds import BOUND_TOLERANCE, RowBounds, rows_of, same_rows
 from phaze_opt.certify.check.files import CertificateFiles
 from phaze_opt.certify.check.planned import PlannedModels
 from phaze_opt.certify.check.pool import PricedPool, check_plan_slots
@@ -58,19 +58,19 @@ class PlanBoundCheck:
         """
         certificate, num_done = self.models.problem.certificate, 0
         check_plan_slots(certificate.slots, self.pool, [check.even.sets for check in self.models.checks])
-        for micro_batch in certificate.space.axes.micro_batch:
-            for capacity in np.unique(self.space.hbm_bytes).tolist():
-                rows = np.flatnonzero((self.space.micro_batch == micro_batch) & (self.space.hbm_bytes == capacity))
-                for start in range(0, len(rows), CHUNK_ROWS):
-                    chunk = rows[start : start + CHUNK_ROWS]
-                    bounded = chunk[self.files.points.has_bound[chunk]]
-                    if len(bounded):
-                        self._check_chunk(bounded, micro_batch, float(capacity))
-                    num_done += len(chunk)
-                    yield num_done
+        for micro_batch, capacity, links in same_rows(certificate.space.axes.micro_batch, self.space):
+            own = replace(self, models=self.models.at_links(float(links)))
+            rows = rows_of(self.space, micro_batch, capacity, links)
+            for start in range(0, len(rows), CHUNK_ROWS):
+                chunk = rows[start : start + CHUNK_ROWS]
+                bounded = chunk[self.files.points.has_bound[chunk]]
+                if len(bounded):
+                    own._check_chunk(bounded, micro_batch, float(capacity))
+                num_done += len(chunk)
+                yield num_done
 
     def _check_chunk(self, rows: Ints, micro_batch: int, capacity_bytes: float) -> None:
-        """Stated bounds and reasons of some rows of one memory against those worked out."""
+        """Stated bounds and reasons of some rows of one memory and rate of links against those worked out."""
         points = self.files.points
         layers = self._layer_bounds(rows, micro_batch)
         batch_s = np.array(

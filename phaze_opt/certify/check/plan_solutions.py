@@ -32,7 +32,8 @@ class PlanSolutions:
 
     def step_s(self, model: int, solved: SolvedModel, chip: AcceleratorTable) -> float | str:
         """The step of a model's plan and schedules on one chip, s, or the rule that they break."""
-        check = self.models.checks[model]
+        models = self.models.at_links(float(chip.link_bytes_per_s[0]))
+        check = models.checks[model]
         fault = self._fault(model, solved)
         if fault is not None or solved.plan is None:
             return fault or "has no full plan"
@@ -42,7 +43,7 @@ class PlanSolutions:
                 return f"stage {stage} takes {takes:.6g} bytes of {float(chip.hbm_bytes[0]):.6g}"
         sets = check.even.sets
         number = [layers.key for layers in sets].index(key_of(staged.plan))
-        estimates = self.models.estimate(model, chip)
+        estimates = models.estimate(model, chip)
         makespan_s = self._makespans(sets[number], solved.schedules, chip, estimates)
         if isinstance(makespan_s, str):
             return makespan_s

@@ -1,7 +1,7 @@
 """Models whose designs have full plans: their checkers, operators and slots, made once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.plans.cut_check import CutCheck
@@ -25,6 +25,16 @@ class PlannedModels:
     problem: CheckedProblem
     checks: tuple[CutCheck, ...]
     operators: tuple[Sequence[Operator], ...]
+    _at_links: dict[float, "PlannedModels"] = field(default_factory=dict, repr=False)
+
+    def at_links(self, link_bytes_per_s: float) -> "PlannedModels":
+        """The models of chips with links of their own; see `CheckedProblem.at_links`."""
+        problem = self.problem.at_links(link_bytes_per_s)
+        if problem is self.problem:
+            return self
+        if link_bytes_per_s not in self._at_links:
+            self._at_links[link_bytes_per_s] = planned_models(problem)
+        return self._at_links[link_bytes_per_s]
 
     def slots(self, model: int) -> list[int]:
         """The model's columns of the multipliers."""

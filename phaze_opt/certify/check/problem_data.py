@@ -1,7 +1,7 @@
 """The problem of a certificate: its digests, its models sharded (semantics 4 and 5), its throughput and goal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import MAX_DEVICES, Network
-from phaze_opt.hardware.silicon.silicon import link_rate
+from phaze_opt.hardware.silicon.silicon import link_rate, with_link_rate
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
@@ -189,6 +189,19 @@ class CheckedProblem:
     constants: Constants
     estimator: Estimator
     _models: dict[int, tuple[PreparedModel, ...]] = field(default_factory=dict, repr=False)
+    _at_links: dict[float, "CheckedProblem"] = field(default_factory=dict, repr=False)
+
+    def at_links(self, link_bytes_per_s: float) -> "CheckedProblem":
+        """The problem of chips with links of their own, made once: the same on a network that is so fast."""
+        scenario = self.certificate.scenario
+        network = with_link_rate(scenario.cluster.network, link_bytes_per_s)
+        if network is scenario.cluster.network:
+            return self
+        if link_bytes_per_s not in self._at_links:
+            faster = replace(scenario, cluster=replace(scenario.cluster, network=network))
+            certificate = replace(self.certificate, scenario=faster)
+            self._at_links[link_bytes_per_s] = CheckedProblem(certificate, self.constants, self.estimator)
+        return self._at_links[link_bytes_per_s]
 
     def models(self, micro_batch: int) -> tuple[PreparedModel, ...]:
         """All models at one micro-batch, made once."""

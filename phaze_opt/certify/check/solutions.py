@@ -84,7 +84,8 @@ class SolutionCheck:
         batch_s = []
         for number, solved in enumerate(solution.models):
             if self.planned_s is None:
-                seconds = self._model_time(self.problem.models(micro_batch)[number], solved, chip, micro_batch)
+                model = self.problem.at_links(float(point.link_bytes_per_s[0])).models(micro_batch)[number]
+                seconds = self._model_time(model, solved, chip, micro_batch)
             else:
                 seconds = self.planned_s(number, solved, chip)
             if isinstance(seconds, str):
@@ -102,7 +103,7 @@ class SolutionCheck:
         self, model: PreparedModel, solved: SolvedModel, chip: AcceleratorTable, micro_batch: int
     ) -> float | str:
         """Batch time of one model's placement and schedules, s, or the rule that they break."""
-        scenario = self.problem.certificate.scenario
+        scenario = self.problem.at_links(float(chip.link_bytes_per_s[0])).certificate.scenario
         if solved.plan is not None:
             return "has a full plan, which its scenario has none of"
         sharded = next((o for o in model.data.options if o.degree == solved.tensor_parallel), None)

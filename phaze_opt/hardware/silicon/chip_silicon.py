@@ -13,10 +13,11 @@ from phaze_opt.hardware.energy import AccessEnergies, access_energies
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.silicon.die_area import DieArea, die_area
-from phaze_opt.hardware.silicon.die_columns import DieColumns, dies_of, rates_of
+from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of, rates_of
 from phaze_opt.hardware.silicon.die_edge import DieEdge, die_edge
 from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, DieModel, die_model, has_die, link_rate
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.units import BITS_PER_BYTE, PICO, UM2_PER_MM2
 
 Floats = NDArray[np.float64]
@@ -35,6 +36,7 @@ class Dies:
 
     model: DieModel
     columns: DieColumns
+    rates: DieRates
     area: DieArea
 
     @classmethod
@@ -44,7 +46,7 @@ class Dies:
         Args:
             chips: the chips.
             constants: that have a die (`silicon.has_die`).
-            link_bytes_per_s: links one way; those of the constants' silicon by default.
+            link_bytes_per_s: links one way of chips that state none; those of the constants' silicon by default.
         """
         model = die_model(constants)
         if link_bytes_per_s is not None:
@@ -56,7 +58,7 @@ class Dies:
         """The same by constants of the die model and those that size local buffers."""
         process, stack, links = model.process, model.stack, model.link_bytes_per_s
         columns = dies_of(chips, process=process, stack=stack, link_bytes_per_s=links, constants=sizing)
-        return cls(model, columns, die_area(columns, model.area))
+        return cls(model, columns, rates_of(chips, stack), die_area(columns, model.area))
 
     @property
     def edge(self) -> DieEdge:
@@ -71,13 +73,20 @@ class Dies:
         return np.asarray(self.columns.buffer_bytes >= least * self.columns.buffer_bytes_per_cycle * (1.0 - ROUNDING))
 
     @property
-    def is_buildable(self) -> Flags:
-        """Whether each could be built: reticle, edge, interposer, banks."""
-        return np.asarray(self.edge.is_buildable & self.has_banks)
+    def is_cooled(self) -> Flags:
+        """Whether the power at full rate is no more than is cooled away from so large a die."""
+        most_w = self.model.power.most_w_per_mm2 * self.area.total
+        return np.asarray(comparable(self.power.total) <= comparable(most_w))
 
-    def power(self, chips: AcceleratorTable) -> DiePower:
+    @property
+    def is_buildable(self) -> Flags:
+        """Whether each could be built and run: reticle, edge, interposer, banks, cooling."""
+        return np.asarray(self.edge.is_buildable & self.has_banks & self.is_cooled)
+
+    @property
+    def power(self) -> DiePower:
         """Powers at full rate by component."""
-        return die_power(self.columns, rates_of(chips, self.model.stack), self.area.total, self.model.power)
+        return die_power(self.columns, self.rates, self.area.total, self.model.power)
 
 
 def chip_area_mm2(chips: AcceleratorTable, constants: Constants) -> Floats:
@@ -107,7 +116,7 @@ def chip_power_w(chips: AcceleratorTable, network: Network, constants: Constants
 
 def die_power_w(chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float | None = None) -> Floats:
     """The same of dies that drive links of a rate, by default those of the constants' silicon."""
-    return Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s).power(chips).total
+    return Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s).power.total
 
 
 def power_w_of(accelerator: Accelerator, network: Network, constants: Constants) -> float:

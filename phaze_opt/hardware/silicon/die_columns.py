@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import l2_bytes_of
+from phaze_opt.hardware.area import vc_l2_bytes_of
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
 
@@ -90,11 +90,11 @@ def dies_of(
         chips: sizes and rates.
         process: of the die.
         stack: of HBM; as many as hold the capacity and reach the bandwidth.
-        link_bytes_per_s: links of a device, one way, all dimensions of its network together.
+        link_bytes_per_s: links of a device that states none, one way, all dimensions of its network together.
         constants: sizing of L2 buffers.
     """
     lanes = chips.num_vc * chips.vc_width
-    vector_l2 = chips.num_vc * l2_bytes_of(chips.vc_width, constants=constants)
+    vector_l2 = chips.num_vc * vc_l2_bytes_of(chips.vc_width, chips.vc_l2_bytes, constants=constants)
     operand_bytes = chips.dtype_bytes * chips.num_tc * (chips.tc_width + chips.tc_depth)
     none = np.zeros(())
     return DieColumns(
@@ -114,7 +114,7 @@ def dies_of(
         hbm_stacks=stacks_of(chips, stack),
         hbm_interface=np.array(stack.interface),
         dram_bits=none,
-        link_bytes_per_s=np.array(link_bytes_per_s),
+        link_bytes_per_s=np.where(chips.link_bytes_per_s > 0, chips.link_bytes_per_s, link_bytes_per_s),
         num_hosts=np.ones(()),
         num_dies=np.ones(()),
     )

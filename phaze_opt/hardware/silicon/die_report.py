@@ -126,7 +126,7 @@ def die_of(accelerator: Accelerator, constants: Constants) -> DieReport:
 def _report(accelerator: Accelerator, model: DieModel, sizing: Constants) -> DieReport:
     chips = table_of(accelerator)
     dies = Dies.by(model, chips, sizing)
-    area, edge, power = dies.area, dies.edge, dies.power(chips)
+    area, edge, power = dies.area, dies.edge, dies.power
     columns, energies = dies.columns, model.power
     return DieReport(
         name=accelerator.name,
@@ -173,6 +173,6 @@ def _broken(dies: Dies, *, area_mm2: float, power_w: float) -> tuple[str, ...]:
     if not dies.has_banks.all():
         ratio, least = _number(columns.buffer_bytes / columns.buffer_bytes_per_cycle), known.value(BANKS)
         found.append(f"the buffer has {ratio:.0f} bytes for a byte a cycle, and banks need {least:.0f}")
-    if power_w > energies.most_w_per_mm2 * area_mm2:
+    if not dies.is_cooled.all():
         found.append(f"{power_w / area_mm2:.4g} W/mm^2 is more than {energies.most_w_per_mm2:g} W/mm^2")
     return tuple(found)

@@ -16,7 +16,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption
 from phaze_opt.hardware.designed_chip import GENERATION
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.network import Network, with_bandwidths
 from phaze_opt.hardware.silicon.die_constants import (
     AREA_GROUP,
     AreaConstants,
@@ -81,6 +81,20 @@ def silicon_of(nanometres: int, network: Network, *, hbm_generation: str | None 
 def link_rate(network: Network) -> float:
     """Bytes/s of a device's links, one way, all dimensions together."""
     return sum(dimension.bandwidth_bytes_per_s for dimension in network.dimensions)
+
+
+def with_link_rate(network: Network, link_bytes_per_s: float) -> Network:
+    """The network of devices with other links: every dimension keeps its share of them, and its latency.
+
+    Args:
+        network: of the cluster.
+        link_bytes_per_s: as of `link_rate`; 0 for the network's own.
+    """
+    own = link_rate(network)
+    if link_bytes_per_s in (0.0, own):
+        return network
+    scaled = [dimension.bandwidth_bytes_per_s * (link_bytes_per_s / own) for dimension in network.dimensions]
+    return with_bandwidths(network, scaled)
 
 
 @lru_cache(maxsize=64)

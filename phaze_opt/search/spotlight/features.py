@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import area_um2_table, l2_bytes_of
+from phaze_opt.hardware.area import area_um2_table, vc_l2_bytes_of
 from phaze_opt.hardware.chip_template import AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
@@ -124,7 +124,7 @@ def _hardware(columns: PointColumns, table: AcceleratorTable, constants: Constan
     macs = columns.num_tc * columns.tc_width * columns.tc_depth
     lanes = columns.num_vc * columns.vc_width
     buffers = columns.glb_bytes + columns.num_tc * table.l2_bytes
-    buffers = buffers + columns.num_vc * l2_bytes_of(columns.vc_width, constants=constants)
+    buffers = buffers + columns.num_vc * vc_l2_bytes_of(columns.vc_width, columns.vc_l2_bytes, constants=constants)
     # The power of the links is the same for every chip; that of the default network stands in for it.
     power_w = chip_power_w(table, load_network("two-level", num_devices=1), constants)
     return [

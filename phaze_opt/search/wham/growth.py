@@ -22,12 +22,14 @@ from phaze_opt.space.search_space import Positions, SearchSpace
 
 Memory = tuple[int, ...]
 """Positions on `memory_axes`."""
+_BESIDE = ("glb_bytes_per_cycle", "clock_hz", "link_bytes_per_s", "l2_bytes", "vc_l2_bytes")
+"""What some spaces vary beside buffer and HBM, and what takes area or power from cores too; the GLB's rate is first."""
 
 
 def memory_axes(space: SearchSpace) -> tuple[str, ...]:
-    """Axes of buffer and HBM: the GLB's size, the HBM's capacity or stacks, and the GLB's rate where it varies."""
+    """Axes of buffer and HBM: the GLB's size, the HBM's capacity or stacks, and of `_BESIDE` what the space states."""
     hbm = "hbm_stacks" if space.axes.hbm_stacks else "hbm_bytes"
-    return ("glb_bytes", hbm, *(name for name in ("glb_bytes_per_cycle",) if getattr(space.axes, name)))
+    return ("glb_bytes", hbm, *(name for name in _BESIDE if getattr(space.axes, name)))
 
 
 def memory_of(space: SearchSpace, point: DesignPoint) -> Memory:
@@ -37,7 +39,7 @@ def memory_of(space: SearchSpace, point: DesignPoint) -> Memory:
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """Positions on the axes of memory (`memory_axes`), array width and array depth."""
+    """Positions on the axes of memory and what is beside it (`memory_axes`), array width and array depth."""
 
     memory: Memory
     width: int

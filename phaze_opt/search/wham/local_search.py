@@ -388,12 +388,13 @@ class OuterLoop:
     def _coarse(self, first: LocalSearch) -> list[LocalSearch]:
         """Searches at the first memory and at a lattice: every HBM, three rates, the least buffer for each.
 
-        A chip whose HBM or rate takes a budget of power is far from one whose cores do, with worse ones in between.
+        All else is as in the first. A chip whose HBM or rate takes a budget of power is far from one whose cores do,
+        with worse ones in between.
         """
         glbs, hbms, rates = (len(getattr(self.space.axes, name)) for name in memory_axes(self.space)[:3])
-        found = [first]
+        found, others = [first], first.memory[3:]
         for hbm, rate in product(range(hbms - 1, -1, -1), sorted({rates * share // 16 for share in (1, 3, 5)})):
-            memory = next((m for m in ((glb, hbm, rate) for glb in range(glbs)) if self._has_any(m)), None)
+            memory = next((m for m in ((glb, hbm, rate, *others) for glb in range(glbs)) if self._has_any(m)), None)
             if memory is not None and self.scout.num_left:
                 search = self._local(memory)
                 search.prune(self._largest, is_descended=False)

@@ -131,9 +131,11 @@ class WhamRun:
         space = self.context.space
         scored = [(self.metrics[0].score(values), point) for point, values in self._values.items()]
         if not scored:
-            glb, hbm, *others = (len(getattr(space.axes, name)) for name in memory_axes(space))
+            names = memory_axes(space)
+            glb, hbm, *others = (len(getattr(space.axes, name)) - 1 for name in names)
             # A quarter of the rates: a buffer in the middle has banks for it.
-            return ((glb - 1) // 2, hbm - 1, *((count - 1) // 4 for count in others))
+            parts = (4 if name == "glb_bytes_per_cycle" else 2 for name in names[2:])
+            return (glb // 2, hbm, *(last // part for last, part in zip(others, parts, strict=True)))
         return memory_of(space, max(scored, key=lambda pair: pair[0])[1])
 
     def _refine(self, column: int) -> None:
