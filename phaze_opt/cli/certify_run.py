@@ -32,7 +32,7 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside
-from phaze_opt.report.equal_terms import equal_to_json
+from phaze_opt.report.equal_terms import TERMS, equal_to_json
 from phaze_opt.report.headline import range_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
@@ -40,6 +40,7 @@ from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
 BEST_FILE = "best_designs.csv"
+UNNAMED = "the chip of --equal-to"
 ID_CHARACTERS = 16
 """Of the problem's digest, in the name of a proof."""
 
@@ -102,7 +103,7 @@ class ProofRun:
             return None
         found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in on_terms)
         machine = self._machines((self.equal_to,))[self.equal_to]
-        name = machine.accelerator.name or self.equal_to
+        name = machine.accelerator.name or UNNAMED
         return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found)
 
     def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
@@ -179,6 +180,7 @@ class ProofRun:
                         beside=beside, equal=equal,
                     )  # fmt: skip
                     page = write_page(self.report, document)
+                    self._write_terms(self.report, equal)
             self._record(result, robust, page)
         finally:
             if self.is_json:
@@ -193,6 +195,19 @@ class ProofRun:
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
             output.end_infeasible("no point of the space satisfies every constraint")
+
+    def _write_terms(self, report: Path, equal: EqualTerms | None) -> None:
+        """A page for each certificate on a machine's terms, beside the page of the report."""
+        if equal is None:
+            return
+        for each in equal.found:
+            best = each.result.best[0].evaluation if each.result.best else None
+            beside = dies_beside(best, {equal.name: equal.evaluation}, self.problem.constants)
+            terms = f"{TERMS[each.terms].replace('its', 'the', 1)} of {equal.name}"
+            document = build_document(
+                each.result, ties=count_ties(each.result), runner_up=None, beside=beside, terms=terms
+            )  # fmt: skip
+            write_page(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
 
     def _beside(self, best: Evaluation | None) -> dict[str, Evaluation]:
         """The reference machines of a best die; by the 22 nm tables none."""

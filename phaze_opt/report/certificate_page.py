@@ -51,6 +51,7 @@ def build_document(
     notes: Sequence[Note] = (),
     beside: Sequence[DieBeside] = (),
     equal: EqualTerms | None = None,
+    terms: str = "",
 ) -> ReportDocument:
     """The page as values.
 
@@ -63,6 +64,7 @@ def build_document(
         notes: what the answer rests on.
         beside: the best design as a die, then the reference machines.
         equal: optima on the terms of a machine.
+        terms: on which this one is proved, for the title.
     """
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
@@ -95,7 +97,7 @@ def build_document(
     lead += [note.sentence for note in notes]
     effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
     return ReportDocument(
-        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
+        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}",
         (results_section(tables, figures),),
         lead=tuple(filter(None, lead)),
         footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
