@@ -2,9 +2,10 @@
 
 For every model and every limit: the optimum that `certify` proves (0.1 %, micro-batches 1 to 16, 1,024 devices, batch
 4,096), the most memory that all its processes held together, what the checker says of it, the best of `wham` in 60
-evaluations, and three chips as dies at 7 nm.
+evaluations, and three chips as dies at 7 nm. Then the optima on the terms of `tpu-v4-published`: within its area, its
+watts, and its area with its HBM rate and its buffer.
 
-Run: python experiments/silicon/optima.py [--model NAME] [--limit NAME] [--write]
+Run: python experiments/silicon/optima.py [--model NAME] [--part limits|chips|terms] [--write]
 """
 
 import argparse
@@ -14,23 +15,27 @@ import platform
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from phaze_opt import __version__
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.equal_terms import problems_on_terms_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.errors import CertificateError
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.chip_limits import BindingLimit, binding_limits
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import GIGA, bytes_to_mib
 
 FILE = Path(__file__).with_suffix(".json")
 MODELS = ("bert-large", "gpt2-xl", "llama-2-7b", "gpt3-175b")
@@ -46,6 +51,7 @@ CHIPS = {
         "num_tc=32,num_vc=64,tc_width=128,tc_depth=64,vc_width=128,glb_mb=16,glb_bytes_per_cycle=6144,hbm_gb=80"
     ),
 }
+MACHINE = "tpu-v4-published"
 TRIALS, JOBS = 60, 2
 
 
@@ -97,9 +103,13 @@ def space_of(scenario: Scenario) -> SearchSpace:
     return space if scenario.max_area_mm2 is None else space.restrict(max_area_mm2=scenario.max_area_mm2)
 
 
-def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
+def problem_of(scenario: Scenario) -> CertifyProblem:
+    """The proof of a job."""
+    return CertifyProblem(scenario, space_of(scenario), scenario.constants_of())
+
+
+def prove(problem: CertifyProblem, folder: Path) -> dict[str, Any]:
     """The certificate in figures."""
-    problem = CertifyProblem(scenario, space_of(scenario), scenario.constants_of())
     started_s = time.perf_counter()
     with MemoryWatch() as memory:
         result = certify(problem, CertifyOptions(tolerance=1e-3, jobs=JOBS, directory=folder))
@@ -117,6 +127,7 @@ def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
         "chip": claim.point.inline(),
         "area_mm2": best.area_mm2,
         "power_w": best.tdp_w,
+        "held_by": {limit.name: list(limit.keys) for limit in limits_of(problem, claim.point)},
         "points": claim.num_points,
         "rows": claim.num_rows,
         "solved": claim.num_solved,
@@ -125,6 +136,19 @@ def prove(scenario: Scenario, folder: Path) -> dict[str, Any]:
         "peak_memory_bytes": memory.peak_bytes,
         "check_s": time.perf_counter() - started_s,
     }
+
+
+def limits_of(problem: CertifyProblem, point: DesignPoint) -> tuple[BindingLimit, ...]:
+    """What one step more of each parameter would break."""
+    scenario = problem.scenario
+    return binding_limits(
+        point,
+        problem.space,
+        scenario.cluster.network,
+        problem.constants,
+        max_area_mm2=scenario.max_area_mm2,
+        max_tdp_w=scenario.max_tdp_w,
+    )
 
 
 def search(scenario: Scenario, folder: Path) -> dict[str, Any]:
@@ -153,36 +177,72 @@ def beside(scenario: Scenario) -> dict[str, dict[str, float]]:
     return found
 
 
-def measure(model: str, names: Sequence[str]) -> dict[str, Any]:
-    """Everything of one model under some limits."""
+def on_terms(model: str) -> dict[str, Any]:
+    """Optima on the terms of one machine, and their throughput over it."""
+    problem = problem_of(scenario_of(model, {}))
+    objective = Objective(problem.scenario)
+    machine = load_architecture(MACHINE, constants=problem.constants)
+    evaluation = objective.evaluate_accelerator(machine)
+    found: dict[str, Any] = {
+        "machine": MACHINE,
+        "throughput_samples_per_s": evaluation.throughput_samples_per_s,
+        "area_mm2": evaluation.area_mm2,
+        "power_w": evaluation.tdp_w,
+        "hbm_gb_per_s": machine.hbm_bandwidth_bytes_per_s / GIGA,
+        "glb_mb": bytes_to_mib(machine.glb_bytes),
+    }
+    for each in problems_on_terms_of(problem, machine):
+        with tempfile.TemporaryDirectory() as folder:
+            certified = prove(each.problem, Path(folder))
+        ratio = certified["throughput_samples_per_s"] / evaluation.throughput_samples_per_s
+        found[each.terms.value] = {"ratio": ratio, **certified}
+        print(json.dumps({model: {each.terms.value: found[each.terms.value]}}), flush=True)
+    return found
+
+
+def within_limits(model: str) -> dict[str, Any]:
+    """Optima and what WHAM finds of them, for each limit."""
     limits = {}
-    for name in names:
-        given = LIMITS[name]
+    for name, given in LIMITS.items():
         scenario = scenario_of(model, given)
         with tempfile.TemporaryDirectory() as folder:
-            certified = prove(scenario, Path(folder))
+            certified = prove(problem_of(scenario), Path(folder))
         with tempfile.TemporaryDirectory() as folder:
             wham = search(scenario, Path(folder))
         wham["share_of_optimum"] = wham["throughput_samples_per_s"] / certified["throughput_samples_per_s"]
         limits[name] = {"certified": certified, "wham": wham}
         print(json.dumps({model: {name: limits[name]}}), flush=True)
-    return {"limits": limits, "chips": beside(scenario_of(model, {}))}
+    return limits
+
+
+PARTS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "limits": within_limits,
+    "chips": lambda model: beside(scenario_of(model, {})),
+    "terms": on_terms,
+}
+"""What is measured of a model."""
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, action="append")
-    parser.add_argument("--limit", choices=LIMITS, action="append")
+    parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    models = {model: measure(model, arguments.limit or tuple(LIMITS)) for model in arguments.model or MODELS}
-    if arguments.write:
-        old = json.loads(FILE.read_text(encoding="utf-8"))["models"] if FILE.exists() else {}
-        for model, found in models.items():
-            found["limits"] = old.get(model, {}).get("limits", {}) | found["limits"]
-        machine = {"cpu": platform.machine(), "python": platform.python_version(), "version": __version__, "jobs": JOBS}
-        FILE.write_text(json.dumps({"machine": machine, "models": old | models}, indent=1) + "\n", encoding="utf-8")
+    for model in arguments.model or MODELS:
+        measured = {part: PARTS[part](model) for part in arguments.part or PARTS}
+        print(json.dumps({model: measured}), flush=True)
+        if arguments.write:
+            write(model, measured)
+
+
+def write(model: str, measured: dict[str, Any]) -> None:
+    """Put what was measured of a model into the file; its other parts stay."""
+    models = json.loads(FILE.read_text(encoding="utf-8"))["models"] if FILE.exists() else {}
+    models[model] = models.get(model, {}) | measured
+    machine = {"cpu": platform.machine(), "python": platform.python_version(), "version": __version__, "jobs": JOBS}
+    FILE.write_text(json.dumps({"machine": machine, "models": models}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.options import JsonOption
+from phaze_opt.cli.options import JsonOption, SiliconOptions, with_options
 from phaze_opt.cli.output import print_json, print_tables
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.chip_template import DesignPoint
+    from phaze_opt.hardware.constants import Constants
     from phaze_opt.hardware.device import Device
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.report.table import TableContent
@@ -25,6 +26,7 @@ EXAMPLE = "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32"
 """A design as ``--arch`` takes it."""
 
 
+@with_options
 def architectures(
     names: Annotated[
         list[str] | None,
@@ -33,12 +35,19 @@ def architectures(
         ),
     ] = None,
     *,
+    silicon: SiliconOptions,
     json: JsonOption = False,
 ) -> None:
     """List the architecture presets: peak rate, memory, network, area and power; or all that is known of some."""
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import list_architectures
+    from phaze_opt.hardware.silicon.silicon import with_die
+    from phaze_opt.objective.scenario import chosen_silicon
 
-    rows = [_row(name) for name in (map(_preset, names) if names else list_architectures())]
+    dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1))
+    known = load_constants() if dies is None else with_die(load_constants(), dies)
+    rows = [_row(name, known) for name in (map(_preset, names) if names else list_architectures())]
     if json:
         print_json(rows)
         return
@@ -63,19 +72,20 @@ def _preset(text: str) -> str:
     return device.name
 
 
-def _row(name: str) -> dict[str, Any]:
+def _row(name: str, known: Constants) -> dict[str, Any]:
     """All that is known of a preset, as ``--json`` prints it."""
-    from phaze_opt.hardware.area import area_mm2
-    from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import architecture_source, find_machine, load_architecture
+    from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of
     from phaze_opt.objective.evaluation import architecture_to_json
+    from phaze_opt.report.chip import silicon_words
 
-    accelerator = load_architecture(name, constants=load_constants())
+    accelerator = load_architecture(name, constants=known)
     return {
         "name": name,
         **architecture_to_json(accelerator),
         "peak_tflops": round(accelerator.peak_flops_per_s / 1e12, 1),
-        "area_mm2": area_mm2(accelerator),
+        "area_mm2": area_mm2_of(accelerator, known),
+        "silicon": silicon_words(accelerator),
         "source": architecture_source(name),
         **_machine_row(find_machine(name)),
     }
@@ -141,6 +151,7 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
         ("cache", f"{row['glb_mb']:g} MiB, {row['glb_bandwidth_bytes_per_s'] / 1e12:.3g} TB/s"),
         ("network", network),
         ("area, power", ", ".join(f"{v} {u}" for v, u in ((area, "mm2"), (power, "W")) if v)),
+        ("area if designed so", f"{row['area_mm2']:,.0f} mm2 {row['silicon']}"),
         ("source", row["source"]),
     )
     return pairs_table(name, tuple((key, value) for key, value in facts if value))

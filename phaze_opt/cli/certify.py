@@ -49,6 +49,12 @@ class ProofOptions:
         Kind.SWITCH,
     )
     has_range: bool = _proving(True, options.RANGE_HELP, Kind.SWITCH, flag="--range")
+    equal_to: str = _proving(
+        "",
+        "Also certify the optimum of dies within the area of this machine (a preset, a file or sizes inline), within "
+        "its power, and within its area with its HBM rate and its buffer.",
+        Kind.TEXT,
+    )
     robust_samples: int = _proving(
         8, "Samples within the ranges of the assumptions, besides their corners.", Kind.COUNT, low=0, high=MAX_SAMPLES
     )
@@ -111,6 +117,7 @@ def certify(
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
         has_range=proof.has_range,
+        equal_to=proof.equal_to,
         is_json=json,
     )
     run.run()

@@ -1,11 +1,13 @@
 """What ``phaze-opt certify`` prints: one line of JSON, or sentences and tables for a person."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check.report import CheckReport
+from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.cli.architectures import inline_architecture
@@ -14,6 +16,8 @@ from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_j
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
+from phaze_opt.report.die import DieBeside, area_table, plain_sentences
+from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.robust import minimax_sentences, robust_summary
 from phaze_opt.track.protocol import CertificateTrackingSession
@@ -112,6 +116,20 @@ def print_result(
     screen.print(words.effort_sentence(result))
     screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True)
     screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True)
+
+
+def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None, result: CertifyResult) -> None:
+    """Areas of the best die by component beside those of the references, how much faster it is, and on equal terms."""
+    if not beside:
+        return
+    print_tables(area_table({each.name: each.die for each in beside}))
+    for sentence in plain_sentences(beside) if equal is None else ():
+        out().print(sentence)
+    if equal is not None:
+        print_tables(equal_table(equal, result))
+        out().print(equal_sentence(equal, result))
+        for each in equal.found:
+            out().print(f"The certificate {TERMS[each.terms]}: {each.result.directory}", soft_wrap=True)
 
 
 def warn_unproved(claim: Claim) -> None:

@@ -1,6 +1,7 @@
 """From a checked problem to a printed, recorded proof."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +11,7 @@ import numpy as np
 import typer
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
+from phaze_opt.certify.equal_terms import EqualTerms, TermsProblem, TermsResult, problems_on_terms_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
@@ -18,13 +20,19 @@ from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, Robus
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.caveats import notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
 from phaze_opt.report.certificate_page import build_document
+from phaze_opt.report.die import beside_to_json, dies_beside
+from phaze_opt.report.equal_terms import TERMS, equal_to_json
 from phaze_opt.report.headline import range_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
@@ -32,6 +40,7 @@ from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
 BEST_FILE = "best_designs.csv"
+UNNAMED = "the chip of --equal-to"
 ID_CHARACTERS = 16
 """Of the problem's digest, in the name of a proof."""
 
@@ -46,6 +55,7 @@ class ProofRun:
         robust: worlds to prove besides; None for none.
         report: page to write; None for none.
         has_range: whether the best design is priced again under each doubt.
+        equal_to: machine on whose terms optima are proved besides; empty for none.
         is_json: print one line of JSON.
     """
 
@@ -55,6 +65,7 @@ class ProofRun:
     robust: RobustOptions | None = None
     report: Path | None = None
     has_range: bool = True
+    equal_to: str = ""
     is_json: bool = False
     _last: CertifyProgress | None = field(default=None, init=False)
     _is_begun: bool = field(default=False, init=False)
@@ -63,8 +74,10 @@ class ProofRun:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
         try:
             with kernels_interruptible():
-                result = self._prove()
+                on_terms = self._terms()
+                result = self._prove(self.problem)
                 robust = self._analyse(result)
+                equal = self._prove_on_terms(on_terms)
         except KeyboardInterrupt:
             self._record_interruption()
             if self.is_json:
@@ -75,18 +88,41 @@ class ProofRun:
             if self._is_begun:
                 self._record_interruption()
             raise
-        self._conclude(result, robust)
+        self._conclude(result, robust, equal)
 
-    def _prove(self) -> CertifyResult:
+    def _terms(self) -> tuple[TermsProblem, ...]:
+        """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
+        if not self.equal_to:
+            return ()
+        machine = load_architecture(self.equal_to, constants=self.problem.constants)
+        return problems_on_terms_of(self.problem, machine)
+
+    def _prove_on_terms(self, on_terms: tuple[TermsProblem, ...]) -> EqualTerms | None:
+        """Further certificates, and what the machine itself comes to."""
+        if not on_terms:
+            return None
+        found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in on_terms)
+        machine = self._machines((self.equal_to,))[self.equal_to]
+        name = machine.accelerator.name or UNNAMED
+        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found)
+
+    def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
+        problem = self.problem
+        batches = problem.space.axes.micro_batch
+        return evaluate_machines(problem.scenario, batches, names, constants=problem.constants)
+
+    def _prove(self, problem: CertifyProblem) -> CertifyResult:
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
 
             def on_progress(moved: CertifyProgress) -> None:
+                show(moved)
+                if problem is not self.problem:
+                    return
                 self._begin()
                 self._last = moved
-                show(moved)
                 self.session.observe_proof(ProofMoved(moved))
 
-            return certify(self.problem, self.options, on_progress=on_progress)
+            return certify(problem, self.options, on_progress=on_progress)
 
     def _analyse(self, result: CertifyResult) -> RobustResult | None:
         """The same over the ranges of the assumptions, if asked for and if anything is feasible as they stand."""
@@ -122,14 +158,16 @@ class ProofRun:
         self.session.observe_proof(ProofFinished(claim=None, best=None, wall_s=spent_s))
         self._deliver()
 
-    def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
+    def _conclude(self, result: CertifyResult, robust: RobustResult | None, equal: EqualTerms | None) -> None:
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
         problem, best = self.problem, result.best[0].evaluation if result.best else None
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
         headline = self._range(result) if self.has_range and result.best else None
+        beside = dies_beside(best, self._beside(best), problem.constants)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
+            certify_output.print_dies(beside, equal, result)
             output.print_notes(notes)
             if robust is not None:
                 certify_output.print_robust(robust, self._robust_file())
@@ -138,15 +176,18 @@ class ProofRun:
             if self.report is not None:
                 with output.spared("the page of --report"):
                     document = build_document(
-                        result, ties=ties, runner_up=runner_up, robust=robust, headline=headline, notes=notes
-                    )
+                        result, ties=ties, runner_up=runner_up, robust=robust, headline=headline, notes=notes,
+                        beside=beside, equal=equal,
+                    )  # fmt: skip
                     page = write_page(self.report, document)
+                    self._write_terms(self.report, equal)
             self._record(result, robust, page)
         finally:
             if self.is_json:
                 data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
                 worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
                 data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
+                data |= {**beside_to_json(beside), "equal_to": equal_to_json(equal, result, problem.constants)}
                 output.print_json({**data, "report": None if page is None else str(page)})
             else:
                 output.print_run(self.session)
@@ -154,6 +195,26 @@ class ProofRun:
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
             output.end_infeasible("no point of the space satisfies every constraint")
+
+    def _write_terms(self, report: Path, equal: EqualTerms | None) -> None:
+        """A page for each certificate on a machine's terms, beside the page of the report."""
+        if equal is None:
+            return
+        for each in equal.found:
+            best = each.result.best[0].evaluation if each.result.best else None
+            beside = dies_beside(best, {equal.name: equal.evaluation}, self.problem.constants)
+            terms = f"{TERMS[each.terms].replace('its', 'the', 1)} of {equal.name}"
+            document = build_document(
+                each.result, ties=count_ties(each.result), runner_up=None, beside=beside, terms=terms
+            )  # fmt: skip
+            write_page(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
+
+    def _beside(self, best: Evaluation | None) -> dict[str, Evaluation]:
+        """The reference machines of a best die; by the 22 nm tables none."""
+        if best is None or self.problem.space.silicon is None:
+            return {}
+        with output.working("pricing the reference machines"):
+            return self._machines(REFERENCES)
 
     def _range(self, result: CertifyResult) -> HeadlineRange:
         """The range of the best design's throughput."""

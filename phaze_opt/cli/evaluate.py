@@ -110,7 +110,8 @@ def evaluate(
     else:
         _print_answer(answer, request, top=shown.top)
         if baselines:
-            print_tables(baselines_table(answer.contestant, [each.contestant for each in baselines]))
+            others = [each.contestant for each in baselines]
+            print_tables(baselines_table(answer.contestant, others, has_dies=answer.die is not None))
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 
@@ -118,6 +119,7 @@ def evaluate(
 def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
     """What a person sees: tables, then what they rest on."""
     from phaze_opt.report.design import members_table, sensitivity_content
+    from phaze_opt.report.die import area_table
     from phaze_opt.report.headline import range_sentence
 
     for each in answer.members or (answer,):
@@ -127,6 +129,8 @@ def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> N
         print_tables(members_table(answer.evaluation))
     if not answer.is_by_plans:
         _print_placement(answer, request)
+    if answer.die is not None:
+        print_tables(area_table({"mm2": answer.die}))
     if answer.sensitivity:
         print_tables(sensitivity_content(answer.sensitivity))
     if answer.headline is not None:

@@ -21,7 +21,8 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
-from phaze_opt.hardware.silicon.silicon import with_die, with_link_rate
+from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.hardware.silicon.silicon import has_die, with_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules
@@ -30,8 +31,8 @@ from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.plan_options import no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import form_of, node_limit
-from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
+from phaze_opt.objective.scenario import build_space, form_of, node_limit
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
@@ -39,6 +40,7 @@ from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
@@ -89,7 +91,8 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
     ranking = _rank(job, choices, has_cuts=device is None)
     notes = _notes(request, job, chip, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
-    return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking))
+    die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
+    return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking), die=die)
 
 
 def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:
@@ -229,12 +232,19 @@ def _notes(
         is_scheduled=device is None,
     )
     if device is None:
-        rules = apply_rules(Answer(job.constants or load_constants(), chip.accelerator))
+        space = _own_space(request, job.machine.network)
+        rules = apply_rules(Answer(job.constants or load_constants(), chip.accelerator, space=space, is_best=False))
         return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in rules))
     if device.network or request.network:
         return said
     sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"
     return (*said, Note("network", sentence))
+
+
+def _own_space(request: EvaluateRequest, network: Network) -> SearchSpace | None:
+    """The default space of dies, on whose axes a design stands; None by the 22 nm tables."""
+    silicon = chosen_silicon(request.scenario, network)
+    return None if silicon is None else build_space(SpaceOptions(), silicon=silicon)
 
 
 def _setting(

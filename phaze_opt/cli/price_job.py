@@ -25,11 +25,14 @@ from phaze_opt.objective.headline_range import (
     unmeasured_of,
 )
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import rank_plans
 
 BASELINE = "--baseline"
+OF_SILICON = ("silicon", "process_nm", "hbm_generation")
+"""Options of what designs are built of; a machine that exists keeps its own area and power."""
 
 
 def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:
@@ -125,7 +128,7 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     )
     notes = tuple(dict.fromkeys(note for each in members for note in each.notes))
     evaluation = combine_evaluations([each.evaluation for each in members], scenario=scenario)
-    return PricedJob(evaluation, setting, notes, members=tuple(members))
+    return PricedJob(evaluation, setting, notes, members=tuple(members), die=members[0].die)
 
 
 def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:
@@ -164,7 +167,11 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
     if request.is_placed:
         return alike
-    return replace(alike, scenario=replace(request.scenario, software=answer.setting.software))
+    scenario = replace(request.scenario, software=answer.setting.software)
+    if alike.device is not None:
+        known = declarations(ScenarioOptions)
+        scenario = replace(scenario, **{name: known[name].default for name in OF_SILICON})
+    return replace(alike, scenario=scenario)
 
 
 def _price_baseline(request: EvaluateRequest, name: str) -> PricedJob:

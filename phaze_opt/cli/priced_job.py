@@ -9,6 +9,7 @@ import numpy as np
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
 from phaze_opt.hardware.device import MatrixStyle
+from phaze_opt.hardware.silicon.die_report import DieReport, die_to_json
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.headline_range import HeadlineRange
@@ -52,6 +53,7 @@ class PricedJob:
         sensitivity: rows for every assumption, where asked for.
         members: of each of several models with plans of its own.
         headline: the range of the figure; None if it was not asked for, or nothing is feasible.
+        die: of a designed chip; None by the 22 nm tables and of machines that exist.
     """
 
     evaluation: Evaluation
@@ -61,6 +63,7 @@ class PricedJob:
     sensitivity: tuple[SensitivityRow, ...] = ()
     members: "tuple[PricedJob, ...]" = ()
     headline: HeadlineRange | None = None
+    die: DieReport | None = None
 
     @property
     def is_by_plans(self) -> bool:
@@ -80,6 +83,7 @@ class PricedJob:
             **evaluation_to_json(self.evaluation),
             **members,
             "range": range_to_json(self.headline),
+            "die": None if self.die is None else die_to_json(self.die),
             "notes": notes_to_json(self.notes),
             "setting": asdict(self.setting),
             "num_fitting": None if ranking is None else len(ranking.ranked),

@@ -14,8 +14,9 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-from phaze_opt.objective.reference_machines import evaluate_references
+from phaze_opt.objective.reference_machines import evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.die import DieBeside, dies_beside
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import heterogeneous_of_search
 from phaze_opt.search.result import OwnBest, SearchResult
@@ -39,6 +40,7 @@ class SearchAnswer:
         optimum: the best value of the space, if anything in the working directory knows it.
         pipeline: the best one of one design per stage, if asked for.
         notes: what the best design's numbers hang on.
+        beside: the best design and the reference machines as dies; empty by the 22 nm tables.
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
         later_s: what was found of the best design after the search, and how long it took.
@@ -53,6 +55,7 @@ class SearchAnswer:
     pipeline: HeterogeneousEvaluation | None
     notes: Sequence[Note]
     headline: HeadlineRange | None
+    beside: tuple[DieBeside, ...] = ()
     own: tuple[OwnBest, ...] = ()
     later_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -83,16 +86,18 @@ def find_answer(
         pipeline = _find_pipeline(result, scenario) if is_heterogeneous and is_found else None
     with _timed(later_s, "the range", is_asked=has_range and is_found):
         headline = _find_range(result, scenario, constants) if has_range and is_found else None
+    references = evaluate_references(scenario, space.axes.micro_batch, constants=constants)
     answer = SearchAnswer(
         result=result,
         config=config,
         scenario=scenario,
         space=space,
-        references=evaluate_references(scenario, space.axes.micro_batch, constants=constants),
+        references=references,
         optimum=None,
         pipeline=pipeline,
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
         headline=headline,
+        beside=dies_beside(result.best, machines_of(references), constants),
         later_s=later_s,
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()

@@ -19,6 +19,7 @@ from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.report.design import limits_sentence
+from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.page import REPORT_NAME
@@ -50,6 +51,7 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         "notes": notes_to_json(answer.notes),
         "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
+        **beside_to_json(answer.beside),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -107,6 +109,10 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
             later_s=answer.later_s,
         )
         output.print_tables(*contents)
+        if answer.beside:
+            output.print_tables(area_table({each.name: each.die for each in answer.beside}))
+            for sentence in plain_sentences(answer.beside):
+                screen.print(sentence)
         if answer.headline is not None:
             screen.print(range_sentence(answer.headline))
         screen.print(limits_sentence(result.best))
@@ -169,7 +175,8 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
         optimum=answer.optimum,
         pipeline=answer.pipeline,
         own=answer.own,
-        lead=[] if answer.headline is None else [range_sentence(answer.headline)],
+        lead=[*plain_sentences(answer.beside), *([] if answer.headline is None else [range_sentence(answer.headline)])],
+        beside=answer.beside,
         notes=answer.notes,
         later_s=answer.later_s,
     )

@@ -143,7 +143,8 @@ def check_architecture(document: Document) -> dict[str, float]:
     required = [key for key, rule in _KEYS.items() if rule.is_required]
     for key in required:
         if key not in numbers and _GIVEN_BY.get(key) not in numbers:
-            message = f"is missing; needed are {', '.join(required)}"
+            named = (f"{each} or {_GIVEN_BY[each]}" if each in _GIVEN_BY else each for each in required)
+            message = f"is missing; needed are {', '.join(named)}"
             raise document.fault(message, key)
     return numbers
 

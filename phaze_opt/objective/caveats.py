@@ -10,13 +10,14 @@ from math import inf
 from types import MappingProxyType
 
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.hardware.table_coverage import Buffer, buffers_of, format_size
+from phaze_opt.objective.chip_limits import binding_limits, design_of, ends_of, free_keys
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
@@ -40,7 +41,8 @@ class Answer:
         accelerator: the chip answered with.
         evaluation: of it.
         scenario: what it was evaluated for.
-        space: what was searched.
+        space: what was searched, or has the design.
+        is_best: whether the chip is the best of the space.
     """
 
     constants: Constants
@@ -48,6 +50,7 @@ class Answer:
     evaluation: Evaluation | None = None
     scenario: Scenario | None = None
     space: SearchSpace | None = None
+    is_best: bool = True
 
 
 def notes_about(
@@ -160,25 +163,57 @@ def tdp_budget_note(answer: Answer) -> str:
 
 
 def edge_note(answer: Answer) -> str:
-    """That the best design lies on the end of an axis of the space."""
-    chip, evaluation, space = answer.accelerator, answer.evaluation, answer.space
-    if chip is None or evaluation is None or space is None or not evaluation.is_feasible:
+    """That a design lies on the end of an axis of the space."""
+    stand = _standing(answer)
+    if stand is None:
         return ""
-    ends = []
-    for axis in AXES:
-        values = getattr(space.axes, axis.name)
-        value = evaluation.micro_batch if axis.name == "micro_batch" else getattr(chip, axis.name, None)
-        if len(values) < 2 or value not in (values[0], values[-1]) or value == 1:
-            continue
-        end = "low" if value == values[0] else "high"
-        ends.append(f"{axis.key} at its {end}est, {axis.printed(value)}")
-    if not ends:
+    point, space = stand
+    found = ends_of(point, space)
+    if not found:
         return ""
+    ends = "; ".join(f"{end.key} at its {'high' if end.is_high else 'low'}est, {end.value}" for end in found)
+    if not answer.is_best:
+        return f"On the axes of the space {space.name} this design has {ends}."
     own = "--hbm and --micro-batch theirs" if len(space.axes.micro_batch) > 1 else "--hbm its own"
     return (
-        f"The best design is at the edge of the space {space.name} ({'; '.join(ends)}): better ones may lie beyond. "
+        f"The best design is at the edge of the space {space.name} ({ends}): better ones may lie beyond. "
         f"A space file (--space) widens any axis, {own}."
     )
+
+
+def limits_note(answer: Answer) -> str:
+    """Which limits the best design of a space stands at, and what it could have more of."""
+    stand, scenario = _standing(answer), answer.scenario
+    if stand is None or scenario is None:
+        return ""
+    point, space = stand
+    found = binding_limits(
+        point,
+        space,
+        scenario.cluster.network,
+        answer.constants,
+        max_area_mm2=scenario.max_area_mm2,
+        max_tdp_w=scenario.max_tdp_w,
+    )
+    if not found:
+        return ""
+    held = "; ".join(f"{limit.name} ({', '.join(limit.keys)})" for limit in found)
+    free = free_keys(point, space, found)
+    more = f" There is room for more of {', '.join(free)}." if free else ""
+    return f"What one step more of a parameter would break: {held}.{more}"
+
+
+def _standing(answer: Answer) -> tuple[DesignPoint, SearchSpace] | None:
+    """The design on the axes of its space; None without a space, or where nothing is feasible."""
+    chip, evaluation, space = answer.accelerator, answer.evaluation, answer.space
+    if chip is None or space is None or (evaluation is not None and not evaluation.is_feasible):
+        return None
+    if evaluation is None and answer.is_best:
+        return None
+    batches = space.axes.micro_batch
+    # Of full plans the micro-batch is a degree of each plan.
+    batch = evaluation.micro_batch if evaluation is not None and len(batches) > 1 else batches[0]
+    return design_of(chip, batch, space), space
 
 
 RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
@@ -190,6 +225,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,
         "edge_of_space": edge_note,
+        "binding_limits": limits_note,
     }
 )
 """Every rule by the key of its notes."""

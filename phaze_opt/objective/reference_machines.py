@@ -36,13 +36,25 @@ def evaluate_references(
         By name: the machines of `REFERENCES` with the best plan or placement there is, then hand placements where the
         models have any (`evaluate_experts`), which may be infeasible.
     """
+    machines = evaluate_machines(scenario, micro_batches, REFERENCES, constants=constants)
+    return {**machines, **evaluate_experts(scenario, micro_batches, constants=constants)}
+
+
+def evaluate_machines(
+    scenario: Scenario, micro_batches: Sequence[int], names: Sequence[str], *, constants: Constants
+) -> dict[str, Evaluation]:
+    """Presets, files or chips inline, each at its best micro-batch of those given; budgets do not apply to them.
+
+    Raises:
+        InputError: one is none of these.
+    """
     objective = Objective(replace(scenario, max_area_mm2=None, max_tdp_w=None), constants=constants)
     best: dict[str, Evaluation] = {}
-    for name in REFERENCES:
+    for name in names:
         accelerator = load_architecture(name, constants=constants)
         evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
         best[name] = max(evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s)
-    return {**best, **evaluate_experts(scenario, micro_batches, constants=constants)}
+    return best
 
 
 _BOOK = "expert_placements.toml"
@@ -85,6 +97,11 @@ def evaluate_experts(
 def is_expert(name: str) -> bool:
     """Whether a reference's name is that of a hand placement."""
     return name.startswith(EXPERT_PREFIX)
+
+
+def machines_of(references: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
+    """The references that are machines with their best plans, not hand placements."""
+    return {name: other for name, other in references.items() if not is_expert(name)}
 
 
 def _evaluate(

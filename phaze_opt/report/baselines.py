@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.chip import silicon_words
+from phaze_opt.report.die import ASKED_BY, EACH_AS_IT_IS
 from phaze_opt.report.plans import known_figure
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
-from phaze_opt.report.text import format_number, format_share, format_time
+from phaze_opt.report.text import format_mib, format_number, format_share, format_time
+from phaze_opt.units import GIGA
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ def throughput_ratio(other: Evaluation, answer: Evaluation) -> float | None:
     return other.throughput_samples_per_s / answer.throughput_samples_per_s
 
 
-def baselines_table(answer: Contestant, baselines: Sequence[Contestant]) -> TableContent:
-    """Step time, rates, utilisation, area and power of the answer and its baselines, a row each."""
+def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_dies: bool = False) -> TableContent:
+    """Step time, rates, utilisation, area, power and memories of the answer and its baselines, a row each."""
     fields: Fields[Contestant] = (
         words("machine", lambda item: item.setting.machine),
         number("step", lambda item: _if_feasible(item, format_time(item.evaluation.iteration_time_s))),
@@ -36,12 +38,16 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant]) -> Tabl
         number("MFU", lambda item: _if_feasible(item, format_share(item.evaluation.mfu))),
         number("mm2", lambda item: _figure(item, "area_mm2")),
         number("W", lambda item: _figure(item, "tdp_w")),
+        number("GB/s", lambda item: f"{item.evaluation.accelerator.hbm_bandwidth_bytes_per_s / GIGA:,.0f}"),
+        number("buffer", lambda item: format_mib(item.evaluation.accelerator.glb_bytes)),
     )
     all_of_them = (answer, *baselines)
     software = answer.setting.software
     note = [f"all under {software}, {answer.setting.peak_type}, {answer.setting.num_devices:,} devices each"]
     silicon = silicon_words(answer.evaluation.accelerator)
     note.append(f"mm2 and W as published of machines that exist (n/p: not), modelled {silicon} of designs")
+    if has_dies:
+        note.append(f"{EACH_AS_IT_IS}; `{ASKED_BY} MACHINE` proves the best die on a machine's terms")
     note += [
         f"{item.setting.machine} is infeasible: {item.evaluation.reason}"
         for item in all_of_them

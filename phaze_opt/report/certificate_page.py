@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
+from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import RobustResult
+from phaze_opt.hardware.silicon.die_report import DieReport
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
@@ -25,7 +27,9 @@ from phaze_opt.report.certificate import (
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
+from phaze_opt.report.die import DieBeside, area_table, die_figures, limits_table, plain_sentences, power_table
 from phaze_opt.report.document import ReportDocument
+from phaze_opt.report.equal_terms import equal_sentence, equal_table
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.page import results_section
@@ -45,8 +49,23 @@ def build_document(
     robust: RobustResult | None = None,
     headline: HeadlineRange | None = None,
     notes: Sequence[Note] = (),
+    beside: Sequence[DieBeside] = (),
+    equal: EqualTerms | None = None,
+    terms: str = "",
 ) -> ReportDocument:
-    """The page as values."""
+    """The page as values.
+
+    Args:
+        result: of the proof.
+        ties: how many designs share the first place.
+        runner_up: the best design of lower value.
+        robust: worlds beside the nominal one.
+        headline: range of the best design's figure.
+        notes: what the answer rests on.
+        beside: the best design as a die, then the reference machines.
+        equal: optima on the terms of a machine.
+        terms: on which this one is proved, for the title.
+    """
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
@@ -60,6 +79,13 @@ def build_document(
         tables = [best_table(result), flatness_table(result), *of_design]
         lead = [f"{lead[0]} {ties_sentence(ties)}", " ".join(runner_up.sentences if runner_up is not None else ())]
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up))
+    if beside:
+        dies = _dies(beside, equal)
+        tables += [area_table(dies), power_table(dies), limits_table(dies)]
+        lead.append(" ".join(plain_sentences(beside) if equal is None else (equal_sentence(equal, result),)))
+        figures |= die_figures(dies)
+    if equal is not None and beside:
+        tables.append(equal_table(equal, result))
     if headline is not None:
         lead.append(range_sentence(headline))
     if len(result.history) > 1:
@@ -71,11 +97,18 @@ def build_document(
     lead += [note.sentence for note in notes]
     effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
     return ReportDocument(
-        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
+        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}",
         (results_section(tables, figures),),
         lead=tuple(filter(None, lead)),
         footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
     )
+
+
+def _dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> dict[str, DieReport]:
+    """Dies by name: of the best design, and of the references or of the machine that it is on equal terms with."""
+    if equal is None:
+        return {each.name: each.die for each in beside}
+    return {beside[0].name: beside[0].die, equal.name: equal.die}
 
 
 def _compared(best: Sequence[RankedDesign], runner_up: RunnerUp | None) -> dict[str, Evaluation]:

@@ -17,6 +17,7 @@ from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, Heterogen
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
+from phaze_opt.report.die import DieBeside, area_table, die_figures, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
@@ -260,6 +261,7 @@ def write_search_report(
     lead: Sequence[str] = (),
     notes: Sequence[Note] = (),
     later_s: Mapping[str, float] | None = None,
+    beside: Sequence[DieBeside] = (),
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
 
@@ -277,6 +279,7 @@ def write_search_report(
         lead: sentences at the top.
         notes: what the answer rests on.
         later_s: what took how long after the search.
+        beside: the best design and the reference machines as dies.
 
     Returns:
         Paths by artifact name, for `TrackingSession.log_artifacts`.
@@ -287,11 +290,13 @@ def write_search_report(
     figures = search_figures(
         result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
     )
-    figures |= extra_figures or {}
+    dies = {each.name: each.die for each in beside}
+    figures |= {**(die_figures(dies) if dies else {}), **(extra_figures or {})}
     contents = search_contents(
         result, references=references, space_size=space_size, optimum=optimum, own=own, later_s=later_s
     )
     contents += [] if pipeline is None else heterogeneous_contents(pipeline)
+    contents += [area_table(dies), power_table(dies), limits_table(dies)] if dies else []
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
     page = ReportDocument(
         title,

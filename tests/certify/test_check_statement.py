@@ -9,8 +9,9 @@ from phaze_opt.certify.certificate import Certificate, CertificateProvenance, Cl
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.goals import Goal
-from phaze_opt.space.known_spaces import phaze_space
+from phaze_opt.space.known_spaces import die_space, phaze_space
 from phaze_opt.units import GIBI
 from phaze_opt.workload.config import load_model
 
@@ -78,3 +79,13 @@ def test_a_check_reports_them(certificates):
     report = check_certificate(certificates["common"])
     assert len(report.problem) == 5
     assert any("tinier is none of the zoo's" in line for line in report.differences)
+
+
+def test_capacities_that_a_user_gives_dies_are_no_other_axes():
+    """`--hbm` and `--micro-batch` are said by the sentence on the space; other axes are told as before."""
+    silicon = silicon_of(7, small_scenario(BERT, devices=64).cluster.network)
+    space = die_space(silicon, hbm_bytes=(48 * GIBI, 64 * GIBI), micro_batches=(1, 2))
+    assert not differences(space=space)
+    assert "3 4" in " ".join(describe_problem(certificate(space=space)))
+    other = replace(space, axes=replace(space.axes, glb_bytes=space.axes.glb_bytes[:3]))
+    assert "not the package's space of dies: it differs in glb_bytes" in differences(space=other)

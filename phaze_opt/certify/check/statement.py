@@ -172,7 +172,11 @@ def _network_differences(network: Network, num_devices: int, constants: Constant
 
 def _space_differences(space: SearchSpace) -> Iterator[str]:
     if space.silicon is not None:
-        own, words = die_space(space.silicon, micro_batches=space.axes.micro_batch), "the package's space of dies"
+        # Capacities and micro-batches are a user's to choose; the sentence on the space has them.
+        stack_bytes, batches = space.silicon.stack.capacity_bytes, space.axes.micro_batch
+        hbm_bytes = tuple(stacks * stack_bytes for stacks in space.axes.hbm_stacks)
+        own = die_space(space.silicon, hbm_bytes=hbm_bytes, micro_batches=batches)
+        words = "the package's space of dies"
     else:
         hbm_bytes, batches = space.axes.hbm_bytes, space.axes.micro_batch
         own, words = phaze_space(hbm_bytes=hbm_bytes, micro_batches=batches), "Phaze's"

@@ -133,9 +133,14 @@ def rates_of(chips: AcceleratorTable, stack: HbmStack) -> DieRates:
 def stacks_of(chips: AcceleratorTable, stack: HbmStack) -> Floats:
     """The fewest stacks that hold the capacity and reach the bandwidth, or those stated; shape (num_chips,)."""
     by_capacity = np.ceil(_floats(chips.hbm_bytes) / stack.capacity_bytes)
+    fewest = np.maximum(by_capacity, stacks_for_rate(chips.hbm_bandwidth_bytes_per_s, stack))
+    return np.asarray(np.maximum(fewest, chips.hbm_stacks))
+
+
+def stacks_for_rate(bytes_per_s: Floats | float, stack: HbmStack) -> Floats:
+    """The fewest stacks that reach a bandwidth."""
     # A rate published as 3,350 GB/s on five stacks of 670 must not ask for a sixth by its last digit.
-    by_rate = np.ceil(np.round(chips.hbm_bandwidth_bytes_per_s / stack.bandwidth_bytes_per_s, 6))
-    return np.asarray(np.maximum(np.maximum(by_capacity, by_rate), chips.hbm_stacks))
+    return np.asarray(np.ceil(np.round(bytes_per_s / stack.bandwidth_bytes_per_s, 6)))
 
 
 def _floats(values: NDArray[np.int64]) -> Floats:

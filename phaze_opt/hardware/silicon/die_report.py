@@ -1,6 +1,7 @@
 """The die of one chip: areas and powers by component, its edge, and which limits it breaks."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,25 @@ class ComponentFigure:
 
 
 @dataclass(frozen=True, slots=True)
+class DieLimits:
+    """What a die may come to.
+
+    Attributes:
+        reticle_mm2: its area.
+        interposer_mm2: die and stacks.
+        link_edge_mm: edge of its links, both short sides.
+        bytes_per_byte_per_cycle: buffer over what it delivers a cycle, at least.
+        w_per_mm2: power over area.
+    """
+
+    reticle_mm2: float
+    interposer_mm2: float
+    link_edge_mm: float
+    bytes_per_byte_per_cycle: float
+    w_per_mm2: float
+
+
+@dataclass(frozen=True, slots=True)
 class DieReport:
     """The die of one chip.
 
@@ -48,6 +68,7 @@ class DieReport:
         package_mm2: die and stacks.
         voltage_v: at its clock.
         bytes_per_byte_per_cycle: buffer over what it delivers a cycle.
+        limits: what it may come to.
         broken: a sentence for each limit that it breaks; empty if it could be built.
     """
 
@@ -64,6 +85,7 @@ class DieReport:
     package_mm2: float
     voltage_v: float
     bytes_per_byte_per_cycle: float
+    limits: DieLimits
     broken: tuple[str, ...]
 
     @property
@@ -142,7 +164,38 @@ def _report(accelerator: Accelerator, model: DieModel, sizing: Constants) -> Die
         package_mm2=_number(edge.package_mm2),
         voltage_v=_number(voltage_v(chips.clock_hz, energies)),
         bytes_per_byte_per_cycle=_number(columns.buffer_bytes / columns.buffer_bytes_per_cycle),
+        limits=_limits(dies),
         broken=_broken(dies, area_mm2=_number(area.total), power_w=_number(power.total)),
+    )
+
+
+def die_to_json(report: DieReport) -> dict[str, Any]:
+    """A die as JSON; areas and powers by component."""
+    same = ("length_mm", "width_mm", "link_edge_mm", "package_mm2", "voltage_v", "bytes_per_byte_per_cycle")
+    return {
+        "process": report.process.name,
+        "hbm_generation": report.stack.generation.value,
+        "num_stacks": report.num_stacks,
+        "stack_places": report.stack_places,
+        "area_mm2": report.area_mm2,
+        "power_w": report.power_w,
+        "w_per_mm2": report.w_per_mm2,
+        "areas_mm2": {part.name: part.value for part in report.areas},
+        "powers_w": {part.name: part.value for part in report.powers},
+        **{name: getattr(report, name) for name in same},
+        "limits": asdict(report.limits),
+        "broken": list(report.broken),
+    }
+
+
+def _limits(dies: Dies) -> DieLimits:
+    known = dies.model.limits
+    return DieLimits(
+        reticle_mm2=known.value("package.reticle_mm2"),
+        interposer_mm2=known.value("package.interposer_mm2"),
+        link_edge_mm=2.0 * _number(dies.edge.width_mm),
+        bytes_per_byte_per_cycle=known.value(BANKS),
+        w_per_mm2=dies.model.power.most_w_per_mm2,
     )
 
 

@@ -1,0 +1,162 @@
+"""Optima on the terms of a machine, against evaluating every die that keeps to them."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from small_problems import brute_force, small_problem
+from test_die_certificates import die_problem
+
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.equal_terms import EqualTerms, Terms, TermsResult, problems_on_terms_of
+from phaze_opt.certify.problem import CertifyOptions
+from phaze_opt.certify.prove import certify
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.report.certificate import Ties
+from phaze_opt.report.certificate_page import build_document
+from phaze_opt.report.die import beside_to_json, dies_beside, plain_sentences
+from phaze_opt.report.equal_terms import equal_sentence, equal_table, equal_to_json
+from phaze_opt.report.page import render_html
+from phaze_opt.units import MEBI
+
+PROBLEM = die_problem()
+MACHINE = "num_tc=8,num_vc=8,tc_width=64,tc_depth=128,glb_mb=16,glb_bytes_per_cycle=2048,hbm_gb=16,hbm_gb_per_s=800"
+VOID = ("meta", "br", "wbr", "link", "input", "img", "hr")
+
+
+@pytest.fixture(name="machine", scope="module")
+def _machine() -> Accelerator:
+    """A chip with HBM of 800 GB/s, which two stacks of 410 reach, though one holds its capacity."""
+    return load_architecture(MACHINE, constants=PROBLEM.constants)
+
+
+@pytest.fixture(name="equal", scope="module")
+def _equal(machine, tmp_path_factory) -> EqualTerms:
+    options = CertifyOptions(tolerance=0.0, directory=tmp_path_factory.mktemp("terms"))
+    found = tuple(
+        TermsResult(each.terms, certify(each.problem, options)) for each in problems_on_terms_of(PROBLEM, machine)
+    )
+    evaluation = Objective(PROBLEM.scenario, constants=PROBLEM.constants).evaluate_accelerator(machine, 1)
+    return EqualTerms("machine", evaluation, die_of(machine, PROBLEM.constants), found)
+
+
+def test_each_optimum_is_the_best_of_all_dies_on_its_terms(equal, machine):
+    values, _ = brute_force(PROBLEM)
+    objective = Objective(PROBLEM.scenario, constants=PROBLEM.constants)
+    dies = [
+        (value, point, die_of(objective.accelerator(point), PROBLEM.constants))
+        for value, point in zip(values, PROBLEM.space.points(), strict=True)
+    ]
+    die = equal.die
+    keeps = {
+        Terms.AREA: lambda _, other: other.area_mm2 <= die.area_mm2,
+        Terms.WATTS: lambda _, other: other.power_w <= die.power_w,
+        Terms.AREA_AND_MEMORIES: lambda point, other: (
+            other.area_mm2 <= die.area_mm2 and point.hbm_stacks == 2 and point.glb_bytes == 16 * MEBI
+        ),
+    }
+    assert die.num_stacks == 2
+    for each in equal.found:
+        best = max(value for value, point, other in dies if keeps[each.terms](point, other))
+        assert each.result.certificate.claim.value == pytest.approx(best, rel=1e-9)
+        assert equal.ratio(each.result) == pytest.approx(best / equal.evaluation.throughput_samples_per_s, rel=1e-9)
+        assert check_certificate(each.result.directory).claim == each.result.certificate.claim
+    area, _, memories = (each.result.certificate.claim.value for each in equal.found)
+    assert max(values) > area > memories
+
+
+def test_tighter_budgets_of_the_problem_stay():
+    machine = load_architecture(MACHINE.replace("num_vc=8", "num_vc=16"), constants=PROBLEM.constants)
+    tight = replace(PROBLEM, scenario=replace(PROBLEM.scenario, max_area_mm2=270.0, max_tdp_w=90.0))
+    for each in problems_on_terms_of(tight, machine):
+        assert each.problem.scenario.max_area_mm2 == 270.0
+        assert each.problem.scenario.max_tdp_w == 90.0
+
+
+def test_what_cannot_be_compared_is_refused(machine):
+    with pytest.raises(InputError, match="compares dies") as caught:
+        problems_on_terms_of(small_problem(), machine)
+    assert caught.value.source == "--equal-to"
+    with pytest.raises(InputError) as caught:
+        problems_on_terms_of(PROBLEM, replace(machine, glb_bytes=1024))
+    assert caught.value.source == "--equal-to"
+
+
+class _Balance(HTMLParser):
+    """Counts what is open, and fails where an element ends that is not the last one begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: Counter[str] = Counter()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen[tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(name="page", scope="module")
+def _page(equal):
+    beside = dies_beside(equal.found[0].result.best[0].evaluation, {"machine": equal.evaluation}, PROBLEM.constants)
+    return build_document(equal.found[0].result, ties=Ties(1, 1), runner_up=None, beside=beside, equal=equal)
+
+
+def test_a_page_shows_the_die_beside_the_machines(page, equal):
+    text = render_html(page)
+    balance = _Balance()
+    balance.feed(text)
+    assert balance.open == []
+    names = {block.name for block in page.sections[0].blocks if hasattr(block, "figure")}
+    assert {"die_areas", "die_powers"} < names
+    assert balance.seen["figure"] == len(names)
+    for words in ("Area of the die", "Power at full rate", "Edge, package and limits", "On the terms of machine"):
+        assert words in text
+    assert equal_sentence(equal, equal.found[0].result) in page.lead
+    blocks = {block.content.title: block.content for block in page.sections[0].blocks if hasattr(block, "content")}
+    last = blocks["Area of the die"].rows[-1]
+    area_mm2 = equal.found[0].result.best[0].evaluation.area_mm2
+    assert last == ("whole die", f"{area_mm2:,.0f}", "100.0\xa0%", f"{equal.die.area_mm2:,.0f}")
+
+
+def test_bars_of_a_die_add_up_to_it(page, equal):
+    figures = {block.name: block.figure for block in page.sections[0].blocks if hasattr(block, "figure")}
+    for name, whole in (("die_areas", equal.die.area_mm2), ("die_powers", equal.die.power_w)):
+        assert sum(trace.x[1] for trace in figures[name].data) == pytest.approx(whole, rel=1e-12)
+
+
+def test_words_and_json_say_the_same(equal):
+    plain = equal.found[1].result
+    table = equal_table(equal, plain)
+    assert [row[0] for row in table.rows] == [
+        "as found", "at its area", "at its watts", "at its area, HBM rate and buffer", "machine"
+    ]  # fmt: skip
+    data = equal_to_json(equal, plain, PROBLEM.constants)
+    assert [each["terms"] for each in data["found"]] == [terms.value for terms in Terms]
+    for row, each in zip(table.rows[1:4], data["found"], strict=True):
+        assert row[2] == f"{each['ratio']:.2f}x"
+        assert f"{each['ratio']:.2f} times" in equal_sentence(equal, plain)
+        assert sum(each["die"]["areas_mm2"].values()) == pytest.approx(each["die"]["area_mm2"], rel=1e-12)
+
+
+def test_a_plain_ratio_states_both_chips_and_names_the_proof(equal):
+    best = equal.found[0].result.best[0].evaluation
+    beside = dies_beside(best, {"machine": equal.evaluation}, PROBLEM.constants)
+    first, second = plain_sentences(beside)
+    ratio = best.throughput_samples_per_s / equal.evaluation.throughput_samples_per_s
+    assert f"{ratio:.2f}x machine" in first
+    assert len(re.findall(r"\d+ mm2, \d+ W, [\d,]+ GB/s of HBM, \d+ MB of buffer", first)) == 2
+    assert "not at equal area" in first
+    assert "certify --equal-to machine" in second
+    data = beside_to_json(beside)
+    assert data["references"][0]["ratio"] == pytest.approx(ratio, rel=1e-12)
+    assert dies_beside(best, {}, small_problem().constants) == ()
