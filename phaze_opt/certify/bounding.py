@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, Slot
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.best_placement import placement_problem
 from phaze_opt.objective.bound_phases import MakespanBounds, PhasePools, PoolKey, phase_slots, pool_key
@@ -19,6 +20,7 @@ from phaze_opt.objective.scheduled_plan import least_step
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool
+from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
 
 Floats = NDArray[np.float64]
@@ -64,7 +66,7 @@ class SpaceBounder:
     to problem: vectors hold whatever the constants are.
     """
 
-    def __init__(self, objective: Objective, space: SearchSpace, *, pools: PhasePools | None = None) -> None:
+    def __init__(self, objective: Objective, space: SearchSpace | Grid, *, pools: PhasePools | None = None) -> None:
         """Grow the pools unless given."""
         self.objective = objective
         self.space = space
@@ -90,8 +92,12 @@ class SpaceBounder:
 
     def bound(self, indices: Ints) -> BoundRows:
         """Bounds by the relaxed placement."""
-        chips, micro_batches = self.chips(indices)
-        rows = _blank_rows(len(indices), len(self.slots))
+        return self.bound_columns(self.space.columns(indices))
+
+    def bound_columns(self, columns: PointColumns) -> BoundRows:
+        """The same of any designs, whether the space has them or not."""
+        chips, micro_batches = chips_of(columns, self.objective.constants), columns.micro_batch
+        rows = _blank_rows(len(columns), len(self.slots))
         for micro_batch in np.unique(micro_batches).tolist():
             same = np.flatnonzero(micro_batches == micro_batch)
             for start in range(0, len(same), CHUNK_ROWS):

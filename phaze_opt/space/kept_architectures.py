@@ -117,9 +117,7 @@ def compile_die_rows(
     mesh = _mesh(axes)
     for place in range(num_vc):
         chips = chips_at({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
-        dies = Dies.of(chips, constants)
-        area_mm2 = dies.area.total
-        is_kept = dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2)
+        is_kept = dies_kept(chips, constants, band_mm2=band_mm2, cap_mm2=cap_mm2)
         flags = np.broadcast_to(is_kept, axes.shape).ravel()
         np.minimum(first, place, out=first, where=flags)
         np.maximum(last, place + 1, out=last, where=flags)
@@ -131,6 +129,13 @@ def compile_die_rows(
     starts = np.zeros(num_rows + 1, dtype=np.int64)
     np.cumsum(count, out=starts[1:])
     return KeptRows(low=low, high=last, has_single=np.zeros(num_rows, dtype=np.bool_), starts=starts)
+
+
+def dies_kept(chips: AcceleratorTable, constants: Constants, *, band_mm2: float, cap_mm2: float) -> NDArray[np.bool_]:
+    """Which dies lie within the band of areas and could be built; of the shape of the chips."""
+    dies = Dies.of(chips, constants)
+    area_mm2 = dies.area.total
+    return np.asarray(dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2))
 
 
 def _count_rows(axes: Axes) -> int:
