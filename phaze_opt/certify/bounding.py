@@ -125,12 +125,43 @@ class SpaceBounder:
             rows.entries[row] = np.concatenate([b.choices[0] for b in bounds])
         return rows
 
-    def optimum(self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable) -> BoundOptimum:
-        """The optimal placement or plan of one model on one chip."""
+    def rates_exactly(self, columns: PointColumns, *, enough_rate: float) -> Floats:
+        """Upper bounds on the throughput of any designs by the optimal placement, samples/s, shape (num_designs,).
+
+        Args:
+            columns: the designs.
+            enough_rate: a bound need not be lower than this.
+        """
+        chips, micro_batches = chips_of(columns, self.objective.constants), columns.micro_batch
+        rates, models = np.zeros(len(columns)), range(len(self.objective.scenario.models))
+        for micro_batch in np.unique(micro_batches).tolist():
+            rows = np.flatnonzero(micro_batches == micro_batch)
+            table = chips.take(rows)
+            bounds = [self.bounder.makespan_bounds(index, table, micro_batch) for index in models]
+            for place, row in enumerate(rows.tolist()):
+                chip, own = table.take(np.array([place])), [each.of_design(place) for each in bounds]
+                optima = [
+                    self.optimum(i, micro_batch, b, chip, enough_rate=enough_rate)
+                    for i, b in zip(models, own, strict=True)
+                ]
+                rates[row] = self.rate_upper(optima, micro_batch)
+        return rates
+
+    def optimum(
+        self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable, *, enough_rate: float = 0.0
+    ) -> BoundOptimum:
+        """The optimal placement or plan of one model on one chip.
+
+        Of a single model under full plans only what is needed to bound its throughput by ``enough_rate``, samples/s.
+        """
         compiled, scenario = self.objective.compiled(index, micro_batch), self.objective.scenario
         memory_bytes = float(chip.hbm_bytes[0])
         if scenario.plans is not None:
-            return BoundOptimum(*least_step(self.objective.planned(index), bounds, memory_bytes=memory_bytes))
+            is_alone = len(scenario.models) == 1 and enough_rate > 0.0
+            # A hair more, as the rate follows from a time that is lowered by the slack.
+            enough_s = scenario.global_batch / enough_rate * (1.0 + 2.0 * BOUND_SLACK) if is_alone else math.inf
+            planned = self.objective.planned(index)
+            return BoundOptimum(*least_step(planned, bounds, memory_bytes=memory_bytes, enough_s=enough_s))
         result = solve_placement(placement_problem(compiled, bounds.makespan_s[0], memory_bytes, scenario=scenario))
         if result.status is PlacementStatus.INFEASIBLE:
             return BoundOptimum(0, math.inf)

@@ -17,10 +17,11 @@ from phaze_opt.certify.point_table import ProofState
 from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, DesignPoint, PointColumns
 
 Ints = NDArray[np.int64]
-CHUNK_POINTS = 2048
-"""Points bounded by themselves before the best of them are solved."""
-NUM_TRIED = 4
-"""Points of a chunk that are solved: the better the incumbent, the fewer groups are looked into."""
+CHUNK_GROUPS = 64
+"""Groups looked into before the best of their points are solved."""
+NUM_TRIED, NUM_TRIED_AGAIN = 6, 2
+"""Groups of a chunk of which a point is solved, and points that are once the optimal plan bounds them: the better the
+incumbent, the fewer groups are looked into."""
 _MOST = (*NEVER_SLOWS, "hbm_bytes")
 _CORES = tuple(name for name in AXIS if name not in _MOST)
 
@@ -62,29 +63,39 @@ def bound_by_groups(state: ProofState, bounder: SpaceBounder, *, seeds: Sequence
     """
     points = state.problem.rows.columns(np.arange(state.problem.rows.size, dtype=np.int64))
     groups = Groups.of(points)
-    shared, nothing = bound_freely(bounder, groups.chips), np.zeros(len(points))
+    free, nothing = _free(bounder), np.zeros(len(points))
+    shared = free.bound_columns(groups.chips)
     rates, reasons = shared.rate_upper[groups.of_point], shared.reason[groups.of_point]
     state.fill(0, BoundRows(rates, reasons, nothing, nothing, shared.entries), groups.of_point)
     state.is_shared[:] = True
     for rows in _rows_of_seeds(points, seeds):
-        _look_into(state, bounder, rows, num_tried=1)
+        _look_into(state, bounder, rows, groups.of_point[rows], slack=slack)
     while True:
-        limit = 0.0 if state.best is None else state.best.value * (1.0 + slack)
+        limit = _limit(state, slack)
         open_rows = np.flatnonzero(state.is_shared & (state.values_upper > limit))
         if not len(open_rows):
             return
-        order = np.argsort(-state.values_upper[open_rows], kind="stable")
-        _look_into(state, bounder, open_rows[order][:CHUNK_POINTS], num_tried=NUM_TRIED)
+        order = open_rows[np.argsort(-state.values_upper[open_rows], kind="stable")]
+        _, first = np.unique(groups.of_point[order], return_index=True)
+        leading = groups.of_point[order[np.sort(first)]][:CHUNK_GROUPS]
+        # The optimal plan of a group's chip often rules out all of it where the relaxed one is far off.
+        rates = free.rates_exactly(groups.chips.take(leading), enough_rate=limit)
+        for group, rate in zip(leading.tolist(), rates.tolist(), strict=True):
+            mine = np.flatnonzero(groups.of_point == group)
+            state.rate_upper[mine] = np.minimum(state.rate_upper[mine], rate)
+        is_left = np.isin(groups.of_point, leading[rates > limit])
+        rest = np.flatnonzero(is_left & state.is_shared)
+        if len(rest):
+            _look_into(state, bounder, rest, groups.of_point[rest], slack=slack)
 
 
-def bound_freely(bounder: SpaceBounder, designs: PointColumns) -> BoundRows:
-    """Bounds of designs whatever the budgets."""
+def _free(bounder: SpaceBounder) -> SpaceBounder:
+    """A bounder of designs whatever the budgets, by the same vectors."""
     objective = bounder.objective
-    free = replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
-    if free != objective.scenario:
-        other = objective.under(objective.constants, scenario=free)
-        bounder = SpaceBounder(other, bounder.space, pools=bounder.pools)
-    return bounder.bound_columns(designs)
+    scenario = replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
+    if scenario == objective.scenario:
+        return bounder
+    return SpaceBounder(objective.under(objective.constants, scenario=scenario), bounder.space, pools=bounder.pools)
 
 
 def _rows_of_seeds(points: PointColumns, seeds: Sequence[DesignPoint]) -> list[Ints]:
@@ -100,11 +111,28 @@ def _rows_of_seeds(points: PointColumns, seeds: Sequence[DesignPoint]) -> list[I
     return list(found.values())
 
 
-def _look_into(state: ProofState, bounder: SpaceBounder, rows: Ints, *, num_tried: int) -> None:
-    """Bound points each by itself and solve the best of them."""
-    state.lower(rows, bounder.bound(rows), is_exact=False)
-    values = state.values_upper[rows]
-    for place in np.argsort(-values, kind="stable")[:num_tried].tolist():
-        if values[place] > (0.0 if state.best is None else state.best.value):
-            index = int(rows[place])
+def _limit(state: ProofState, slack: float) -> float:
+    """Bounds up to this matter no more."""
+    return 0.0 if state.best is None else state.best.value * (1.0 + slack)
+
+
+def _look_into(state: ProofState, bounder: SpaceBounder, rows: Ints, groups: Ints, *, slack: float) -> None:
+    """Bound points each by itself, by the optimal plan too where that matters, and solve the most promising ones."""
+    own = bounder.bound(rows)
+    state.lower(rows, own, is_exact=False)
+    order = np.lexsort((rows, -own.rate_upper, -state.values_upper[rows]))
+    _, first = np.unique(groups[order], return_index=True)
+    _solve(state, bounder, rows[order[np.sort(first)]][:NUM_TRIED])
+    left = rows[state.values_upper[rows] > _limit(state, slack)]
+    if len(left):
+        points = state.problem.rows.columns(left)
+        rates = bounder.rates_exactly(points, enough_rate=_limit(state, slack))
+        state.rate_upper[left] = np.minimum(state.rate_upper[left], rates)
+        _solve(state, bounder, left[np.argsort(-state.values_upper[left], kind="stable")][:NUM_TRIED_AGAIN])
+
+
+def _solve(state: ProofState, bounder: SpaceBounder, rows: Ints) -> None:
+    """Solve points that could beat the incumbent."""
+    for index in rows.tolist():
+        if state.values_upper[index] > (0.0 if state.best is None else state.best.value):
             state.solve(index, solve_point(bounder.objective, bounder.space, index))

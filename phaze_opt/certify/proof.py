@@ -81,8 +81,11 @@ class _Proving:
         bound_by_groups(self.state, self.bench.bounder, seeds=seeds, slack=slack)
         self._tell(CertifyStage.BOUNDING, num_bounded=self.state.problem.rows.size, num_open=0)
 
-    def close(self, *, tolerance: float, num_best: int) -> ProofEffort:
-        """Run the loop until nothing is open and the best designs are known; the work that it took."""
+    def close(self, *, tolerance: float, num_best: int, is_best_enough: bool) -> ProofEffort:
+        """Run the loop until nothing is open and the best designs are known; the work that it took.
+
+        ``is_best_enough``: one best design is the incumbent, though others within the tolerance may be better.
+        """
         loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
 
         def on_round() -> None:
@@ -90,7 +93,8 @@ class _Proving:
             self._tell(CertifyStage.CLOSING, num_bounded=num_points, num_open=num_open)
 
         loop.close(on_round)
-        loop.solve_best(num_best, on_round)
+        if num_best > 1 or not is_best_enough:
+            loop.solve_best(num_best, on_round)
         return loop.effort
 
     def _refine(self, number: int, works: Sequence[RefineWork]) -> Sequence[PointOutcome]:
@@ -145,7 +149,8 @@ def prove_problem(
         pools: dual vectors of earlier proofs, which grow here; they hold whatever the constants are.
         pieces: keeps what is finished; nothing is kept unless given.
         is_lean: the incumbent is made lean, which may add a row beside those of the problem.
-        seeds: bound by groups (`grouped_bounds`), those of these designs first; None bounds every point by itself.
+        seeds: bound by groups (`grouped_bounds`), those of these designs first, and leave it at the incumbent if one
+            design is asked for; None bounds every point by itself.
         on_progress: told of every chunk and round.
     """
     pieces = pieces or ProofPieces()
@@ -160,7 +165,7 @@ def prove_problem(
         else:
             # The best designs are told apart a little below the optimum.
             proving.bound_groups(seeds, slack=max(tolerance, PROOF_SLACK) if num_best == 1 else -BESTS_WITHIN)
-        effort = proving.close(tolerance=tolerance, num_best=num_best)
+        effort = proving.close(tolerance=tolerance, num_best=num_best, is_best_enough=seeds is not None)
         state = add_leanest(state, bench.bounder) if is_lean else state
     return Proof(
         state=state,

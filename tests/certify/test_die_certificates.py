@@ -167,6 +167,15 @@ def _other_links(forger: Forger) -> None:
     forger.put("constants_digest", scenario.constants_of().digest)
 
 
+def _other_constants(forger: Forger) -> None:
+    """Dies of a world in which multipliers are smaller, in scenario and space, with the constants that follow."""
+    for part in ("scenario", "space"):
+        silicon = forger.read(CERTIFICATE_FILE)[part]["silicon"]
+        forger.put(f"{part}.silicon", silicon | {"values": [["die.area.mac_um2", 700.0]]})
+    scenario = from_plain(Certificate, forger.read(CERTIFICATE_FILE)).scenario
+    forger.put("constants_digest", scenario.constants_of().digest)
+
+
 def _lowered(forger: Forger) -> None:
     forger.cells(forger.columns()["reason"].index(""), **{UPPER: lambda value: value * 0.9})
 
@@ -181,6 +190,7 @@ FORGERIES: dict[str, tuple[Callable[[Forger], object], str, str]] = {
         lambda forger: forger.put("space.silicon.link_bytes_per_s", 0.0), CERTIFICATE_FILE, "its space has other"
     ),
     "no links": (_other_links, CERTIFICATE_FILE, "its dies have other links than its network"),
+    "other constants": (_other_constants, CERTIFICATE_FILE, "its dies have other constants than this package's"),
     "a part": (
         lambda forger: forger.put("space.frontier", {"max_tdp_w": None, "also": []}), CERTIFICATE_FILE, ".*is a part"
     ),
