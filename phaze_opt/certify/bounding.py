@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, Slot
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.best_placement import placement_problem
 from phaze_opt.objective.bound_phases import MakespanBounds, PhasePools, PoolKey, phase_slots, pool_key
@@ -19,6 +20,7 @@ from phaze_opt.objective.scheduled_plan import least_step
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool
+from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
 
 Floats = NDArray[np.float64]
@@ -64,7 +66,7 @@ class SpaceBounder:
     to problem: vectors hold whatever the constants are.
     """
 
-    def __init__(self, objective: Objective, space: SearchSpace, *, pools: PhasePools | None = None) -> None:
+    def __init__(self, objective: Objective, space: SearchSpace | Grid, *, pools: PhasePools | None = None) -> None:
         """Grow the pools unless given."""
         self.objective = objective
         self.space = space
@@ -90,8 +92,12 @@ class SpaceBounder:
 
     def bound(self, indices: Ints) -> BoundRows:
         """Bounds by the relaxed placement."""
-        chips, micro_batches = self.chips(indices)
-        rows = _blank_rows(len(indices), len(self.slots))
+        return self.bound_columns(self.space.columns(indices))
+
+    def bound_columns(self, columns: PointColumns) -> BoundRows:
+        """The same of any designs, whether the space has them or not."""
+        chips, micro_batches = chips_of(columns, self.objective.constants), columns.micro_batch
+        rows = _blank_rows(len(columns), len(self.slots))
         for micro_batch in np.unique(micro_batches).tolist():
             same = np.flatnonzero(micro_batches == micro_batch)
             for start in range(0, len(same), CHUNK_ROWS):
@@ -119,13 +125,44 @@ class SpaceBounder:
             rows.entries[row] = np.concatenate([b.choices[0] for b in bounds])
         return rows
 
-    def optimum(self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable) -> BoundOptimum:
-        """The optimal placement or plan of one model on one chip."""
+    def rates_exactly(self, columns: PointColumns, *, enough_rate: float) -> Floats:
+        """Upper bounds on the throughput of any designs by the optimal placement, samples/s, shape (num_designs,).
+
+        Args:
+            columns: the designs.
+            enough_rate: a bound need not be lower than this.
+        """
+        chips, micro_batches = chips_of(columns, self.objective.constants), columns.micro_batch
+        rates, models = np.zeros(len(columns)), range(len(self.objective.scenario.models))
+        for micro_batch in np.unique(micro_batches).tolist():
+            rows = np.flatnonzero(micro_batches == micro_batch)
+            table = chips.take(rows)
+            bounds = [self.bounder.makespan_bounds(index, table, micro_batch) for index in models]
+            for place, row in enumerate(rows.tolist()):
+                chip, own = table.take(np.array([place])), [each.of_design(place) for each in bounds]
+                optima = [
+                    self.optimum(i, micro_batch, b, chip, enough_rate=enough_rate)
+                    for i, b in zip(models, own, strict=True)
+                ]
+                rates[row] = self.rate_upper(optima, micro_batch)
+        return rates
+
+    def optimum(
+        self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable, *, enough_rate: float = 0.0
+    ) -> BoundOptimum:
+        """The optimal placement or plan of one model on one chip.
+
+        Of a single model under full plans only what is needed to bound its throughput by ``enough_rate``, samples/s.
+        """
         objective = self.objective.at_links(float(chip.link_bytes_per_s[0]))
         compiled, scenario = objective.compiled(index, micro_batch), objective.scenario
         memory_bytes = float(chip.hbm_bytes[0])
         if scenario.plans is not None:
-            return BoundOptimum(*least_step(objective.planned(index), bounds, memory_bytes=memory_bytes))
+            is_alone = len(scenario.models) == 1 and enough_rate > 0.0
+            # A hair more, as the rate follows from a time that is lowered by the slack.
+            enough_s = scenario.global_batch / enough_rate * (1.0 + 2.0 * BOUND_SLACK) if is_alone else math.inf
+            planned = objective.planned(index)
+            return BoundOptimum(*least_step(planned, bounds, memory_bytes=memory_bytes, enough_s=enough_s))
         result = solve_placement(placement_problem(compiled, bounds.makespan_s[0], memory_bytes, scenario=scenario))
         if result.status is PlacementStatus.INFEASIBLE:
             return BoundOptimum(0, math.inf)

@@ -11,6 +11,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
+from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
 
 MORE_EFFORT = ((1e-4, 2000), (0.0, 20000))
@@ -35,7 +36,7 @@ def with_effort(scenario: Scenario, effort: int) -> Scenario:
     return replace(scenario, schedule_gap=min(scenario.schedule_gap, gap), schedule_nodes=most)
 
 
-def solve_point(objective: Objective, space: SearchSpace, index: int, *, effort: int = 0) -> SolvedPoint:
+def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, effort: int = 0) -> SolvedPoint:
     """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput."""
     point = space.point(index)
     chip = objective.accelerator(point)

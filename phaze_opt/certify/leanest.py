@@ -13,12 +13,12 @@ import numpy as np
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.point_table import Incumbent, ProofState, solved_value
-from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.space.search_space import Positions
 
 SAME = 1e-10
 """Relative shortfall that rounding explains."""
-_ORDER = ("glb_bytes_per_cycle", "hbm_stacks", *NEVER_SLOWS)
+LEAN_ORDER = ("glb_bytes_per_cycle", "hbm_stacks", *NEVER_SLOWS)
 """What costs most of a die comes first."""
 
 
@@ -41,6 +41,20 @@ def add_leanest(state: ProofState, bounder: SpaceBounder) -> ProofState:
     index = other.rows.index(point)
     bounder.space = other.rows
     return state.with_row(other, index, bounder.bound_exactly(np.array([index])), solve(lean))
+
+
+def lean_designs(
+    state: ProofState, bounder: SpaceBounder, indices: Sequence[int]
+) -> list[tuple[DesignPoint, SolvedPoint]]:
+    """The leanest of each of some solved points, each design once, in their order."""
+    found: dict[DesignPoint, SolvedPoint] = {}
+    for index in indices:
+        solved = state.solved[index]
+        known = Incumbent(index, solved_value(state.problem, solved), solved)
+        solve = _solver(state, bounder, known)
+        lean = _leanest(state, known, solve)
+        found.setdefault(state.problem.rows.point_at(lean), solve(lean))
+    return list(found.items())
 
 
 def _solver(state: ProofState, bounder: SpaceBounder, best: Incumbent) -> Callable[[Positions], SolvedPoint]:
@@ -70,14 +84,16 @@ def _least(best: Incumbent) -> float:
 def _leanest(state: ProofState, best: Incumbent, solve: Callable[[Positions], SolvedPoint]) -> Positions:
     whole = replace(state.problem.rows, frontier=None)
     positions = whole.positions(state.problem.rows.point(best.index))
-    for name in dict.fromkeys(name for name in _ORDER if getattr(whole.axes, name)):
+    for name in dict.fromkeys(name for name in LEAN_ORDER if getattr(whole.axes, name)):
         lower = [replace(positions, **{name: place}) for place in range(getattr(positions, name))]
         legal = [other for other in lower if whole.keeps(other)]
-        positions = _first([*legal, positions], lambda other: solved_value(state.problem, solve(other)) >= _least(best))
+        positions = first_that(
+            [*legal, positions], lambda other: solved_value(state.problem, solve(other)) >= _least(best)
+        )
     return positions
 
 
-def _first(rising: Sequence[Positions], keeps: Callable[[Positions], bool]) -> Positions:
+def first_that(rising: Sequence[Positions], keeps: Callable[[Positions], bool]) -> Positions:
     """The first that keeps the value, by bisection; the last does."""
     low, high = 0, len(rising) - 1
     while low < high:

@@ -86,6 +86,7 @@ class ProofState:
         area_mm2, tdp_w: exact.
         row: of the point's micro-batch in ``table``; `NO_MULTIPLIERS` where a budget is broken.
         is_exact: whether the bound comes from an optimal placement.
+        is_shared: whether the bound is that of a group of points (`grouped_bounds`).
         visits: how often the point was taken up to be closed.
         solved: solved points by index.
         best: the incumbent.
@@ -99,6 +100,7 @@ class ProofState:
     tdp_w: Floats = field(init=False)
     row: NDArray[np.int32] = field(init=False)
     is_exact: NDArray[np.bool_] = field(init=False)
+    is_shared: NDArray[np.bool_] = field(init=False)
     visits: NDArray[np.int8] = field(init=False)
     solved: dict[int, SolvedPoint] = field(default_factory=dict)
     best: Incumbent | None = None
@@ -109,7 +111,7 @@ class ProofState:
         self.rate_upper, self.area_mm2, self.tdp_w = (np.zeros(size) for _ in range(3))
         self.reason, self.visits = (np.zeros(size, dtype=np.int8) for _ in range(2))
         self.row = np.full(size, NO_MULTIPLIERS, dtype=np.int32)
-        self.is_exact = np.zeros(size, dtype=np.bool_)
+        self.is_exact, self.is_shared = (np.zeros(size, dtype=np.bool_) for _ in range(2))
 
     def fill(self, start: int, rows: BoundRows, row_of: Ints) -> None:
         """Take in the first bounds of a range of points; ``rows.entries`` are distinct rows, ``row_of`` tells whose."""
@@ -136,6 +138,7 @@ class ProofState:
         self.rate_upper[better] = rows.rate_upper[is_better]
         self.reason[better] = rows.reason[is_better]
         self.is_exact[better] = is_exact
+        self.is_shared[indices] = False
 
     def solve(self, index: int, solved: SolvedPoint) -> None:
         """Take in a solution, the better of two of the same point."""
@@ -161,7 +164,8 @@ class ProofState:
         row = self.table.add(micro_batch, bound.entries)
         for name, value in (
             ("rate_upper", bound.rate_upper), ("reason", bound.reason), ("area_mm2", solved.evaluation.area_mm2),
-            ("tdp_w", solved.evaluation.tdp_w), ("row", row), ("is_exact", True), ("visits", 0),
+            ("tdp_w", solved.evaluation.tdp_w), ("row", row), ("is_exact", True),
+            ("is_shared", False), ("visits", 0),
         ):  # fmt: skip
             setattr(other, name, np.insert(getattr(self, name), index, value))
         for old, known in self.solved.items():

@@ -9,6 +9,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
+from phaze_opt.space.grid import PartOfSpace
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
@@ -18,13 +19,17 @@ CERTIFICATES_DIRECTORY = "phaze-opt-certificates"
 
 @dataclass(frozen=True, slots=True)
 class CertifyProblem:
-    """A space, and what is maximised over it; ``also`` are points to bound beside its frontier."""
+    """A space, and what is maximised over it.
+
+    ``also`` are points to bound beside its frontier; ``listed`` are rows to bound in place of it.
+    """
 
     scenario: Scenario
     space: SearchSpace
     constants: Constants
     goal: Goal = Goal.THROUGHPUT
     also: tuple[DesignPoint, ...] = ()
+    listed: PartOfSpace | None = None
 
     def __post_init__(self) -> None:
         """Only goals with one best value can be certified, and only plans whose stages are free."""
@@ -57,7 +62,9 @@ class CertifyProblem:
 
     @property
     def rows(self) -> SearchSpace:
-        """The points that are bounded: all, or the frontier of those within the budgets, and ``also``."""
+        """The points that are bounded: all, the frontier of those within the budgets and ``also``, or those listed."""
+        if self.listed is not None:
+            return self.listed
         if not self.has_frontier:
             return self.space
         limit, space = self.scenario.max_area_mm2, self.space

@@ -11,17 +11,21 @@ from phaze_opt.certify.best_first import PROOF_SLACK, ClosingLoop, ProofEffort
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.finished_tasks import ProofPieces
+from phaze_opt.certify.grouped_bounds import bound_by_groups
 from phaze_opt.certify.leanest import add_leanest
 from phaze_opt.certify.point_proof import PointOutcome
 from phaze_opt.certify.point_table import MultiplierTable, ProofState, rank_solved
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
 from phaze_opt.certify.tasks import BoundWork, ProofBench, RefineWork, Workers
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 
 CHUNK_POINTS = 16384
 """Points bounded in one piece of work."""
+BESTS_WITHIN = 0.02
+"""Where groups are bounded, points so near the optimum have bounds of their own if several designs are asked for."""
 
 OnProgress = Callable[[CertifyProgress], None]
 
@@ -72,8 +76,16 @@ class _Proving:
             self.state.fill(work.start, chunk.rows, chunk.row_of)
             self._tell(CertifyStage.BOUNDING, num_bounded=work.stop, num_open=0)
 
-    def close(self, *, tolerance: float, num_best: int) -> ProofEffort:
-        """Run the loop until nothing is open and the best designs are known; the work that it took."""
+    def bound_groups(self, seeds: Sequence[DesignPoint], *, slack: float) -> None:
+        """Bound every point by the chip of its group, and those that matter each by itself."""
+        bound_by_groups(self.state, self.bench.bounder, seeds=seeds, slack=slack)
+        self._tell(CertifyStage.BOUNDING, num_bounded=self.state.problem.rows.size, num_open=0)
+
+    def close(self, *, tolerance: float, num_best: int, is_best_enough: bool) -> ProofEffort:
+        """Run the loop until nothing is open and the best designs are known; the work that it took.
+
+        ``is_best_enough``: one best design is the incumbent, though others within the tolerance may be better.
+        """
         loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
 
         def on_round() -> None:
@@ -81,7 +93,8 @@ class _Proving:
             self._tell(CertifyStage.CLOSING, num_bounded=num_points, num_open=num_open)
 
         loop.close(on_round)
-        loop.solve_best(num_best, on_round)
+        if num_best > 1 or not is_best_enough:
+            loop.solve_best(num_best, on_round)
         return loop.effort
 
     def _refine(self, number: int, works: Sequence[RefineWork]) -> Sequence[PointOutcome]:
@@ -122,6 +135,7 @@ def prove_problem(
     pools: PhasePools | None = None,
     pieces: ProofPieces | None = None,
     is_lean: bool = True,
+    seeds: Sequence[DesignPoint] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Proof:
     """Prove the optimum of a space in memory.
@@ -135,6 +149,8 @@ def prove_problem(
         pools: dual vectors of earlier proofs, which grow here; they hold whatever the constants are.
         pieces: keeps what is finished; nothing is kept unless given.
         is_lean: the incumbent is made lean, which may add a row beside those of the problem.
+        seeds: bound by groups (`grouped_bounds`), those of these designs first, and leave it at the incumbent if one
+            design is asked for; None bounds every point by itself.
         on_progress: told of every chunk and round.
     """
     pieces = pieces or ProofPieces()
@@ -144,8 +160,12 @@ def prove_problem(
     jobs = jobs if pools is None and objective is None else 1
     with Workers(partial(ProofBench, problem), jobs=jobs, here=bench) as workers:
         proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
-        proving.bound_all()
-        effort = proving.close(tolerance=tolerance, num_best=num_best)
+        if seeds is None:
+            proving.bound_all()
+        else:
+            # The best designs are told apart a little below the optimum.
+            proving.bound_groups(seeds, slack=max(tolerance, PROOF_SLACK) if num_best == 1 else -BESTS_WITHIN)
+        effort = proving.close(tolerance=tolerance, num_best=num_best, is_best_enough=seeds is not None)
         state = add_leanest(state, bench.bounder) if is_lean else state
     return Proof(
         state=state,

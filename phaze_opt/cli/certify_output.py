@@ -212,6 +212,7 @@ def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
         "worlds": [
             {
                 "name": world.name,
+                "kind": world.kind.value,
                 "ends": [end.value for end in world.ends],
                 "architecture": None if optimum.point is None else asdict(optimum.point),
                 "value": optimum.value,
@@ -220,6 +221,8 @@ def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
             }
             for world, optimum in zip(result.worlds, result.optima, strict=True)
         ],
+        "alternatives": [each.name for each in result.assumptions.alternatives],
+        "not_varied": {each.name: each.reason for each in result.assumptions.not_varied},
         "wall_s": result.wall_s,
         "file": file,
     }

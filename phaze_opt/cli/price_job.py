@@ -14,11 +14,10 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.headline_range import (
-    OTHER_SOFTWARE,
     HeadlineRange,
-    other_software,
     plans_of_evaluation,
     range_of_design,
     range_of_prices,

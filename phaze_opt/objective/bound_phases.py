@@ -81,6 +81,11 @@ class MakespanBounds:
     choices: Choices
     attention_s: Floats
 
+    def of_design(self, row: int) -> "MakespanBounds":
+        """Those of one design."""
+        here = slice(row, row + 1)
+        return MakespanBounds(self.makespan_s[here], self.choices[here], self.attention_s[here])
+
 
 def pool_key(phase: CompiledPhase) -> PoolKey:
     """What phases with the same pool share."""

@@ -157,7 +157,7 @@ class Objective:
         return self._at_links[link_bytes_per_s]
 
     def under(self, constants: Constants, *, scenario: Scenario, is_bounded_alike: bool = False) -> "Objective":
-        """An objective for other constants; graphs are shared if the scenarios differ in nothing but budgets.
+        """An objective for other constants; graphs are shared if scenarios differ in nothing but budgets and silicon.
 
         Args:
             constants: of the other objective.
@@ -166,9 +166,9 @@ class Objective:
                 same to the bit; how far below an open schedule its bound lies may differ.
         """
         other = Objective(scenario, constants=constants)
-        if replace(scenario, max_area_mm2=self.scenario.max_area_mm2, max_tdp_w=self.scenario.max_tdp_w) == (
-            self.scenario
-        ):
+        mine = self.scenario
+        area_mm2, tdp_w = mine.max_area_mm2, mine.max_tdp_w
+        if replace(scenario, max_area_mm2=area_mm2, max_tdp_w=tdp_w, silicon=mine.silicon) == mine:
             other._compiled, other._planned = self._compiled, self._planned
             other._lender = self if is_bounded_alike else None
         return other

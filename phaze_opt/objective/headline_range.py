@@ -1,32 +1,29 @@
 """The range of a headline: this design's own figure under each doubt that it hangs on, priced again and never searched.
 
-Three parts, each alone: the error of the model on machines kept out of every fit, the options of the estimator that
-stand for choices nobody measured, and other training software. What other designs would do in such worlds is the
-business of `certify --robust`.
+Three parts, each alone: the error of the model on machines kept out of every fit, the choices that stand for what
+nobody measured (options of the estimator, its ideal form, the rate of HBM), and other training software; choices and
+software are those of `alternatives`. What other designs would do in such worlds is the business of `certify --robust`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from phaze_opt.cost.stacks import load_stack, measured_rows, unmeasured_parts
+from phaze_opt.cost.stacks import measured_rows, unmeasured_parts
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
-from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
+from phaze_opt.hardware.fitted import read_own_file
+from phaze_opt.objective.alternatives import Doubt, alternatives_of_designs, choose
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 SYSTOLIC_SETS = ("op_tpu_gemm", "train_maxtext_tpu")
 """Data sets of machines that are built as designs are."""
 KEPT_OUT_WHOLE = ("leave_one_device_out_mape", "leave_one_chip_out_mape")
 """Errors on machines of which no row was fitted."""
-OTHER_SOFTWARE = (IDEAL_STACK.name, "megatron-core")
-"""Software that the figure is priced under besides its own: nothing lost, and overlapping what it sends (ranges of the
-assumption in decision 0257)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +99,15 @@ def range_of_design(
         )
 
     nominal, scenario = objective.constants, _unbounded(objective.scenario)
-    options = {f"{name} = {choice}": price(varied, scenario) for name, choice, varied in _alternatives(nominal)}
-    software = {stack.name: price(nominal, replace(scenario, stack=stack)) for stack in _other_stacks(scenario)}
+    priced: dict[Doubt, dict[str, float]] = {doubt: {} for doubt in Doubt}
+    for each in alternatives_of_designs(scenario, nominal):
+        other, constants = choose(each, scenario, nominal)
+        priced[each.doubt][each.software or each.name] = price(constants, other)
     return range_of_prices(
         value,
         error=error,
         error_words="on machines kept out",
-        alternatives={"options": options, "software": software},
+        alternatives={doubt.value: priced[doubt] for doubt in Doubt},
         unmeasured=unmeasured_of(plans, scenario.stack.name),
     )
 
@@ -160,26 +159,6 @@ def range_of_point(objective: Objective, point: DesignPoint, evaluation: Evaluat
 def _unbounded(scenario: Scenario) -> Scenario:
     """Budgets say which designs may be chosen; this one is."""
     return replace(scenario, max_area_mm2=None, max_tdp_w=None)
-
-
-def _alternatives(constants: Constants) -> Iterator[tuple[str, str, Constants]]:
-    """Every option of the estimator at every choice but its own."""
-    for name, choice in constants.alternatives:
-        yield name, choice, constants.with_options({name: choice})
-
-
-def _other_stacks(scenario: Scenario) -> Iterator[TrainingStack]:
-    """Other software for full plans; Phaze's placements know the ideal one alone."""
-    if scenario.plans is None:
-        return
-    for name in OTHER_SOFTWARE:
-        if name != scenario.stack.name:
-            yield other_software(scenario.stack, name, load_fitted())
-
-
-def other_software(stack: TrainingStack, name: str, fitted: FittedConstants) -> TrainingStack:
-    """Another software with gradients as wide, so that it is the software that differs."""
-    return replace(load_stack(name, fitted), gradient_bytes=stack.gradient_bytes)
 
 
 def _model_part(value: float, error: float, where: str) -> RangePart:

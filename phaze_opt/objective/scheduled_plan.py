@@ -224,7 +224,9 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
     return least_s
 
 
-def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: float) -> tuple[int, float]:
+def least_step(
+    planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: float, enough_s: float = math.inf
+) -> tuple[int, float]:
     """The set of layers behind the least bound below the step of any plan on one chip, and that bound, s.
 
     0 and infinite if no plan fits.
@@ -233,6 +235,7 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
         planned: the model.
         bounds: of one chip.
         memory_bytes: of it.
+        enough_s: a bound of so much need not be raised.
     """
     degrees, layers_of = planned.degrees, planned.degrees.layers_of
     classes_s = layer_classes(bounds.makespan_s)
@@ -242,7 +245,7 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
     while True:
         best = int(np.argmin(comparable(values)))
         layers = int(layers_of[best])
-        if is_searched[best] or np.isinf(values[best]):
+        if is_searched[best] or np.isinf(values[best]) or values[best] >= enough_s:
             return layers, float(values.min())
         times = LayerTimes(classes_s[0, layers], bounds.attention_s[0, layers])
         limit_s = float(values[is_searched].min(initial=math.inf)) * (1.0 + SAME_STEP)

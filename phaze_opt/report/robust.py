@@ -1,7 +1,7 @@
 """An analysis of robustness in words and tables: which conclusions survive, and what each design forgoes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from phaze_opt.certify.robust.result import (
     Conclusion,
@@ -49,14 +49,7 @@ def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
         best = f"{short_point(minimax.point)} is within {_percent(result.tolerance)} of the optimum"
         return (f"{best} in every one of the {len(result.worlds)} worlds: no assumption matters for the choice.",)
     nominal = _nominal_best(result)
-    sentences = []
-    if nominal is not None:
-        tied = result.nominal_minimax
-        sentences.append(
-            f"If the assumptions are wrong, the nominal best design forgoes up to {_percent(nominal.worst_regret)} "
-            f"of the optimum ({_where(result, nominal.worst_world)}); of the designs within "
-            f"{_percent(result.tolerance)} of it the most robust one forgoes up to {_percent(tied.regret)}."
-        )
+    sentences = [] if nominal is None else [*_nominal_sentences(result, nominal)]
     proof = "proved" if minimax.is_proved else "not proved within the tolerance"
     sentences.append(
         f"The min-max-regret design, {short_point(minimax.point)}, forgoes at most {_percent(minimax.regret)} in "
@@ -64,6 +57,27 @@ def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
         f"{minimax.num_points:,} points none forgoes less than {_percent(minimax.regret_lower)} everywhere ({proof})."
     )
     return tuple(sentences)
+
+
+def _nominal_sentences(result: RobustResult, nominal: RobustDesign) -> Iterator[str]:
+    """What the nominal best design forgoes, and where it is none."""
+    missing = [row for row, regret in enumerate(nominal.regrets) if regret == 1.0]
+    regrets = {row: regret for row, regret in enumerate(nominal.regrets) if regret < 1.0}
+    worst = max(regrets, key=regrets.__getitem__)
+    if missing:
+        where = ", ".join(name_world(result, row) for row in missing)
+        yield (
+            f"In {len(missing)} of the {len(result.worlds)} worlds the nominal best design cannot be built or breaks a "
+            f"budget ({where}); in the others it forgoes up to {_percent(regrets[worst])} of the optimum "
+            f"({_where(result, worst)})."
+        )
+        return
+    tied = result.nominal_minimax
+    yield (
+        f"If the assumptions are wrong, the nominal best design forgoes up to {_percent(nominal.worst_regret)} "
+        f"of the optimum ({_where(result, nominal.worst_world)}); of the designs within "
+        f"{_percent(result.tolerance)} of it the most robust one forgoes up to {_percent(tied.regret)}."
+    )
 
 
 def conclusions_table(result: RobustResult) -> TableContent:
@@ -90,9 +104,9 @@ def designs_table(result: RobustResult) -> TableContent:
     fields: Fields[RobustDesign] = (
         words("design", lambda design: design.name if design.point is None else _role(result, design)),
         words("cores, GLB, HBM", lambda d: "reference" if d.point is None else short_point(d.point)),
-        number("worst", lambda design: _percent(design.worst_regret)),
+        number("worst", lambda design: _regret(design.worst_regret)),
         number("mean", lambda design: _percent(math.fsum(design.regrets) / len(design.regrets))),
-        number("nominal", lambda design: _percent(design.regrets[0])),
+        number("nominal", lambda design: _regret(design.regrets[0])),
         words("worst in", lambda design: name_world(result, design.worst_world)),
     )
     ranked = sorted(result.designs, key=lambda design: design.worst_regret)
@@ -101,7 +115,8 @@ def designs_table(result: RobustResult) -> TableContent:
     shown = [*in_space[:MAX_DESIGNS], *(d for d in in_space[MAX_DESIGNS:] if d is nominal)]
     shown += [design for design in ranked if design.point is None]
     note = (
-        "regret: share of the world's optimum that the design forgoes; worst, mean over the worlds, in the nominal one"
+        "regret: share of the world's optimum that the design forgoes; worst, mean over worlds, in the nominal one; "
+        "infeasible counts as 100 %"
     )
     left = len(result.designs) - len(shown)
     if left:
@@ -138,15 +153,21 @@ def assumptions_table(result: RobustResult) -> TableContent:
         words("high", lambda item: f"{item[1].high:g}"),
         words("unit", lambda item: item[1].unit),
     )
-    items = (
+    items = [
         (group.group.value if position == 0 else "", constant)
         for group in result.assumptions.groups
         for position, constant in enumerate(group.constants)
-    )
+    ]
+    sampled = result.assumptions.sampled
+    items += [("die areas, in samples" if not place else "", each) for place, each in enumerate(sampled)]
     notes = [
         "a group's constants stand at one end together in corners, apart in samples; opposed: high where it is low"
     ]
     notes += [f"left out: {entry.group.value} ({entry.reason})" for entry in result.assumptions.left_out]
+    others = result.assumptions.alternatives
+    if others:
+        notes.append(f"choices made otherwise, one at a time: {', '.join(each.name for each in others)}")
+    notes += [f"not varied: {each.name} ({each.reason})" for each in result.assumptions.not_varied]
     return table_of("Assumptions and their ranges", fields, items, "; ".join(notes))
 
 
@@ -162,11 +183,18 @@ def worlds_table(result: RobustResult) -> TableContent:
         number("/ nominal", lambda item: format_ratio(item[1].value / base) if item[1].point and base > 0.0 else "-"),
         number("gap", lambda item: "-" if item[1].point is None else format_gap(item[1].gap)),
         words("best design", lambda item: "-" if item[1].point is None else short_point(item[1].point)),
+        number("nominal best", lambda item: "-" if item[1].point is None else _nominal_regret(result, item[0])),
     )
     note = (
-        f"each certified; worlds in which every point is worth the same are proved once ({result.num_distinct_worlds})"
+        "nominal best: what it forgoes there; each certified; "
+        f"worlds in which every point is worth the same are proved once ({result.num_distinct_worlds})"
     )
     return table_of(f"The optimum of {len(result.optima)} worlds", fields, enumerate(result.optima), note)
+
+
+def _regret(regret: float) -> str:
+    """A regret; of a design that a world does not have there is none."""
+    return "infeasible" if regret == 1.0 else _percent(regret)
 
 
 def name_world(result: RobustResult, row: int) -> str:
@@ -212,6 +240,12 @@ def _nominal_best(result: RobustResult) -> RobustDesign | None:
     optimum = result.optima[0]
     designs: Sequence[RobustDesign] = [d for d in result.designs if d.index == optimum.index and optimum.is_feasible]
     return designs[0] if designs else None
+
+
+def _nominal_regret(result: RobustResult, row: int) -> str:
+    """What the nominal best design forgoes in a world."""
+    nominal = _nominal_best(result)
+    return "-" if nominal is None else _regret(nominal.regrets[row])
 
 
 def _where(result: RobustResult, row: int) -> str:

@@ -48,22 +48,31 @@ class FrontierRows:
         return found
 
 
-def compile_frontier(
-    axes: Axes, kept: KeptRows, is_allowed: NDArray[np.bool_] | None, also: NDArray[np.int64]
-) -> FrontierRows:
-    """The frontier of kept architectures.
+def mask_of(axes: Axes, kept: KeptRows, is_allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Which architectures are kept and allowed, shape (num_rows, len(axes.num_vc)).
 
     Args:
         axes: the space's.
         kept: its architectures.
         is_allowed: which of them keep to every budget, in index order; all unless given.
-        also: indices of architectures to have beside the frontier.
     """
     mask = np.zeros((len(kept.low), len(axes.num_vc)), dtype=np.bool_)
     every = np.arange(kept.num_architectures, dtype=np.int64)
-    row, vc = kept.row_and_vc(every if is_allowed is None else every[is_allowed])
-    mask[row, vc] = True
-    mask = mask.reshape((*axes.shape, len(axes.num_vc)))
+    mask[kept.row_and_vc(every if is_allowed is None else every[is_allowed])] = True
+    return mask
+
+
+def compile_frontier(
+    axes: Axes, mask: NDArray[np.bool_], *, also: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+) -> FrontierRows:
+    """The frontier of the architectures of a mask.
+
+    Args:
+        axes: the space's.
+        mask: of `mask_of`.
+        also: rows and numbers of vector cores, as places on their axis, of architectures to have beside the frontier.
+    """
+    mask = mask.reshape((*axes.shape, len(axes.num_vc))).copy()
     places = [place for place, name in enumerate(ROW_AXES) if name in NEVER_SLOWS]
     reached = mask
     for place in places:
@@ -73,9 +82,9 @@ def compile_frontier(
         more = tuple(slice(1, None) if axis == place else slice(None) for axis in range(mask.ndim))
         less = tuple(slice(None, -1) if axis == place else slice(None) for axis in range(mask.ndim))
         mask[less] &= ~reached[more]
-    row, vc = kept.row_and_vc(also)
-    mask.reshape((len(kept.low), len(axes.num_vc)))[row, vc] = True
-    flat = mask.reshape(len(kept.low), len(axes.num_vc))
+    flat = mask.reshape(-1, len(axes.num_vc))
+    if also is not None:
+        flat[also] = True
     rows, columns = np.nonzero(flat)
-    starts = np.searchsorted(rows, np.arange(len(kept.low) + 1))
+    starts = np.searchsorted(rows, np.arange(len(flat) + 1))
     return FrontierRows(vc=columns.astype(np.int32), starts=starts.astype(np.int64))

@@ -125,9 +125,7 @@ def compile_die_rows(
     gap_low, gap_high = np.zeros(num_rows, dtype=np.int32), np.zeros(num_rows, dtype=np.int32)
     for place in range(num_vc):
         chips = chips_at({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
-        dies = Dies.of(chips, constants)
-        area_mm2 = dies.area.total
-        is_kept = dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2)
+        is_kept = dies_kept(chips, constants, band_mm2=band_mm2, cap_mm2=cap_mm2)
         flags = np.broadcast_to(is_kept, axes.shape).ravel()
         reopens = flags & (last > 0) & (last < place)
         gap_low[reopens], gap_high[reopens] = last[reopens], place
@@ -142,6 +140,13 @@ def compile_die_rows(
     np.cumsum(count, out=starts[1:])
     single = np.zeros(num_rows, dtype=np.bool_)
     return KeptRows(low=low, high=last, has_single=single, starts=starts, gap_low=gap_low, gap_high=gap_high)
+
+
+def dies_kept(chips: AcceleratorTable, constants: Constants, *, band_mm2: float, cap_mm2: float) -> NDArray[np.bool_]:
+    """Which dies lie within the band of areas and could be built; of the shape of the chips."""
+    dies = Dies.of(chips, constants)
+    area_mm2 = dies.area.total
+    return np.asarray(dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2))
 
 
 def _count_rows(axes: Axes) -> int:

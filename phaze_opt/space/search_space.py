@@ -29,8 +29,8 @@ from phaze_opt.hardware.silicon.chip_silicon import die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
 from phaze_opt.record.plain_data import later, to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes
-from phaze_opt.space.frontier import FrontierRows, compile_frontier
-from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows
+from phaze_opt.space.frontier import FrontierRows, compile_frontier, mask_of
+from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows, dies_kept
 from phaze_opt.units import UM2_PER_MM2, um2_to_mm2
 
 _MAX_LISTED_VALUES = 64
@@ -127,10 +127,11 @@ class SearchSpace:
     @property
     def kept(self) -> KeptRows:
         """The kept architectures by row, those off the frontier included."""
-        return _compile(replace(self, frontier=None))
+        silicon = None if self.silicon is None else self.silicon.of_areas
+        return _compile(replace(self, name="", frontier=None, silicon=silicon))
 
     @property
-    def _members(self) -> KeptRows | FrontierRows:
+    def members(self) -> KeptRows | FrontierRows:
         """What the space's indices count."""
         return self.kept if self.frontier is None else _compile_frontier(self)
 
@@ -146,7 +147,7 @@ class SearchSpace:
     @property
     def num_architectures(self) -> int:
         """Kept architectures."""
-        return self._members.num_architectures
+        return self.members.num_architectures
 
     @property
     def size(self) -> int:
@@ -198,12 +199,12 @@ class SearchSpace:
         joined = [np.arange(n) if not AXIS[name].is_monotone else np.array([n - 1]) for name, n in self._joined_sizes()]
         grid = np.meshgrid(np.arange(len(rows)), *joined, indexing="ij")
         chosen, *places = (index.ravel() for index in grid)
-        return chips_of(self._columns(rows[chosen], most[chosen], places), constants)
+        return chips_of(self.columns_at(rows[chosen], most[chosen], places), constants)
 
     def columns(self, indices: NDArray[np.int64]) -> PointColumns:
         """The points with these indices, in their order, unchecked; each equals `point`."""
         architecture, *joined = np.unravel_index(indices, (max(1, self.num_architectures), *self.axes.joined_shape))
-        return self._columns(*self._members.row_and_vc(architecture), joined)
+        return self.columns_at(*self.members.row_and_vc(architecture), joined)
 
     def varying_axes(self) -> tuple[str, ...]:
         """Axes on which the points differ."""
@@ -238,7 +239,7 @@ class SearchSpace:
         places, rest = {}, index
         for name, count in reversed(list(self._joined_sizes())):
             rest, places[name] = divmod(rest, count)
-        row, vc = self._members.row_and_vc(np.array([rest]))
+        row, vc = self.members.row_and_vc(np.array([rest]))
         rest, places["num_vc"] = int(row[0]), int(vc[0])
         for name, count in zip(reversed(ROW_AXES), reversed(self.axes.shape), strict=True):
             rest, places[name] = divmod(rest, count)
@@ -255,6 +256,31 @@ class SearchSpace:
     def keeps(self, positions: Positions) -> bool:
         """Whether the architecture at indices on the axes is kept."""
         return self._architecture(positions) >= 0
+
+    def builds(self, points: PointColumns) -> NDArray[np.bool_]:
+        """Which dies at places of the axes are kept, worked out for these alone; shape (num_points,).
+
+        Of spaces that have a silicon: those of the 22 nm tables look it up (`contains`).
+        """
+        low, high = self.area_bounds_mm2
+        return dies_kept(chips_of(points, self.constants), self.constants, band_mm2=low, cap_mm2=high)
+
+    @property
+    def area_bounds_mm2(self) -> tuple[float, float]:
+        """Least and largest area of what is kept, mm^2."""
+        low, high = self.min_area_fraction * self.area_budget_um2, min(self.area_budget_um2, self.max_area_um2)
+        return um2_to_mm2(low), um2_to_mm2(high)
+
+    def within(self, max_area_mm2: float | None) -> "SearchSpace":
+        """The space capped at an area, whether that leaves anything or not."""
+        limit = math.inf if max_area_mm2 is None else max_area_mm2 * UM2_PER_MM2
+        return replace(self, max_area_um2=limit) if limit < self.max_area_um2 else self
+
+    def allowed(self, max_tdp_w: float | None) -> NDArray[np.bool_]:
+        """Which architectures are kept and keep to a budget of power, shape (num_rows, len(axes.num_vc))."""
+        whole = replace(self, frontier=None)
+        is_allowed = None if max_tdp_w is None else _within_power(whole, max_tdp_w)
+        return mask_of(whole.axes, whole.kept, is_allowed)
 
     def index(self, point: DesignPoint) -> int:
         """Index of a point; the inverse of `point`.
@@ -273,7 +299,7 @@ class SearchSpace:
 
     def _architecture(self, positions: Positions) -> int:
         """Index of the architecture at indices on the axes; -1 if it is not kept."""
-        return int(self._members.index_of(np.array([self.row_of(positions)]), np.array([positions.num_vc]))[0])
+        return int(self.members.index_of(np.array([self.row_of(positions)]), np.array([positions.num_vc]))[0])
 
     def _point(self, places: Mapping[str, int]) -> DesignPoint:
         values = {name: getattr(self.axes, name)[places[name]] for name in self.axes.stated}
@@ -282,7 +308,7 @@ class SearchSpace:
     def _joined_sizes(self) -> Iterator[tuple[str, int]]:
         return zip(JOINED_AXES, self.axes.joined_shape, strict=True)
 
-    def _columns(
+    def columns_at(
         self, row: NDArray[np.int64], vc: NDArray[np.int64], joined: Sequence[NDArray[np.int64]]
     ) -> PointColumns:
         """Points by row of `kept_architectures` and positions on the other axes, each of shape (num_points,)."""
@@ -382,18 +408,17 @@ class SearchSpace:
 
 @lru_cache(maxsize=8)
 def _compile(space: SearchSpace) -> KeptRows:
-    cap_um2 = min(space.area_budget_um2, space.max_area_um2)
-    band_um2 = space.min_area_fraction * space.area_budget_um2
     if space.silicon is None:
+        cap_um2 = min(space.area_budget_um2, space.max_area_um2)
+        band_um2 = space.min_area_fraction * space.area_budget_um2
         return compile_kept_rows(space.axes, band_um2=band_um2, cap_um2=cap_um2)
     first = {name: np.zeros(1, dtype=np.int64) for name in space.axes.stated}
 
     def chips_at(places: Mapping[str, NDArray[np.int64]]) -> AcceleratorTable:
         return chips_of(space._take(first | dict(places)), space.constants)
 
-    return compile_die_rows(
-        space.axes, chips_at, band_mm2=um2_to_mm2(band_um2), cap_mm2=um2_to_mm2(cap_um2), constants=space.constants
-    )
+    low, high = space.area_bounds_mm2
+    return compile_die_rows(space.axes, chips_at, band_mm2=low, cap_mm2=high, constants=space.constants)
 
 
 @lru_cache(maxsize=4)
@@ -402,16 +427,22 @@ def _compile_frontier(space: SearchSpace) -> FrontierRows:
     whole, budget = replace(space, frontier=None), space.frontier.max_tdp_w
     joined = math.prod(space.axes.joined_shape)
     also = np.array([whole.index(point) // joined for point in space.frontier.also], dtype=np.int64)
-    if budget is None or space.silicon is None:
-        return compile_frontier(space.axes, whole.kept, None, also)
+    is_allowed = None if budget is None or space.silicon is None else _within_power(whole, budget)
+    mask = mask_of(space.axes, whole.kept, is_allowed)
+    return compile_frontier(space.axes, mask, also=whole.kept.row_and_vc(also))
+
+
+@lru_cache(maxsize=2)
+def _within_power(whole: SearchSpace, budget_w: float) -> NDArray[np.bool_]:
+    """Which kept dies keep to a budget of power, by index."""
     is_allowed = np.zeros(whole.num_architectures, dtype=np.bool_)
-    last = [np.array([count - 1]) for count in space.axes.joined_shape]
+    last = [np.array([count - 1]) for count in whole.axes.joined_shape]
     for start in range(0, whole.num_architectures, _CHUNK_PRICED):
         here = np.arange(start, min(start + _CHUNK_PRICED, whole.num_architectures), dtype=np.int64)
         others = [np.repeat(place, len(here)) for place in last]
-        chips = chips_of(whole._columns(*whole.kept.row_and_vc(here), others), space.constants)
-        is_allowed[here] = die_power_w(chips, space.constants) / budget - 1.0 <= 0.0
-    return compile_frontier(space.axes, whole.kept, is_allowed, also)
+        chips = chips_of(whole.columns_at(*whole.kept.row_and_vc(here), others), whole.constants)
+        is_allowed[here] = die_power_w(chips, whole.constants) / budget_w - 1.0 <= 0.0
+    return is_allowed
 
 
 @lru_cache(maxsize=16)
@@ -423,7 +454,7 @@ def _constants_of(silicon: Silicon | None) -> Constants:
 def _write_out(space: SearchSpace) -> PointColumns:
     row, vc = space.kept.row_and_vc(np.arange(space.kept.num_architectures, dtype=np.int64))
     last = [np.full(len(row), count - 1) for count in space.axes.joined_shape]
-    columns = space._columns(row, vc, last)
+    columns = space.columns_at(row, vc, last)
     for axis in AXES:
         getattr(columns, axis.name).setflags(write=False)
     return columns

@@ -51,7 +51,7 @@ def test_equals_brute_force(tmp_path: Path, seed: int) -> None:
     result = _analyse(tmp_path, prover)
     table = _table(prover, result)
     best = table.max(axis=1)
-    assert len(result.worlds) == 1 + 2**4 + 3
+    assert len(result.worlds) == 1 + 2**4 + len(result.assumptions.alternatives) + 3
     assert [optimum.index for optimum in result.optima] == table.argmax(axis=1).tolist()
     assert [optimum.value for optimum in result.optima] == best.tolist()
     regrets = 1.0 - table / best[:, None]
@@ -263,11 +263,12 @@ def test_a_space_without_a_feasible_point(tmp_path: Path) -> None:
     assert result.effects == ()
 
 
-def test_nothing_uncertain_leaves_the_nominal_world(tmp_path: Path) -> None:
+def test_nothing_uncertain_leaves_choices_alone(tmp_path: Path) -> None:
     problem = make_problem(make_space(tc_width=(32,)), varied=("nothing",))
     prover = PowerProver(problem.space.size)
     result = analyse_robustness(problem, CertifyOptions(directory=tmp_path), ROBUST, prover=prover)
-    assert [world.kind for world in result.worlds] == [WorldKind.NOMINAL]
+    kinds = [WorldKind.NOMINAL, *(WorldKind.OPTION for _ in result.assumptions.alternatives)]
+    assert [world.kind for world in result.worlds] == kinds
     assert result.minimax.regret == 0.0
     assert len(result.assumptions.left_out) == 5
 

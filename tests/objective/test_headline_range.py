@@ -9,6 +9,8 @@ from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
+from phaze_opt.hardware.silicon.silicon import silicon_of
+from phaze_opt.objective.alternatives import alternatives_of_designs, alternatives_of_worlds, choose
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.headline_range import (
     machine_error,
@@ -74,6 +76,38 @@ def test_no_more_than_ten_prices():
     ) as it:
         range_of(scenario)
     assert 2 < it.call_count <= 1 + MOST_PRICES
+
+
+def test_dies_have_their_choices_and_no_more_than_ten_prices():
+    """The table of worlds but for banks, areas and powers, which change no figure of a given die."""
+    network = make_scenario().cluster.network
+    scenario = replace(make_scenario(), silicon=silicon_of(7, network), estimator="calibrated")
+    known = scenario.constants_of()
+    names = [each.name for each in alternatives_of_designs(scenario, known)]
+    assert names == [
+        "fill_and_drain = none", "multicast = ideal", "vector_cycles = halved", "vector_cycles = doubled",
+        "residency = none", "HBM rate = 400 GB/s", "HBM rate = 461 GB/s", "estimator = analytic",
+    ]  # fmt: skip
+    worlds, left = alternatives_of_worlds(scenario, known, is_powered=True)
+    others = {each.name for each in worlds} - set(names)
+    assert {name.partition(" = ")[0] for name in others} == {"bank rule", "network area", "die areas", "die powers"}
+    assert {each.name for each in left} >= {"vector_cycles", "software", "glb_limit", "hbm_form"}
+    planned = replace(scenario, plans=PlanChoices())
+    assert len(alternatives_of_designs(planned, known)) <= MOST_PRICES
+    assert len(alternatives_of_designs(replace(planned, silicon=None), load_constants())) <= MOST_PRICES
+
+
+@pytest.mark.parametrize("name", ["bank rule = 8 KiB", "network area = high", "die areas = low", "die powers = high"])
+def test_silicon_changes_no_figure_of_a_given_die(name):
+    """Which is why ranges leave it out."""
+    scenario = replace(make_scenario(), silicon=silicon_of(7, make_scenario().cluster.network))
+    known = scenario.constants_of()
+    (other,) = [each for each in alternatives_of_worlds(scenario, known, is_powered=True)[0] if each.name == name]
+    point = replace(POINT, glb_bytes_per_cycle=1024, hbm_stacks=2)
+    changed, constants = choose(other, scenario, known)
+    free = replace(scenario, max_area_mm2=None, max_tdp_w=None)
+    as_it_is = Objective(free, constants=known).evaluate(point).throughput_samples_per_s
+    assert Objective(changed, constants=constants).evaluate(point).throughput_samples_per_s == as_it_is > 0.0
 
 
 def test_vectors_that_are_lent_change_no_figure():

@@ -229,6 +229,8 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     Raises:
         CertificateError: one is not.
     """
+    if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
+        refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
     constants = certificate.scenario.constants_of()
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)

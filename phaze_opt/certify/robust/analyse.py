@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import numpy as np
 from phaze_opt.certify.finished_tasks import Pieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file
+from phaze_opt.certify.robust.common_dies import bound_common, leanest_alike
 from phaze_opt.certify.robust.conclude import Evidence, conclude
-from phaze_opt.certify.robust.least_regret import KeptCost, Restriction, find_minimax, measure_costs
+from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restriction, find_minimax, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
@@ -22,7 +23,6 @@ from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, Robus
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory
-from phaze_opt.errors import InputError
 from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, write_plain
@@ -56,16 +56,12 @@ def analyse_robustness(
         prover: proves worlds; the real one unless given. Picklable if ``options.jobs`` is more than 1.
 
     Raises:
-        InputError: a kept file is broken, the directory cannot be written, or dies have a budget of power.
+        InputError: a kept file is broken, or the directory cannot be written.
     """
-    if problem.has_frontier and problem.scenario.max_tdp_w is not None:
-        # The frontier is that of the dies within the budget, and each world has other powers.
-        message = "dies keep to a budget of power in some worlds and not in others; leave it out, or leave out --robust"
-        raise InputError(message, source="--max-tdp-w")
     with locked(lock_file(_directory(problem, options)), busy=BUSY):
         known = read_result(result_file(problem, options)) if options.is_resumed else None
-        asked = (problem.digest, options.tolerance, options.num_best, robust)
-        if known is not None and (known.problem_digest, known.tolerance, known.num_best, known.options) == asked:
+        asked = (problem.digest, options.tolerance, options.num_best, robust, find_assumptions(problem))
+        if known is not None and _asked_of(known) == asked:
             return known
         return _analyse(problem, options, robust, on_progress or (lambda _: None), prover)
 
@@ -89,6 +85,11 @@ def _analyse(
     write_plain(RobustResult, result, result_file(problem, options))
     analysis.pieces.remove()
     return result
+
+
+def _asked_of(known: RobustResult) -> tuple[object, ...]:
+    """What a result is the answer to."""
+    return known.problem_digest, known.tolerance, known.num_best, known.options, known.assumptions
 
 
 def result_file(problem: CertifyProblem, options: CertifyOptions) -> Path:
@@ -134,7 +135,7 @@ class _Analysis:
         how = json.dumps([self.options.tolerance, self.options.num_best])
         kept = hashlib.sha256(f"{self.problem.digest} {how}".encode()).hexdigest()
         place = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}"
-        self.pieces = open_pieces(place, header={"of": "robustness"}, is_resumed=self.options.is_resumed)
+        self.pieces = open_pieces(place, header={"of": "robustness of choices"}, is_resumed=self.options.is_resumed)
         assumptions = find_assumptions(self.problem)
         worlds = build_worlds(self.problem, assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed)
         # Worlds in which every point is worth the same are proved once.
@@ -157,13 +158,16 @@ class _Analysis:
             if good != self._good_points():
                 continue
             self._stage = RobustStage.MINIMAX
+            good = bound_common(ledger, good, tolerance=tolerance)
             evidence.found = find_minimax(ledger, good, tolerance=tolerance)
             if ledger.best_index(0) >= 0:
                 within = evidence.optimal_within
                 evidence.nominal_found = find_minimax(ledger, good, tolerance=tolerance, nominal_within=within)
                 evidence.costs = self._measure_costs()
-            if good == self._good_points():
+            if set(self._good_points()) <= set(good):
                 break
+        evidence.found = self._leanest(evidence.found)
+        evidence.nominal_found = self._leanest(evidence.nominal_found)
         robust = {found.index for found in (evidence.found, evidence.nominal_found) if found.index >= 0}
         ledger.evaluate_all(sorted(robust))
         ledger.evaluate_references(REFERENCES)
@@ -176,14 +180,18 @@ class _Analysis:
         bests = [ledger.best_index(row) for row in range(len(ledger.worlds))]
         return tuple(dict.fromkeys([*(index for index in bests if index >= 0), *self.evidence.nominal_best]))
 
+    def _leanest(self, found: MinimaxSearch) -> MinimaxSearch:
+        """A design that was found, without what none of the worlds uses."""
+        return replace(found, index=leanest_alike(self.evidence.ledger, found.index))
+
     def _measure_costs(self) -> dict[tuple[int, str], KeptCost]:
         """What keeping each parameter of the nominal best design costs in every world with a feasible point."""
-        space, ledger = self.problem.rows, self.evidence.ledger
-        nominal = space.point(ledger.best_index(0))
-        points = space.columns(np.arange(space.size))
-        is_in = {axis: getattr(points, axis) == getattr(nominal, axis) for axis in self.problem.comparable_axes()}
-        rows = np.flatnonzero(ledger.optimum() > 0.0).tolist()
-        asked = [Restriction(row, axis, points) for axis, points in is_in.items() for row in rows]
+        ledger, asked = self.evidence.ledger, []
+        nominal = ledger.designs.point(ledger.best_index(0))
+        for row in np.flatnonzero(ledger.optimum() > 0.0).tolist():
+            points = ledger.designs.columns(ledger.own[row].indices)
+            for axis in self.problem.comparable_axes():
+                asked.append(Restriction(row, axis, getattr(points, axis) == getattr(nominal, axis)))
         return measure_costs(ledger, asked, tolerance=self.options.tolerance)
 
     def _report(self) -> None:

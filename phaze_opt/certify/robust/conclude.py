@@ -24,7 +24,7 @@ from phaze_opt.certify.robust.result import (
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import Assumptions, End, World, WorldKind
-from phaze_opt.hardware.chip_template import AXIS, DesignPoint
+from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, DesignPoint
 from phaze_opt.objective.reference_machines import REFERENCES
 
 WITHIN = (0.001, 0.01, 0.05)
@@ -102,13 +102,13 @@ def _optimum(evidence: Evidence, row: int) -> WorldOptimum:
         return WorldOptimum(False, NOT_IN_SPACE, None, 0.0, 0.0, ())
     worth = ledger.known[row][index]
     upper = max(float(ledger.value_upper[row]), worth.value)
-    return WorldOptimum(True, index, evidence.problem.rows.point(index), worth.value, upper, worth.models)
+    return WorldOptimum(True, index, ledger.designs.point(index), worth.value, upper, worth.models)
 
 
 def _designs(evidence: Evidence, optima: Sequence[WorldOptimum]) -> tuple[RobustDesign, ...]:
     """Robust designs, nominal best ones, the best of every other world, references."""
-    space, ledger = evidence.problem.rows, evidence.ledger
-    designs = []
+    ledger = evidence.ledger
+    space, designs = ledger.designs, []
     for number, (index, roles) in enumerate(_roles(evidence, optima).items(), start=1):
         values = [ledger.worth(row, index).value for row in evidence.rows]
         designs.append(_design(f"design {number}", roles, values, optima, index=index, point=space.point(index)))
@@ -159,7 +159,7 @@ def _design(
 
 def _minimax(evidence: Evidence, found: MinimaxSearch, designs: Sequence[RobustDesign]) -> Minimax:
     """A min-max-regret design with its proof."""
-    size, known = evidence.problem.rows.size, evidence.ledger.known
+    size, known = evidence.problem.space.size, evidence.ledger.known
     if found.index < 0:
         return Minimax(NOT_IN_SPACE, None, 0.0, 0.0, 0, 0.0, True, size, 0, 0)
     design = next(design for design in designs if design.index == found.index)
@@ -237,6 +237,7 @@ def draw_conclusions(findings: _Findings) -> Iterator[Conclusion]:
     minimax = findings.design(findings.evidence.found.index)
     yield from _stays_within(findings, nominal_best)
     yield from _shapes(findings)
+    yield from _sizes(findings)
     yield from _placements(findings)
     yield from _causes(findings)
     yield from _beats(findings, nominal_best, "the nominal best design")
@@ -283,6 +284,19 @@ def _shapes(findings: _Findings) -> Iterator[Conclusion]:
         )
 
 
+def _sizes(findings: _Findings) -> Iterator[Conclusion]:
+    """Buffer, rate and stacks of the best design of every world where a frontier stands for dies: it has no less.
+
+    Worlds' best designs are the leanest, so that these are what the worlds ask for; that no other die with the nominal
+    value is as good is not proved.
+    """
+    problem = findings.evidence.problem
+    for axis in (name for name in NEVER_SLOWS if problem.has_frontier and name in problem.space.axes.stated):
+        found = [getattr(findings.optima[row].point, axis) for row in findings.worlds]
+        statement = f"the leanest best design has {AXIS[axis].describe(found[0])}"
+        yield _compared(findings, ConclusionKind.SIZE, statement, found, found[0])
+
+
 def _placements(findings: _Findings) -> Iterator[Conclusion]:
     """Degrees of every model on the best design of every world."""
     nominal = findings.optima[0].models
@@ -306,15 +320,21 @@ def _of_best_designs(
     findings: _Findings, kind: ConclusionKind, statement: str, position: int, fact: Callable[[ModelFacts], int | str]
 ) -> Conclusion:
     """Whether one fact of a model is the same on the best designs found; nothing is proved of all that tie."""
-    worlds = findings.worlds
     expected = fact(findings.optima[0].models[position])
-    found = tuple(fact(findings.optima[row].models[position]) for row in worlds)
-    distances = [_distance(value, expected) for value in found]
+    found = [fact(findings.optima[row].models[position]) for row in findings.worlds]
+    return _compared(findings, kind, statement, found, expected)
+
+
+def _compared(
+    findings: _Findings, kind: ConclusionKind, statement: str, found: Sequence[int | str], expected: int | str
+) -> Conclusion:
+    """Whether what was found in every world asked is what the nominal world has."""
+    worlds, distances = findings.worlds, [_distance(value, expected) for value in found]
     return Conclusion(
         kind=kind,
         statement=statement,
         holds=tuple(value == expected for value in found),
-        found=found,
+        found=tuple(found),
         worlds=worlds,
         worst_world=worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD,
         is_proved=(False,) * len(worlds),

@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.best_first import PROOF_SLACK
-from phaze_opt.certify.robust.ledger import Ledger
+from phaze_opt.certify.robust.ledger import Ledger, OwnRows
 
 Floats = NDArray[np.float64]
 MAX_ROUNDS = 12
 """Points evaluated for one parameter in one world; what is still open then stays an interval."""
+SHARPENED_AT_ONCE = 256
+"""Rows of one parameter in one world that are bounded by themselves at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class _WholeSearch:
         """
         bounds = lower_regrets(self.ledger.upper[self.rows], self.optimum[self.rows])
         may_be = np.flatnonzero((self.ledger.upper[0] >= self.least) & (bounds < 1.0))
-        heap = [(float(bounds[index]), int(index)) for index in may_be]
+        heap = [(float(bounds[place]), int(self.ledger.common[place])) for place in may_be]
         heapq.heapify(heap)
         return heap
 
@@ -148,7 +150,7 @@ class _WholeSearch:
 
     def _lower(self, row: int, index: int) -> float:
         """Regret of a point in a world, by its bound."""
-        return 1.0 - float(self.ledger.upper[row, index]) / float(self.optimum[row])
+        return 1.0 - self.ledger.bound(row, index) / float(self.optimum[row])
 
     def _worth(self, row: int, index: int) -> float:
         """Value of a point in a world."""
@@ -165,7 +167,7 @@ class Restriction:
     Attributes:
         row: world.
         axis: name.
-        is_in: of every point, shape (num_points,).
+        is_in: of every row of the world's proof, shape (num_rows,).
     """
 
     row: int
@@ -196,12 +198,25 @@ def measure_costs(
     slack = max(tolerance, PROOF_SLACK)
     searches = [_KeptSearch(ledger, restriction, slack) for restriction in restrictions]
     for _ in range(MAX_ROUNDS):
+        _sharpen(ledger, searches)
         picked = [(search.restriction.row, search.next_point()) for search in searches]
         pairs = [(row, index) for row, index in picked if index is not None]
         if not pairs:
             break
         ledger.evaluate_pairs(pairs)
     return {(search.restriction.row, search.restriction.axis): search.cost() for search in searches}
+
+
+def _sharpen(ledger: Ledger, searches: Sequence["_KeptSearch"]) -> None:
+    """Bound rows by themselves until none leads its search by the bound of its group."""
+    while True:
+        wanted: dict[int, set[int]] = {}
+        for search in searches:
+            wanted.setdefault(search.restriction.row, set()).update(search.shared_rows())
+        asked = {row: np.array(sorted(places), dtype=np.int64) for row, places in wanted.items() if places}
+        if not asked:
+            return
+        ledger.sharpen_own(asked)
 
 
 @dataclass(slots=True)
@@ -214,9 +229,20 @@ class _KeptSearch:
 
     def next_point(self) -> int | None:
         """The point of the largest bound, unless what is known is near enough to it or to the optimum."""
-        best, bound, index = self._standing()
-        is_settled = max(bound, best) <= best * (1.0 + self.slack) or best >= self._optimum() * (1.0 - self.slack)
-        return None if is_settled or index in self.ledger.known[self.restriction.row] else index
+        best, bound, place = self._standing()
+        if self._is_settled(best, bound):
+            return None
+        index = int(self._own.indices[place])
+        return None if index in self.ledger.known[self.restriction.row] else index
+
+    def shared_rows(self) -> list[int]:
+        """Rows to be bounded by themselves: those of the largest bounds, if the largest of all is of a group."""
+        best, bound, place = self._standing()
+        if self._is_settled(best, bound) or not self._own.is_shared[place]:
+            return []
+        rows = np.flatnonzero(self.restriction.is_in & self._own.is_shared & (self._own.upper > best))
+        largest = rows[np.argsort(-self._own.upper[rows], kind="stable")][:SHARPENED_AT_ONCE]
+        return [int(row) for row in largest]
 
     def cost(self) -> KeptCost:
         """The regret of the best point known, and of the largest bound."""
@@ -225,13 +251,22 @@ class _KeptSearch:
         regret = 1.0 - best / optimum
         return KeptCost(regret, min(regret, max(0.0, 1.0 - bound / optimum)))
 
+    @property
+    def _own(self) -> OwnRows:
+        return self.ledger.own[self.restriction.row]
+
+    def _is_settled(self, best: float, bound: float) -> bool:
+        is_near = best >= self._optimum() * (1.0 - self.slack)
+        return is_near or max(bound, best) <= best * (1.0 + self.slack)
+
     def _standing(self) -> tuple[float, float, int]:
-        """Best value known, largest bound, and the point that has it."""
+        """Best value known, largest bound, and the row that has it."""
         known = self.ledger.known[self.restriction.row]
-        best = max((worth.value for index, worth in known.items() if self.restriction.is_in[index]), default=0.0)
-        bounds = np.where(self.restriction.is_in, self.ledger.upper[self.restriction.row], 0.0)
-        index = int(bounds.argmax())
-        return best, float(bounds[index]), index
+        places = ((self._own.place(index), worth.value) for index, worth in known.items())
+        best = max((value for place, value in places if place >= 0 and self.restriction.is_in[place]), default=0.0)
+        bounds = np.where(self.restriction.is_in, self._own.upper, 0.0)
+        place = int(bounds.argmax())
+        return best, float(bounds[place]), place
 
     def _optimum(self) -> float:
         return float(self.ledger.optimum()[self.restriction.row])

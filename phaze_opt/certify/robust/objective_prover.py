@@ -11,16 +11,23 @@ from numpy.typing import NDArray
 from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, solve_point
+from phaze_opt.certify.leanest import lean_designs
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.proof import prove_problem
+from phaze_opt.certify.proof import Proof, prove_problem
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
-from phaze_opt.certify.robust.worlds import World, WorldKind, depends_on_tdp, problem_under
+from phaze_opt.certify.robust.worlds import World, WorldKind, depends_on_tdp, problem_in
+from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import chip_power_w
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.frontier import FrontierRows
+from phaze_opt.space.grid import Grid, PartOfSpace
+from phaze_opt.workload.software import TrainingStack
 
 CHUNK_POINTS = 4096
 """Points estimated at a time; a matter of memory only."""
@@ -82,11 +89,13 @@ class ObjectiveProver:
         self._problem = problem
         self._tolerance = tolerance
         self._num_best = num_best
+        self._grid = Grid(problem.space)
+        self._posed: dict[str, CertifyProblem] = {}
         self._objectives: dict[str, Objective] = {}
-        self._pools: PhasePools | None = None
+        self._pools: dict[TrainingStack, PhasePools] = {}
 
     def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
-        """Worlds whose latencies, network and (where they matter) powers are equal at every point.
+        """Worlds whose dies, latencies, network and (where they matter) powers are equal at every point.
 
         Few points tell most worlds apart; those that they do not are compared over the whole space.
         """
@@ -105,16 +114,73 @@ class ObjectiveProver:
 
     def prove(self, world: World) -> WorldProof:
         """Certify the optimum of one world, from a copy of the nominal pools."""
+        posed = self._problem_in(world)
+        if posed.has_frontier:
+            return self.prove_from(world, ())
+        if posed.space.size == 0:
+            return WorldProof((), 0.0, np.zeros(0), indices=np.zeros(0, dtype=np.int64))
         proof = prove_problem(
-            problem_under(self._problem, world.settings),
+            posed,
             tolerance=self._tolerance,
-            num_best=self._num_best if world.kind is WorldKind.NOMINAL else 1,
+            num_best=self._num_best_in(world),
             objective=self._objective(world),
-            pools=self._nominal_pools().copied(),
-            is_lean=False,  # every world has the same rows
+            pools=self._pools_in(world).copied(),
         )
-        best = tuple(WorldBest(design.index, self._worth(design.evaluation)) for design in proof.best)
-        return WorldProof(best, proof.claim.value_upper, proof.state.values_upper)
+        indices = None if posed.space.silicon is None else self._grid.of(posed.space)
+        return self._proved(proof, [(each.point, each.evaluation) for each in proof.best], indices=indices)
+
+    def prove_from(self, world: World, seeds: Sequence[int]) -> WorldProof:
+        """The same of dies whose frontier stands for them; the best are the leanest."""
+        posed = self._problem_in(world)
+        space = posed.space.within(posed.scenario.max_area_mm2)
+        mask = space.allowed(posed.scenario.max_tdp_w)
+        allowed = np.packbits(mask)
+        if not mask.any():
+            nothing = np.zeros(0, dtype=np.int64)
+            return WorldProof((), 0.0, np.zeros(0), nothing, np.zeros(0, dtype=np.bool_), allowed)
+        proof = self._prove_dies(posed, world, seeds, num_best=self._num_best_in(world), is_lean=True)
+        lean = lean_designs(proof.state, proof.bounder, [each.index for each in proof.best])
+        best = [(point, solved.evaluation) for point, solved in lean]
+        found = self._proved(proof, best, indices=self._grid.of(proof.state.problem.rows))
+        return replace(found, is_shared=proof.state.is_shared, allowed=allowed)
+
+    def prove_listed(self, world: World, listed: FrontierRows, seeds: Sequence[int]) -> WorldProof:
+        """The best of some dies that are all built in the world; they are not made lean."""
+        posed = self._problem_in(world)
+        posed = replace(posed, listed=PartOfSpace.of(posed.space, listed))
+        proof = self._prove_dies(posed, world, seeds, num_best=1, is_lean=False)
+        best = [(each.point, each.evaluation) for each in proof.best]
+        found = self._proved(proof, best, indices=self._grid.of(posed.rows))
+        return replace(found, is_shared=proof.state.is_shared)
+
+    def bound(self, world: World, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Bounds of dies by the vectors that proofs begin with."""
+        bounder = SpaceBounder(self._objective(world), self._grid, pools=self._pools_in(world))
+        return bounder.bound(indices).rate_upper
+
+    def _prove_dies(
+        self, posed: CertifyProblem, world: World, seeds: Sequence[int], *, num_best: int, is_lean: bool
+    ) -> Proof:
+        return prove_problem(
+            posed,
+            tolerance=self._tolerance,
+            num_best=num_best,
+            objective=self._objective(world),
+            pools=self._pools_in(world).copied(),
+            is_lean=is_lean,
+            seeds=[self._grid.point(index) for index in seeds],
+        )
+
+    def _proved(
+        self, proof: Proof, best: Sequence[tuple[DesignPoint, Evaluation]], *, indices: NDArray[np.int64] | None
+    ) -> WorldProof:
+        """A proof with its best designs by index."""
+        designs = self._problem.space if indices is None else self._grid
+        found = tuple(WorldBest(designs.index(point), self._worth(evaluation)) for point, evaluation in best)
+        return WorldProof(found, proof.claim.value_upper, proof.state.values_upper, indices)
+
+    def _num_best_in(self, world: World) -> int:
+        return self._num_best if world.kind is WorldKind.NOMINAL else 1
 
     def evaluate(self, world: World, index: int) -> Worth:
         """The exact worth of one point; schedules are solved again while they leave more than the tolerance.
@@ -122,11 +188,14 @@ class ObjectiveProver:
         Not once more where that changed nothing: ten times the nodes take as much longer, and what a tenth of them did
         not move was never seen to give way (decision 0212).
         """
-        objective, space = self._objective(world), self._problem.rows
-        best = Worth(0.0, math.inf)
+        space = self._problem_in(world).space
+        designs = space if space.silicon is None else self._grid
+        if space.silicon is not None and not space.builds(self._grid.columns(np.array([index]))).all():
+            return Worth(0.0, 0.0)
+        objective, best = self._objective(world), Worth(0.0, math.inf)
         for effort in range(NUM_EFFORTS):
             before = best
-            found = self._worth(solve_point(objective, space, index, effort=effort).evaluation)
+            found = self._worth(solve_point(objective, designs, index, effort=effort).evaluation)
             upper = min(best.value_upper, found.value_upper)
             best = replace(found if found.value > best.value else best, value_upper=upper)
             is_close = best.value_upper <= best.value * (1.0 + max(self._tolerance, PROOF_SLACK))
@@ -141,42 +210,63 @@ class ObjectiveProver:
             objective.constants, scenario=replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
         )
         chip = load_architecture(name, constants=objective.constants)
-        batches = self._problem.rows.axes.micro_batch
+        batches = self._problem.space.axes.micro_batch
         worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
         return max(worths, key=lambda worth: worth.value)
 
-    def _nominal_pools(self) -> PhasePools:
-        """The pools that every proof starts from."""
-        if self._pools is None:
-            nominal = Objective(self._problem.scenario, constants=self._problem.constants)
-            self._pools = SpaceBounder(nominal, self._problem.rows).pools
-        return self._pools
+    def _problem_in(self, world: World) -> CertifyProblem:
+        """The problem that a world poses, made once."""
+        if world.problem_digest not in self._posed:
+            self._posed[world.problem_digest] = problem_in(self._problem, world)
+        return self._posed[world.problem_digest]
+
+    def _pools_in(self, world: World) -> PhasePools:
+        """The pools that proofs start from: grown for the nominal world, or for other software with other layers."""
+        posed = self._problem_in(world)
+        stack = posed.scenario.stack
+        if stack not in self._pools:
+            is_other = stack != self._problem.scenario.stack
+            objective = self._objective(world) if is_other else self._nominal_objective()
+            pools = PhasePools(posed.scenario.exclusivity)
+            for index in range(len(posed.scenario.models)):
+                objective.grow_pools(pools, index=index)
+            self._pools[stack] = pools
+        return self._pools[stack]
+
+    def _nominal_objective(self) -> Objective:
+        digest = self._problem.digest
+        if digest not in self._objectives:
+            self._objectives[digest] = Objective(self._problem.scenario, constants=self._problem.constants)
+        return self._objectives[digest]
 
     def _worth(self, evaluation: Evaluation) -> Worth:
         return worth_of(evaluation, self._problem.goal, num_devices=self._problem.scenario.cluster.num_devices)
 
     def _objective(self, world: World) -> Objective:
-        """The objective of a world; graphs are shared between worlds of one network."""
-        if world.constants_digest not in self._objectives:
-            posed = problem_under(self._problem, world.settings)
-            known = next((o for o in self._objectives.values() if o.scenario == posed.scenario), None)
-            self._objectives[world.constants_digest] = (
-                Objective(posed.scenario, constants=posed.constants)
-                if known is None
-                else known.under(posed.constants, scenario=posed.scenario)
+        """The objective of a world; graphs are shared between worlds of one network, estimator and software."""
+        if world.problem_digest not in self._objectives:
+            posed = self._problem_in(world)
+            alike = [
+                each for each in self._objectives.values() if _graphs_of(each.scenario) == _graphs_of(posed.scenario)
+            ]
+            self._objectives[world.problem_digest] = (
+                alike[0].under(posed.constants, scenario=posed.scenario)
+                if alike
+                else Objective(posed.scenario, constants=posed.constants)
             )
-        return self._objectives[world.constants_digest]
+        return self._objectives[world.problem_digest]
 
     def _fingerprint(self, world: World, indices: NDArray[np.int64]) -> str:
-        """Digest of all that an evaluation of these points reads of the constants."""
-        posed = problem_under(self._problem, world.settings)
+        """Digest of all that an evaluation of these points reads of the constants, and of what dies are built of."""
+        posed = self._problem_in(world)
         objective = self._objective(world)
         digest = hashlib.sha256()
         is_networked = posed.scenario.cluster.num_devices > 1 or depends_on_tdp(posed)
-        digest.update(repr(posed.scenario.cluster.network if is_networked else None).encode())
-        bounder = SpaceBounder(objective, posed.rows, pools=PhasePools(posed.scenario.exclusivity))
+        silicon, stack = posed.scenario.silicon, posed.scenario.stack
+        digest.update(repr([posed.scenario.cluster.network if is_networked else None, silicon, stack]).encode())
         for start in range(0, len(indices), CHUNK_POINTS):
-            chips, micro_batches = bounder.chips(indices[start : start + CHUNK_POINTS])
+            columns = self._problem.rows.columns(indices[start : start + CHUNK_POINTS])
+            chips, micro_batches = chips_of(columns, posed.constants), columns.micro_batch
             digest.update(chips.hbm_bandwidth_bytes_per_s.tobytes())
             if depends_on_tdp(posed):
                 digest.update(chip_power_w(chips, posed.scenario.cluster.network, posed.constants).tobytes())
@@ -187,6 +277,11 @@ class ObjectiveProver:
                     for array in (estimates.one_core_s, estimates.spread_s, estimates.traffic_bytes):
                         digest.update(array.tobytes())
         return digest.hexdigest()
+
+
+def _graphs_of(scenario: Scenario) -> Scenario:
+    """What graphs follow from."""
+    return replace(scenario, max_area_mm2=None, max_tdp_w=None, silicon=None)
 
 
 def _is_unmoved(before: Worth, after: Worth) -> bool:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.robust.worlds import World
 from phaze_opt.record.workers import Tell
+from phaze_opt.space.frontier import FrontierRows
 
 
 class Cause(StrEnum):
@@ -79,16 +80,25 @@ class WorldProof:
     Attributes:
         best: the best points, best first; empty if nothing is feasible.
         value_upper: no point exceeds it.
-        bounds: upper bound on the goal of every point of the space, by index; 0 where a point is infeasible.
+        bounds: upper bound on the goal of every row of the world; 0 where a point is infeasible.
+        indices: of the rows, rising; None if they are the points of the space in their order.
+        is_shared: of the rows, whether a bound is that of a group of dies; None if none is.
+        allowed: dies that could be built within the budgets, `space.frontier.mask_of` in bits; None where rows say so.
     """
 
     best: tuple[WorldBest, ...]
     value_upper: float
     bounds: NDArray[np.float64]
+    indices: NDArray[np.int64] | None = None
+    is_shared: NDArray[np.bool_] | None = None
+    allowed: NDArray[np.uint8] | None = None
 
 
 class RobustProver(Protocol):
-    """Proves worlds; whatever it keeps between calls changes how long they take, never what they return."""
+    """Proves worlds; whatever it keeps between calls changes how long they take, never what they return.
+
+    Designs are points of the space by their index, or of its `space.grid.Grid` where chips are dies.
+    """
 
     def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
         """For every world the position of the first in which every point is worth the same; its own if there is none.
@@ -102,7 +112,7 @@ class RobustProver(Protocol):
         ...
 
     def evaluate(self, world: World, index: int) -> Worth:
-        """The exact worth of one point of the space."""
+        """The exact worth of one design; nothing where it is no die of the world."""
         ...
 
     def evaluate_reference(self, world: World, name: str) -> Worth:
@@ -110,12 +120,39 @@ class RobustProver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+class FrontierProver(RobustProver, Protocol):
+    """A prover of dies whose frontier stands for them."""
+
+    def prove_from(self, world: World, seeds: Sequence[int]) -> WorldProof:
+        """`RobustProver.prove`, looking first where some designs are."""
+        ...
+
+    def prove_listed(self, world: World, listed: FrontierRows, seeds: Sequence[int]) -> WorldProof:
+        """The optimum of one world among listed dies."""
+        ...
+
+    def bound(self, world: World, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Bounds of designs, each by itself, shape (num_designs,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WorldTask:
-    """Prove a world, or evaluate a design in it: a point by its index, a reference machine by its name."""
+    """Something to be done in a world.
+
+    Attributes:
+        world: which.
+        design: to be evaluated: a design by its index, a reference machine by its name; None for a proof.
+        seeds: of a proof of dies, designs to look at first; None of other proofs.
+        listed: dies that the proof is over; None for all of the world.
+        bounded: designs to be bounded; None for anything else.
+    """
 
     world: World
     design: int | str | None = None
+    seeds: tuple[int, ...] | None = None
+    listed: FrontierRows | None = None
+    bounded: NDArray[np.int64] | None = None
 
 
 class ProverBench:
@@ -125,10 +162,20 @@ class ProverBench:
         """Take the prover."""
         self.prover = prover
 
-    def do(self, work: WorldTask, tell: Tell, /) -> WorldProof | Worth:  # noqa: ARG002 -- short, so it tells nothing
+    def do(self, work: WorldTask, tell: Tell, /) -> WorldProof | Worth | NDArray[np.float64]:  # noqa: ARG002 -- short, so it tells nothing
         """One task; its result depends on nothing but the task."""
-        if work.design is None:
-            return self.prover.prove(work.world)
         if isinstance(work.design, int):
             return self.prover.evaluate(work.world, work.design)
-        return self.prover.evaluate_reference(work.world, work.design)
+        if isinstance(work.design, str):
+            return self.prover.evaluate_reference(work.world, work.design)
+        return self._prove(work)
+
+    def _prove(self, work: WorldTask) -> WorldProof | NDArray[np.float64]:
+        if work.bounded is not None:
+            return cast("FrontierProver", self.prover).bound(work.world, work.bounded)
+        if work.seeds is None:
+            return self.prover.prove(work.world)
+        prover = cast("FrontierProver", self.prover)
+        if work.listed is None:
+            return prover.prove_from(work.world, work.seeds)
+        return prover.prove_listed(work.world, work.listed, work.seeds)

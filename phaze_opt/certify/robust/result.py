@@ -154,6 +154,7 @@ class ConclusionKind(StrEnum):
 
     NOMINAL_BEST = "nominal best design"
     SHAPE = "shape of the best design"
+    SIZE = "buffer, rate and stacks of the best design"
     PLACEMENT = "placement"
     CAUSE = "what binds"
     REFERENCE = "against a reference"
@@ -226,7 +227,7 @@ class RobustResult:
         num_best: nominal best designs compared.
         options: which worlds.
         assumptions: what is varied, what is not.
-        worlds: the nominal one first, then corners, then samples.
+        worlds: the nominal one first, then corners, choices made otherwise, samples.
         optima: one a world.
         designs: every world's best, the nominal best ones, the min-max-regret design, the references.
         minimax: the design of least largest regret.

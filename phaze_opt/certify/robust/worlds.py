@@ -1,4 +1,4 @@
-"""Worlds: a problem's uncertain constants as they stand, at every corner of their ranges, and drawn within them."""
+"""Worlds: a problem as it stands, at corners of its constants' ranges, drawn within them, with one choice otherwise."""
 
 import itertools
 import math
@@ -14,7 +14,8 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
-from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, has_die
+from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
+from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, Alternative, NotVaried, alternatives_of_worlds, choose
 from phaze_opt.objective.goals import Goal
 
 _GLB_RATE = "glb.bytes_per_cycle"
@@ -70,10 +71,21 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What is varied and what is not; every group is one of the two."""
+    """What is varied and what is not; every group is one of the two.
+
+    Attributes:
+        groups: at either end in corners, each constant by itself in samples.
+        left_out: groups that are not varied.
+        sampled: constants that only samples vary: areas of dies, of which choices have all together.
+        alternatives: choices of the model made otherwise, each a world.
+        not_varied: choices that are not.
+    """
 
     groups: tuple[GroupRange, ...]
     left_out: tuple[LeftOut, ...]
+    sampled: tuple[UncertainConstant, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    not_varied: tuple[NotVaried, ...] = ()
 
 
 def find_assumptions(problem: CertifyProblem) -> Assumptions:
@@ -89,7 +101,9 @@ def find_assumptions(problem: CertifyProblem) -> Assumptions:
             left_out.append(LeftOut(group, keys))
         else:
             groups.append(GroupRange(group, tuple(_constant(key, problem.constants) for key in keys)))
-    return Assumptions(tuple(groups), tuple(left_out))
+    sampled = [_constant(key, problem.constants) for key in DIE_AREAS if key in problem.constants.uncertain]
+    others, not_varied = alternatives_of_worlds(problem.scenario, problem.constants, is_powered=depends_on_tdp(problem))
+    return Assumptions(tuple(groups), tuple(left_out), tuple(sampled), others, not_varied)
 
 
 def follows_constants(problem: CertifyProblem) -> bool:
@@ -124,7 +138,7 @@ def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...]
         return _network_keys(problem)
     if not depends_on_tdp(problem):
         return "neither the goal nor a budget depends on power"
-    return _with_prefix(constants, f"{DIE_PREFIX}power.") if has_die(constants) else _with_prefix(constants, "energy.")
+    return _with_prefix(constants, POWERS) if has_die(constants) else _with_prefix(constants, "energy.")
 
 
 def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
@@ -172,10 +186,11 @@ def _constant(key: str, constants: Constants) -> UncertainConstant:
 
 
 class WorldKind(StrEnum):
-    """Where in the ranges a world lies."""
+    """Where in the ranges a world lies, or that a choice is made otherwise in it."""
 
     NOMINAL = "nominal"
     CORNER = "corner"
+    OPTION = "option"
     SAMPLE = "sample"
 
 
@@ -199,11 +214,12 @@ class World:
     """One set of values for everything that is uncertain.
 
     Attributes:
-        name: ``nominal``, ``corner 3`` or ``sample 1``; numbers count from 1.
+        name: ``nominal``, ``corner 3``, ``sample 1`` or that of an alternative; numbers count from 1.
         kind: where it lies.
         ends: of every group, in the order of `Assumptions.groups`; empty unless it is a corner.
         settings: constants that differ from the problem's own.
         constants_digest, problem_digest: of the problem that the world poses.
+        alternative: the choice that is made otherwise; None but in worlds of options.
     """
 
     name: str
@@ -212,43 +228,74 @@ class World:
     settings: tuple[ConstantValue, ...]
     constants_digest: str
     problem_digest: str
+    alternative: Alternative | None = None
 
 
 def build_worlds(
     problem: CertifyProblem, assumptions: Assumptions, *, num_samples: int, seed: int
 ) -> tuple[World, ...]:
-    """The nominal world, 2^groups corners, and samples; only the nominal one if nothing is uncertain.
+    """The nominal world, 2^groups corners, one world for every alternative, and samples.
 
     A sample draws every constant log-uniformly within its range, by itself, so that samples also pull constants of
     one group apart. Sample i depends on ``seed`` and i alone: more samples never change the first ones.
     """
-    worlds = [_pose(problem, "nominal", WorldKind.NOMINAL, (), {})]
-    if not assumptions.groups:
-        return tuple(worlds)
-    for number, ends in enumerate(itertools.product(End, repeat=len(assumptions.groups)), start=1):
-        worlds.append(_pose(problem, f"corner {number}", WorldKind.CORNER, ends, _corner(assumptions.groups, ends)))
-    constants = [constant for group in assumptions.groups for constant in group.constants]
-    for number in range(1, num_samples + 1):
+    worlds = [_pose(problem, "nominal", WorldKind.NOMINAL)]
+    if assumptions.groups:
+        for number, ends in enumerate(itertools.product(End, repeat=len(assumptions.groups)), start=1):
+            values = _corner(assumptions.groups, ends)
+            worlds.append(_pose(problem, f"corner {number}", WorldKind.CORNER, ends=ends, values=values))
+    for each in assumptions.alternatives:
+        worlds.append(_pose(problem, each.name, WorldKind.OPTION, alternative=each))
+    constants = [constant for group in assumptions.groups for constant in group.constants] + [*assumptions.sampled]
+    for number in range(1, num_samples + 1 if constants else 1):
         rng = np.random.default_rng((seed, number))
         values = {constant.key: _draw(constant, rng) for constant in constants}
-        worlds.append(_pose(problem, f"sample {number}", WorldKind.SAMPLE, (), values))
+        worlds.append(_pose(problem, f"sample {number}", WorldKind.SAMPLE, values=values))
     return tuple(worlds)
 
 
-def problem_under(problem: CertifyProblem, settings: Sequence[ConstantValue]) -> CertifyProblem:
-    """The problem of a world: constants replaced, and the network rebuilt if it follows them."""
-    constants = problem.constants.with_overrides({setting.key: setting.value for setting in settings})
-    cluster = replace(problem.scenario.cluster, network=network_under(problem, constants))
-    return replace(problem, scenario=replace(problem.scenario, cluster=cluster), constants=constants)
+def problem_in(problem: CertifyProblem, world: World) -> CertifyProblem:
+    """The problem that a world poses."""
+    return problem_under(problem, world.settings, world.alternative)
+
+
+def problem_under(
+    problem: CertifyProblem, settings: Sequence[ConstantValue], alternative: Alternative | None = None
+) -> CertifyProblem:
+    """A problem with constants replaced and a choice made otherwise; network and dies follow.
+
+    Dies have the areas and links of the world: which of them are built differs from world to world.
+    """
+    if not settings and alternative is None:
+        return problem
+    values = {setting.key: setting.value for setting in settings}
+    constants, scenario = problem.constants.with_overrides(values), problem.scenario
+    network = network_under(problem, constants)
+    scenario = replace(scenario, cluster=replace(scenario.cluster, network=network))
+    if alternative is not None:
+        scenario, constants = choose(alternative, scenario, constants)
+        values |= dict(alternative.constants)
+    space = problem.space
+    if scenario.silicon is not None:
+        silicon = silicon_under(scenario.silicon, values, network)
+        constants = constants.with_overrides({LINK_RATE: silicon.link_bytes_per_s})
+        scenario, space = replace(scenario, silicon=silicon), replace(space, silicon=silicon)
+    return replace(problem, scenario=scenario, space=space, constants=constants)
 
 
 def _pose(
-    problem: CertifyProblem, name: str, kind: WorldKind, ends: tuple[End, ...], values: Mapping[str, float]
+    problem: CertifyProblem,
+    name: str,
+    kind: WorldKind,
+    *,
+    ends: tuple[End, ...] = (),
+    values: Mapping[str, float] | None = None,
+    alternative: Alternative | None = None,
 ) -> World:
     """A world with the digests of the problem that it poses."""
-    settings = tuple(ConstantValue(key, value) for key, value in values.items())
-    posed = problem_under(problem, settings)
-    return World(name, kind, ends, settings, posed.constants.digest, posed.digest)
+    settings = tuple(ConstantValue(key, value) for key, value in (values or {}).items())
+    posed = problem_under(problem, settings, alternative)
+    return World(name, kind, ends, settings, posed.constants.digest, posed.digest, alternative)
 
 
 def _corner(groups: Sequence[GroupRange], ends: Sequence[End]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
 
@@ -30,12 +31,15 @@ from phaze_opt.hardware.silicon.die_constants import (
     power_constants,
     process_of,
 )
+from phaze_opt.record.plain_data import later
 from phaze_opt.units import GIBI, GIGA, PICO
 
 SILICON, DIE = "silicon", "die"
 """Option of constants, and its choice; chips under constants without it are built by the 22 nm tables."""
 _PROCESS, _RESIDENCY = "process", "residency"
 DIE_PREFIX = f"{DIE}."
+LINK_RATE = f"{DIE_PREFIX}link.bytes_per_s"
+_STACKS = "hbm.stack_"
 _OF_TABLES = ("area.", "energy.", "hbm.fixed_")
 """Constants that a die has no use for."""
 GENERATION_OF: Mapping[str, str] = MappingProxyType(
@@ -52,11 +56,13 @@ class Silicon:
         nanometres: of its process, 28 to 3.
         hbm_generation: of its stacks.
         link_bytes_per_s: that its links carry, one way, all dimensions of its network together.
+        values: constants by key that are other than the package's, as a world of assumptions has them.
     """
 
     nanometres: int
     hbm_generation: str
     link_bytes_per_s: float
+    values: Annotated[tuple[tuple[str, float], ...], later(())] = ()
 
     def __post_init__(self) -> None:
         """Refuse what the die model does not know."""
@@ -65,6 +71,14 @@ class Silicon:
         if not (np.isfinite(self.link_bytes_per_s) and self.link_bytes_per_s >= 0):
             message = f"{self.link_bytes_per_s} must be a finite number of bytes/s"
             raise InputError(message, key="link_bytes_per_s")
+
+    @property
+    def of_areas(self) -> "Silicon":
+        """The same with only those values that areas follow from."""
+        values = tuple(
+            (key, value) for key, value in self.values if not key.startswith((f"{DIE_PREFIX}power.", _STACKS))
+        )
+        return replace(self, values=values)
 
     @property
     def stack(self) -> HbmStack:
@@ -97,7 +111,6 @@ def with_link_rate(network: Network, link_bytes_per_s: float) -> Network:
     return with_bandwidths(network, scaled)
 
 
-@lru_cache(maxsize=64)
 def with_die(constants: Constants, silicon: Silicon) -> Constants:
     """Constants under which chips are dies of ``silicon``.
 
@@ -110,8 +123,13 @@ def with_die(constants: Constants, silicon: Silicon) -> Constants:
     Raises:
         InputError: an option has a choice that is of the tables at 22 nm alone.
     """
-    if has_die(constants):
-        return constants
+    # Constants are equal if their values are: those that have a die keep ranges of their own.
+    return constants if has_die(constants) else _with_die(constants, silicon)
+
+
+@lru_cache(maxsize=64)
+def _with_die(constants: Constants, silicon: Silicon) -> Constants:
+    """`with_die` of constants without one."""
     entries = {key: entry for key, entry in constants.entries.items() if not key.startswith(_OF_TABLES)}
     entries |= dict(_die_entries(silicon, load_fitted()))
     entries |= _hbm_entries(entries, silicon)
@@ -128,7 +146,13 @@ def with_die(constants: Constants, silicon: Silicon) -> Constants:
     options[_RESIDENCY] = replace(options[_RESIDENCY], choice="planned")
     chosen = {SILICON: DIE, _PROCESS: process_of(silicon.nanometres).name, GENERATION: silicon.hbm_generation}
     options |= {name: EstimatorOption(choice, (choice,), "die_constants.toml") for name, choice in chosen.items()}
-    return Constants(entries, options)
+    return Constants(entries, options).with_overrides(dict(silicon.values))
+
+
+def silicon_under(silicon: Silicon, values: Mapping[str, float], network: Network) -> Silicon:
+    """The silicon where some constants are otherwise: those that dies are priced by, and the links of the network."""
+    mine = dict(silicon.values) | {key: value for key, value in values.items() if key.startswith((DIE_PREFIX, _STACKS))}
+    return replace(silicon, link_bytes_per_s=link_rate(network), values=tuple(sorted(mine.items())))
 
 
 def has_die(constants: Constants) -> bool:
@@ -159,7 +183,7 @@ def _die_entries(silicon: Silicon, fitted: FittedConstants) -> Iterator[tuple[st
     for name in ("pj_per_bit", "interface"):
         yield f"{DIE_PREFIX}hbm.{name}", known.entries[f"{stack}{name}"]
     rate = silicon.link_bytes_per_s
-    yield f"{DIE_PREFIX}link.bytes_per_s", Constant(rate, rate, rate, "bytes/s", "the network", is_assumption=False)
+    yield LINK_RATE, Constant(rate, rate, rate, "bytes/s", "the network", is_assumption=False)
 
 
 def _hbm_entries(entries: Mapping[str, Constant], silicon: Silicon) -> dict[str, Constant]:
