@@ -43,7 +43,7 @@ def architectures(
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import list_architectures
     from phaze_opt.hardware.silicon.silicon import with_die
-    from phaze_opt.objective.scenario import chosen_silicon
+    from phaze_opt.objective.silicon_options import chosen_silicon
 
     dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1))
     known = load_constants() if dies is None else with_die(load_constants(), dies)
