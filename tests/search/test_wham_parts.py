@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from kits.scenarios import make_axes
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, find_mobility, schedule_graph
 from phaze_opt.search.wham.edges import Edge, EdgeClimb, neighbours
 from phaze_opt.search.wham.growth import Counts, Dimensions, Grower, KeptBlock, prune_dimensions
-from phaze_opt.search.wham.local_search import Metric, Scout, metrics_of
-from phaze_opt.space.axes import powers_of_two
+from phaze_opt.search.wham.local_search import Annotation, Metric, OuterLoop, Scout, WhamOptions, metrics_of
+from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
@@ -320,3 +322,56 @@ def test_gives_up_where_nothing_rises() -> None:
     # A flat formula: every edge's lines once in both directions, then two designs more.
     assert 0 < architectures <= 5 * (2 * 8 + 1)
     assert architectures < space.num_architectures * len(space.axes.hbm_bytes)
+
+
+def test_a_shape_is_annotated_again_where_a_type_has_twice_the_cores() -> None:
+    annotation = Annotation({}, (CoreCounts(1, 4), CoreCounts(1, 24)))
+    assert annotation.reaches((CoreCounts(1, 47), CoreCounts(1, 1)))
+    assert not annotation.reaches((CoreCounts(2, 4), CoreCounts(1, 24)))
+    assert not annotation.reaches((CoreCounts(1, 4), CoreCounts(1, 48)))
+
+
+BUFFERS_MB = (16, 24, 32, 48, 64)
+
+
+def die_space() -> SearchSpace:
+    """Two array shapes, and memories of which each combination could be built."""
+    axes = Axes(
+        num_tc=(1,),
+        num_vc=(1, 2),
+        tc_width=(32, 128),
+        tc_depth=(32,),
+        vc_width=(),
+        glb_bytes=tuple(size * MEBI for size in BUFFERS_MB),
+        hbm_bytes=(),
+        micro_batch=(1,),
+        glb_bytes_per_cycle=tuple(1024 * rate for rate in range(1, 9)),
+        hbm_stacks=(1, 2, 3, 4),
+    )
+    silicon = silicon_of(7, load_network("two-level", num_devices=8))
+    return SearchSpace("hills", axes, area_budget_um2=826.0 * UM2_PER_MM2, min_area_fraction=0.0, silicon=silicon)
+
+
+HILLS = {32: ((4, 8, 3), 100.0, 1.0), 128: ((2, 1, 4), 110.0, 5.0)}
+"""By array width: places of the best memory (stacks, rate, buffer), its score, and what every step away costs."""
+
+
+def score_of_hills(point: DesignPoint) -> float:
+    """Small arrays are good nearly everywhere; large ones are better, but only near their own memory."""
+    memory = (point.hbm_stacks, point.glb_bytes_per_cycle // 1024, BUFFERS_MB.index(point.glb_bytes // MEBI))
+    best, top, slope = HILLS[point.tc_width]
+    return top - slope * sum(abs(here - there) for here, there in zip(memory, best, strict=True))
+
+
+@pytest.mark.parametrize(("num_starts", "width"), [(1, 32), (3, 128)])
+def test_memories_are_climbed_from_several_shapes(monkeypatch: pytest.MonkeyPatch, num_starts: int, width: int) -> None:
+    """The best of the lattice has small arrays: from there alone the hill of the large ones is not found."""
+    starts = OuterLoop._starts
+    monkeypatch.setattr(OuterLoop, "_starts", lambda loop, searches: starts(loop, searches)[:num_starts])
+    monkeypatch.setattr(FormulaProbe, "phases", lambda *_: ())
+    space = die_space()
+    scout = Scout(FormulaProbe(score_of_hills), (1,), 10_000)
+    loop = OuterLoop(space, scout, Metric(("maximize",)), WhamOptions())
+    loop.run((2, 3, 3), is_looped=True)
+    best = max(loop.designs, key=lambda design: design.score)
+    assert (best.point.tc_width, best.score) == (width, HILLS[width][1])
