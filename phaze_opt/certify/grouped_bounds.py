@@ -22,8 +22,7 @@ CHUNK_GROUPS = 64
 NUM_TRIED, NUM_TRIED_AGAIN = 6, 2
 """Groups of a chunk of which a point is solved, and points that are once the optimal plan bounds them: the better the
 incumbent, the fewer groups are looked into."""
-_MOST = (*NEVER_SLOWS, "hbm_bytes")
-_CORES = tuple(name for name in AXIS if name not in _MOST)
+_CORES = tuple(name for name in AXIS if name not in NEVER_SLOWS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +44,7 @@ class Groups:
         distinct, group = np.unique(cores, axis=1, return_inverse=True)
         group = group.reshape(-1).astype(np.int64)
         columns = dict(zip(_CORES, distinct, strict=True))
-        for name in _MOST:
+        for name in NEVER_SLOWS:
             most = np.zeros(distinct.shape[1], dtype=np.int64)
             np.maximum.at(most, group, getattr(points, name))
             columns[name] = most

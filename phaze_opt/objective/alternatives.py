@@ -41,7 +41,7 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class OtherChoice:
     """A choice made otherwise: constants, options of the estimator, the estimator or the software; the rest stays.
 
     Attributes:
@@ -89,14 +89,14 @@ class _Choice:
     """
 
     name: str
-    find: Callable[[_Asked], Sequence[Alternative] | str]
+    find: Callable[[_Asked], Sequence[OtherChoice] | str]
     is_of_designs: bool = True
     elsewhere: str = ""
 
 
 def alternatives_of_worlds(
     scenario: Scenario, constants: Constants, *, is_powered: bool
-) -> tuple[tuple[Alternative, ...], tuple[NotVaried, ...]]:
+) -> tuple[tuple[OtherChoice, ...], tuple[NotVaried, ...]]:
     """All alternatives, each once, and the choices that have none.
 
     Args:
@@ -105,7 +105,7 @@ def alternatives_of_worlds(
         is_powered: whether goal or budgets depend on power.
     """
     asked = _Asked(scenario, constants, is_powered)
-    found: list[Alternative] = []
+    found: list[OtherChoice] = []
     left: list[NotVaried] = []
     for choice in _CHOICES:
         others = choice.elsewhere or choice.find(asked)
@@ -117,14 +117,14 @@ def alternatives_of_worlds(
     return tuple(found), tuple(left)
 
 
-def alternatives_of_designs(scenario: Scenario, constants: Constants) -> tuple[Alternative, ...]:
+def alternatives_of_designs(scenario: Scenario, constants: Constants) -> tuple[OtherChoice, ...]:
     """Alternatives that change what a given design does: the rule of banks, areas and powers change none."""
     asked = _Asked(scenario, constants, is_powered=False)
     found = [choice.find(asked) for choice in _CHOICES if choice.is_of_designs]
     return tuple(each for others in found if not isinstance(others, str) for each in others)
 
 
-def choose(alternative: Alternative, scenario: Scenario, constants: Constants) -> tuple[Scenario, Constants]:
+def choose(alternative: OtherChoice, scenario: Scenario, constants: Constants) -> tuple[Scenario, Constants]:
     """Scenario and constants with an alternative in place of what is in force; silicon stays."""
     constants = constants.with_overrides(dict(alternative.constants)).with_options(dict(alternative.options))
     scenario = replace(scenario, estimator=alternative.estimator or scenario.estimator)
@@ -138,39 +138,39 @@ def other_software(stack: TrainingStack, name: str, fitted: FittedConstants) -> 
     return replace(load_stack(name, fitted), gradient_bytes=stack.gradient_bytes)
 
 
-def _option(name: str) -> Callable[[_Asked], Sequence[Alternative] | str]:
+def _option(name: str) -> Callable[[_Asked], Sequence[OtherChoice] | str]:
     """An option of the estimator at every choice but its own."""
 
-    def find(asked: _Asked) -> Sequence[Alternative] | str:
+    def find(asked: _Asked) -> Sequence[OtherChoice] | str:
         others = [other for key, other in asked.constants.alternatives if key == name]
         others = [other for other in others if (name, other) not in _BETWEEN]
         if not others:
             return "has no other choice here" if name in asked.constants.options else "is no option here"
-        return [Alternative(f"{name} = {other}", Doubt.OPTIONS, options=((name, other),)) for other in others]
+        return [OtherChoice(f"{name} = {other}", Doubt.OPTIONS, options=((name, other),)) for other in others]
 
     return find
 
 
-def _estimator(asked: _Asked) -> Sequence[Alternative] | str:
+def _estimator(asked: _Asked) -> Sequence[OtherChoice] | str:
     if asked.scenario.estimator == IDEAL_ESTIMATOR:
         return f"the {IDEAL_ESTIMATOR} estimator is in force; others add losses that were measured"
     name = f"estimator = {IDEAL_ESTIMATOR}"
-    return [Alternative(name, Doubt.OPTIONS, estimator=IDEAL_ESTIMATOR)]
+    return [OtherChoice(name, Doubt.OPTIONS, estimator=IDEAL_ESTIMATOR)]
 
 
-def _software(asked: _Asked) -> Sequence[Alternative] | str:
+def _software(asked: _Asked) -> Sequence[OtherChoice] | str:
     if asked.scenario.plans is None:
         return "Phaze's placements know ideal software alone"
     names = [name for name in OTHER_SOFTWARE if name != asked.scenario.stack.name]
-    return [Alternative(f"software = {name}", Doubt.SOFTWARE, software=name) for name in names]
+    return [OtherChoice(f"software = {name}", Doubt.SOFTWARE, software=name) for name in names]
 
 
 def _ends(
     what: str, keys: Sequence[str], *, unit: str = "", scale: float = 1.0, doubt: Doubt = Doubt.SILICON
-) -> Callable[[_Asked], Sequence[Alternative] | str]:
+) -> Callable[[_Asked], Sequence[OtherChoice] | str]:
     """Constants of a die together at either end of their ranges; those of `SHARES` at the other."""
 
-    def find(asked: _Asked) -> Sequence[Alternative] | str:
+    def find(asked: _Asked) -> Sequence[OtherChoice] | str:
         if not has_die(asked.constants):
             return "is of dies; chips are built by the 22 nm tables"
         return list(_at_ends(asked.constants, what, keys, unit=unit, scale=scale, doubt=doubt)) or "has no range"
@@ -180,17 +180,17 @@ def _ends(
 
 def _at_ends(
     constants: Constants, what: str, keys: Sequence[str], *, unit: str, scale: float, doubt: Doubt
-) -> Iterator[Alternative]:
+) -> Iterator[OtherChoice]:
     """An alternative for each end at which any constant is not already."""
     entries = {key: constants.entries[key] for key in keys if key in constants.uncertain}
     for end in ("low", "high"):
         values = {key: entry.low if (end == "low") != (key in SHARES) else entry.high for key, entry in entries.items()}
         if any(value != entries[key].value for key, value in values.items()):
             said = f"{next(iter(values.values())) / scale:g} {unit}" if unit else end
-            yield Alternative(f"{what} = {said}", doubt, constants=tuple(values.items()))
+            yield OtherChoice(f"{what} = {said}", doubt, constants=tuple(values.items()))
 
 
-def _powers(asked: _Asked) -> Sequence[Alternative] | str:
+def _powers(asked: _Asked) -> Sequence[OtherChoice] | str:
     if not asked.is_powered:
         return "neither the goal nor a budget depends on power"
     keys = [key for key in asked.constants.entries if key.startswith(POWERS)]

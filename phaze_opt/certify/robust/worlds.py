@@ -15,7 +15,7 @@ from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
-from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, Alternative, NotVaried, alternatives_of_worlds, choose
+from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, NotVaried, OtherChoice, alternatives_of_worlds, choose
 from phaze_opt.objective.goals import Goal
 
 _GLB_RATE = "glb.bytes_per_cycle"
@@ -84,7 +84,7 @@ class Assumptions:
     groups: tuple[GroupRange, ...]
     left_out: tuple[LeftOut, ...]
     sampled: tuple[UncertainConstant, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[OtherChoice, ...] = ()
     not_varied: tuple[NotVaried, ...] = ()
 
 
@@ -228,7 +228,7 @@ class World:
     settings: tuple[ConstantValue, ...]
     constants_digest: str
     problem_digest: str
-    alternative: Alternative | None = None
+    alternative: OtherChoice | None = None
 
 
 def build_worlds(
@@ -260,7 +260,7 @@ def problem_in(problem: CertifyProblem, world: World) -> CertifyProblem:
 
 
 def problem_under(
-    problem: CertifyProblem, settings: Sequence[ConstantValue], alternative: Alternative | None = None
+    problem: CertifyProblem, settings: Sequence[ConstantValue], alternative: OtherChoice | None = None
 ) -> CertifyProblem:
     """A problem with constants replaced and a choice made otherwise; network and dies follow.
 
@@ -290,7 +290,7 @@ def _pose(
     *,
     ends: tuple[End, ...] = (),
     values: Mapping[str, float] | None = None,
-    alternative: Alternative | None = None,
+    alternative: OtherChoice | None = None,
 ) -> World:
     """A world with the digests of the problem that it poses."""
     settings = tuple(ConstantValue(key, value) for key, value in (values or {}).items())
