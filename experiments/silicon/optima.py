@@ -188,8 +188,8 @@ def on_terms(model: str) -> dict[str, Any]:
         "throughput_samples_per_s": evaluation.throughput_samples_per_s,
         "area_mm2": evaluation.area_mm2,
         "power_w": evaluation.tdp_w,
-        "hbm_gb_per_s": machine.hbm_bandwidth_bytes_per_s / GIGA,
-        "glb_mb": bytes_to_mib(machine.glb_bytes),
+        "gb_per_s": machine.hbm_bandwidth_bytes_per_s / GIGA,
+        "glb_mib": bytes_to_mib(machine.glb_bytes),
     }
     for each in problems_on_terms_of(problem, machine):
         with tempfile.TemporaryDirectory() as folder:
