@@ -213,7 +213,7 @@ def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
     _, out, err = run([*arguments, *more, "--json"], capsys)
     robust = json.loads(out)["robust"]
     assert err == ""
-    assert len(robust["worlds"]) == 1 + 2**4 + 1
+    assert len(robust["worlds"]) == 1 + 2**4 + len(robust["alternatives"]) + 1
     assert robust["worlds"][0]["value"] == json.loads(out)["value"]
     least = next(design for design in robust["designs"] if "min-max regret" in design["roles"])
     assert robust["minimax"]["regret"] == least["worst_regret"] == max(least["regrets"])
