@@ -234,7 +234,8 @@ RECORDS = (
     _script("plans/designs", "--write", 18, script="designs"),
     _script("plans/heterogeneous", "--write", 4, script="heterogeneous"),
     _script("plans/lower", "--write", 2, script="lower"),
-    _script("silicon/optima", "--write", 14, script="optima"),
+    _script("silicon/optima", "--write", 25, script="optima"),
+    _script("silicon/robust", "--write", 25, script="robust"),
     Record(
         "pruner/results",
         ("experiments/pruner/results.json",),

@@ -51,7 +51,7 @@ def evaluate_machines(
     objective = Objective(replace(scenario, max_area_mm2=None, max_tdp_w=None), constants=constants)
     best: dict[str, Evaluation] = {}
     for name in names:
-        accelerator = load_architecture(name, constants=constants)
+        accelerator = load_architecture(name, constants=objective.constants)
         evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
         best[name] = max(evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s)
     return best
@@ -88,7 +88,7 @@ def evaluate_experts(
     ]
     best: dict[str, Evaluation] = {}
     for machine in book.accelerators:
-        accelerator = load_architecture(machine, constants=constants)
+        accelerator = load_architecture(machine, constants=scenario.constants_of(constants))
         evaluations = [_evaluate(pricers, accelerator, size, scenario=scenario) for size in micro_batches]
         best[f"{EXPERT_PREFIX}{machine}"] = max(evaluations, key=lambda each: each.throughput_samples_per_s)
     return best

@@ -340,7 +340,7 @@ def certificate(tmp_path, monkeypatch):
     def accept(path, *, on_progress):
         seen.append(path)
         on_progress(CheckProgress(CheckStage.BOUNDS, 1, 2))
-        return CheckReport(path, ("tiny",), Goal.THROUGHPUT, CLAIM, 60, 4, 0, 0, 7, 1, 30, 0.5)
+        return CheckReport(path, ("tiny",), Goal.THROUGHPUT, CLAIM, 60, 4, 0, 0, 7, 1, 2, 30, 0.5)
 
     monkeypatch.setattr(checking, "check_certificate", accept)
     return directory, seen
@@ -376,7 +376,7 @@ def test_a_certificate_that_is_refused(certificate, capsys, monkeypatch):
 def test_an_infeasible_claim_can_be_checked(certificate, capsys, monkeypatch):
     directory, _ = certificate
     claim = replace(CLAIM, is_feasible=False, incumbent=-1, value=0.0, value_upper=0.0, gap=0.0)
-    report = CheckReport(directory, ("tiny",), Goal.THROUGHPUT, claim, 0, 0, 64, 0, 0, 0, 0, 0.5)
+    report = CheckReport(directory, ("tiny",), Goal.THROUGHPUT, claim, 0, 0, 64, 0, 0, 0, 0, 0, 0.5)
     monkeypatch.setattr(checking, "check_certificate", lambda *_, **__: report)
     _, out, _ = run(["certify", "--check", str(directory)], capsys)
     assert "none of 64 points is feasible" in out
