@@ -26,9 +26,7 @@ MAKES_NO_RECORD = {"validation/calibrate.py", "study/bench_long.py"}
 UNIT = re.compile(r"(_s|_ms|_us|_mb|_mib|_kib)(_|$)|^seconds|per_s$")
 RESULTS_WITH_UNITS = {
     "tile_mib",
-    "glb_mb",
     "glb_mib",
-    "hbm_gb_per_s",
     "cmem_mib",
     "batch_time_s",
     "best_known_samples_per_s",

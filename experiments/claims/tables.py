@@ -1,4 +1,4 @@
-"""Writes the tables of docs/claims.md from claims.json; what is not measured is a dash.
+"""Writes the tables of docs/claims.md from claims.json and ../silicon/optima.json; what is not measured is a dash.
 
 Run: python experiments/claims/tables.py
 """
@@ -11,6 +11,8 @@ from typing import Any
 from phaze_opt.record.whole_file import replace_file
 
 HERE = Path(__file__).parent
+OPTIMA = HERE.parent / "silicon" / "optima.json"
+"""Optima on the terms of a machine."""
 DOCUMENT = HERE.parents[1] / "docs" / "claims.md"
 MISSING = "-"
 HAND = "expert on tpu-v4"
@@ -118,7 +120,26 @@ def shared_cells(record: Mapping[str, Any], machine: str) -> tuple[str, str, str
     return f"that of {found['own_of']}, {per_cent(found['price'])} slower", "", times(found["over"][MEAN])
 
 
-TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"published form": published, "dies": dies}
+TERMS = ("area", "watts", "area, HBM rate and buffer")
+
+
+def equal_terms(_: Mapping[str, Any]) -> str:
+    """Certified optima over a machine: as found, and on its terms."""
+    record = json.loads(OPTIMA.read_text(encoding="utf-8"))["models"]
+    rows = []
+    for model in MODELS:
+        terms = record[model]["terms"]
+        as_found = record[model]["limits"]["826 mm2"]["certified"]["throughput_samples_per_s"]
+        ratios = [as_found / terms["throughput_samples_per_s"], *(terms[name]["ratio"] for name in TERMS)]
+        rows.append([model, *map(times, ratios)])
+    return rows_of(("model", "as found, 826 mm2", *(f"its {name}" for name in TERMS)), rows)
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "published form": published,
+    "dies": dies,
+    "equal terms": equal_terms,
+}
 
 
 def main() -> None:
