@@ -251,7 +251,11 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
         refuse(f"'{scenario.estimator}' is no estimator", file=CERTIFICATE_FILE)
     # What an estimator was fitted with counts in the digest, so it is loaded first.
     if certificate.problem_digest != problem_digest(scenario, constants, space=space, goal=certificate.goal):
-        refuse("problem_digest is not that of its scenario, space, goal and constants", file=CERTIFICATE_FILE)
+        rule = (
+            "problem_digest is not that of its scenario, space, goal and constants: it was changed, or made by a "
+            f"phaze-opt (version {certificate.provenance.package_version}) whose estimator was fitted otherwise"
+        )
+        refuse(rule, file=CERTIFICATE_FILE)
     return CheckedProblem(certificate, constants, estimator.with_constants(constants))
 
 
