@@ -6,6 +6,7 @@ import pytest
 from command_runs import printed, refused, run_json
 
 TINY = "--model tiny --devices 8 --tensor-parallel 1 --no-range --work-dir"
+TABLES = ("--silicon", "phaze")
 CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb={glb},hbm_gb=17"
 
 
@@ -16,7 +17,7 @@ def evaluate(glb, *more):
 
 def search(tmp_path, *more):
     words = f"search {TINY} {tmp_path} --global-batch 16 --trials 2 --strategy random --max-area-mm2 800".split()
-    return [*words, *more]
+    return [*words, *TABLES, *more]
 
 
 def unwrapped(text):
@@ -36,7 +37,7 @@ def test_evaluate_prints_notes_behind_its_answer(capsys):
 
 
 def test_plans_on_a_designed_chip_have_its_notes(capsys):
-    line = run_json(evaluate(256, "--global-batch", "16", "--pipeline", "1", "--top", "1"), capsys)
+    line = run_json(evaluate(256, "--global-batch", "16", "--pipeline", "1", "--top", "1", *TABLES), capsys)
     assert sum("HBM bandwidth is taken" in note for note in line["setting"]["notes"]) == 1
     assert sum("extrapolated" in note for note in line["setting"]["notes"]) == 1
     real = run_json(
@@ -74,6 +75,7 @@ def test_certify_notes_what_its_space_allows(tmp_path, capsys):
     page = tmp_path / "page.html"
     arguments = (
         f"certify {TINY} {tmp_path} --global-batch 16 --space {space} --max-area-mm2 100 --max-tdp-w 900 --no-tracking"
+        " --silicon phaze"
     )
     line = run_json([*arguments.split(), "--report", page], capsys)
     assert set(keys(line)) == {"hbm_bandwidth", "area_budget", "tdp_budget", "edge_of_space"}

@@ -231,8 +231,9 @@ def test_under_full_plans_it_is_the_plan_of_its_degrees_and_cuts(name: str) -> N
     pipeline, data, tensor = PUBLISHED[name]
     # 85 replicas do not share 4,096 samples: the most that do take their place.
     data = {85: 64}.get(data, data)
-    model, chip = scenario.models[0], load_architecture("tpu-v4", constants=CONSTANTS)
-    clock, seconds = Objective(scenario, constants=CONSTANTS)._clock(chip), []
+    objective = Objective(scenario, constants=CONSTANTS)
+    model, chip = scenario.models[0], load_architecture("tpu-v4", constants=objective.constants)
+    clock, seconds = objective._clock(chip), []
     for micro_batch in (1, 4):
         plan = ParallelPlan(tensor, pipeline, data, micro_batch=micro_batch)
         step = compile_step(model, scenario.training_of(model, micro_batch), plan, stack=scenario.stack)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kits.changed_package import UNCHANGED, copy_package, run
 
-TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--tensor-parallel", "1,2"]
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--tensor-parallel", "1,2", "--silicon", "phaze"]
 SPACE = """
 name = "more"
 area_budget_mm2 = 900
@@ -36,6 +36,9 @@ global_batch = 64
 [training]
 tensor_parallel = [1, 2]
 
+[budgets]
+silicon = "phaze"
+
 [space]
 file = "space.toml"
 """
@@ -60,7 +63,7 @@ def work_on(package: Path, folder: Path, axis: str, strategies: list[str], *more
     given = [*TASK, "--no-tracking", "--space", "space.toml"]
     made = run(package, folder, [
         *(["search", *given, "--no-range", "--strategy", name, "--trials", "8"] for name in strategies),
-        ["certify", *given, "--no-range"], ["space", "--space", "space.toml"],
+        ["certify", *given, "--no-range"], ["space", "--space", "space.toml", "--silicon", "phaze"],
         ["study", "run", "study.toml", "--no-tracking"],
     ])  # fmt: skip
     made += run(package, folder, [["certify", "--check", made[len(strategies)]["file"]], ["report", "more"], *more])
