@@ -69,7 +69,7 @@ def problems_on_terms_of(problem: CertifyProblem, machine: Accelerator) -> tuple
         InputError: chips are not dies, or the space has nothing on some terms.
     """
     if problem.space.silicon is None:
-        message = "compares dies: the 22 nm tables price neither HBM nor the edge; give --silicon die too"
+        message = "compares dies: the 22 nm tables price neither HBM nor the edge; leave out --silicon phaze"
         raise InputError(message, source=SOURCE)
     die = die_of(machine, problem.constants)
     scenario = problem.scenario

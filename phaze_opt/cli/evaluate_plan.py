@@ -89,7 +89,7 @@ def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
     machine = Machine(chip.clock, chip.memory_bytes, links, software.stack)
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None)
-    notes = _notes(request, job, chip, software=software, device=device, path=path)
+    notes = _notes(request, job, chip, network, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking), die=die)
@@ -212,12 +212,13 @@ def _notes(
     request: EvaluateRequest,
     job: PlannedJob,
     chip: _Chip,
+    network: Network,
     *,
     software: evaluate_request.ChosenSoftware,
     device: Device | None,
     path: ComputePath,
 ) -> tuple[Note, ...]:
-    """What is to be known of the software, the network and the chip."""
+    """What is to be known of the software, the network (as it is without links that a chip states) and the chip."""
     own, stack = request.machine.constants, software.stack
     said = software_notes(
         stack.name,
@@ -232,7 +233,7 @@ def _notes(
         is_scheduled=device is None,
     )
     if device is None:
-        space = _own_space(request, job.machine.network)
+        space = _own_space(request, network)
         rules = apply_rules(Answer(job.constants or load_constants(), chip.accelerator, space=space, is_best=False))
         return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in rules))
     if device.network or request.network:

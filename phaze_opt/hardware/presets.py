@@ -147,7 +147,7 @@ def _check_die(document: Document, numbers: Mapping[str, float], constants: Cons
     is_die = GENERATION in constants.options
     for axis in (axis for axis in AXES if axis.needs_die and axis.name in numbers):
         if not is_die and axis.name != "clock_hz":
-            message = "is of dies; give --silicon die too, or leave it out"
+            message = "is of dies; leave it out, or leave out --silicon phaze and --as phaze"
             raise document.fault(message, axis.key)
         if is_die and not axis.allows(numbers[axis.name]):
             message = f"value {axis.printed(numbers[axis.name]):g} must be {axis.range_words()}"
@@ -161,7 +161,7 @@ def _check_generation(document: Document, constants: Constants) -> None:
         return
     known = constants.options.get(GENERATION)
     if known is None:
-        message = "is of dies; give --silicon die too, or leave it out"
+        message = "is of dies; leave it out, or leave out --silicon phaze and --as phaze"
         raise document.fault(message, "hbm_generation")
     if given != known.choice:
         message = f"value {shorten(given)} is not the silicon's {known.choice}; give --hbm-generation {given}"

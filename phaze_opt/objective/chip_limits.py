@@ -129,4 +129,5 @@ def _die_limits(dies: Dies) -> dict[str, Flags]:
         "edge for links": edge.has_link_edge,
         "the interposer": edge.has_interposer,
         "banks of the buffer": dies.has_banks,
+        "cooling": dies.is_cooled,
     }

@@ -433,7 +433,7 @@ def build_space(
         return phaze_space(hbm_bytes=capacities, micro_batches=batches, silicon=silicon)
     if name == SiliconForm.DIE:
         if silicon is None:
-            message = "'die' is of dies; give --silicon die too"
+            message = "'die' is of dies; leave out --silicon phaze or --as phaze"
             raise InputError(message, source="--space")
         return die_space(silicon, hbm_bytes=capacities, micro_batches=batches)
     return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches, silicon=silicon)

@@ -10,6 +10,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import power_w_of
+from phaze_opt.hardware.silicon.silicon import LINK_RATE, link_rate
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import REFERENCES
@@ -72,6 +73,8 @@ class _Pricer:
     def row(self, constants: Constants, *, assumption: str, setting: str, origin: str) -> SensitivityRow:
         """Evaluate the design and both references under one set of constants."""
         scenario = _under(self.case, constants)
+        if scenario.silicon is not None:
+            constants = constants.with_overrides({LINK_RATE: scenario.silicon.link_bytes_per_s})
         unbounded = replace(scenario, max_area_mm2=None, max_tdp_w=None)
         free = self.nominal.under(constants, scenario=unbounded, is_bounded_alike=True)
         capped = free.under(constants, scenario=scenario, is_bounded_alike=True)
@@ -131,5 +134,7 @@ def _under(case: SensitivityCase, constants: Constants) -> Scenario:
     if case.network_name not in list_networks():
         return case.scenario
     devices = case.scenario.cluster.num_devices
-    network = load_network(case.network_name, num_devices=devices, constants=constants)
-    return replace(case.scenario, cluster=replace(case.scenario.cluster, network=network))
+    network, silicon = load_network(case.network_name, num_devices=devices, constants=constants), case.scenario.silicon
+    if silicon is not None:
+        silicon = replace(silicon, link_bytes_per_s=link_rate(network))
+    return replace(case.scenario, cluster=replace(case.scenario.cluster, network=network), silicon=silicon)

@@ -61,7 +61,7 @@ def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silico
     if silicon_form(options, space) is SiliconForm.PHAZE:
         for name in ("process_nm", "hbm_generation"):
             if getattr(options, name) != known[name].default:
-                message = "is of dies; give --silicon die too, or leave it out"
+                message = "is of dies; leave it out, or leave out --silicon phaze, --as phaze and --space phaze"
                 raise InputError(message, source=known[name].flag)
         return None
     return silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)

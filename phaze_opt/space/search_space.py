@@ -97,7 +97,7 @@ class SearchSpace:
             message = f"maximum area of {um2_to_mm2(self.max_area_um2)} mm^2 must be positive"
             raise InputError(message)
         if self.silicon is None and self.axes.hbm_stacks:
-            message = "stacks of HBM are of dies; give --silicon die too, or hbm_gb in place of hbm_stacks"
+            message = "stacks of HBM are of dies; give hbm_gb in place of hbm_stacks, or leave out --silicon phaze"
             raise InputError(message, key="hbm_stacks")
         self._check_limits()
         if self.silicon is not None and not self.axes.hbm_stacks:
@@ -111,7 +111,7 @@ class SearchSpace:
         """What only dies have, and what chips are known to run at."""
         for axis in (AXIS[name] for name in self.axes.stated):
             if axis.needs_die and self.silicon is None:
-                message = f"{axis.plural} are of dies: the 22 nm tables do not know their price; give --silicon die too"
+                message = f"{axis.plural} are of dies, as the 22 nm tables do not price them; leave out --silicon phaze"
                 raise InputError(message, key=axis.key)
             values = getattr(self.axes, axis.name)
             for value in (values[0], values[-1]):
@@ -127,8 +127,7 @@ class SearchSpace:
     @property
     def kept(self) -> KeptRows:
         """The kept architectures by row, those off the frontier included."""
-        silicon = None if self.silicon is None else self.silicon.of_areas
-        return _compile(replace(self, name="", frontier=None, silicon=silicon))
+        return _compile(replace(self, name="", frontier=None))
 
     @property
     def members(self) -> KeptRows | FrontierRows:

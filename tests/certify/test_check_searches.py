@@ -1,6 +1,7 @@
 """Searches in certificates: accepted exactly where brute force agrees, and forged ones refused by their rule."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ def test_a_search_that_is_too_long_proves_nothing(monkeypatch):
     monkeypatch.setattr(searches, "MAX_STATES", 5)
     fault = price_search(entry_of(problem, brute_force_makespan(problem) * 0.999), shape_of(problem))
     assert fault == "its search takes more than 5 partial schedules"
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-320, 1e-200, 1e-31, 1e31, float("inf"), float("nan")])
+def test_numbers_whose_ratios_overflow_prove_nothing(seconds):
+    """A makespan of the least number there is would bound any schedule by infinity."""
+    problem = on_cores_only(3, num_operators=4)
+    entry = entry_of(problem, 1.0)
+    tiny = replace(entry, one_core_s=(seconds,) * 4, spread_s=(seconds,) * 4, makespan_s=seconds)
+    assert price_search(tiny, shape_of(problem)) == "holds a latency or makespan that is not from 1e-30 to 1e+30 s"
 
 
 @pytest.fixture(scope="module")

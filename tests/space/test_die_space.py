@@ -9,6 +9,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns, values_of
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
@@ -145,7 +146,7 @@ def test_capacities_are_stacks(tmp_path):
     with pytest.raises(InputError, match="40 GB is no whole number of stacks of hbm2e, which have 16 GB"):
         build_space(SpaceOptions(hbm_gb=(40,)), silicon=SILICON)
     assert build_space(SpaceOptions(space="phaze"), silicon=SILICON).axes.hbm_stacks == (2, 4, 5)
-    with pytest.raises(InputError, match="'die' is of dies; give --silicon die too"):
+    with pytest.raises(InputError, match="'die' is of dies; leave out --silicon phaze"):
         build_space(SpaceOptions(space=SiliconForm.DIE.value))
     file = tmp_path / "mine.toml"
     file.write_text(
@@ -158,7 +159,7 @@ def test_capacities_are_stacks(tmp_path):
     file.write_text(file.read_text() + "hbm_gb = [16, 5000]\n")
     with pytest.raises(InputError, match="give hbm_stacks or hbm_gb, not both"):
         load_space(file, silicon=SILICON, micro_batches=(1,))
-    with pytest.raises(InputError, match="stacks of HBM are of dies; give --silicon die"):
+    with pytest.raises(InputError, match="stacks of HBM are of dies; give hbm_gb"):
         load_space(file.with_name("mine.toml"), micro_batches=(1,))
 
 
@@ -199,6 +200,25 @@ def test_a_chip_is_priced_by_the_silicon_that_it_is_of():
         assert objective.evaluate_accelerator(own).is_feasible
         with pytest.raises(InputError, match="build it with the objective's constants"):
             objective.evaluate_accelerator(other)
+
+
+@pytest.mark.parametrize("values", [(("die.power.most_w_per_mm2", 0.55),), (("die.power.mac_pj", 1.4),)])
+def test_the_dies_of_a_world_are_those_that_its_powers_leave(values):
+    """Cooling is a rule of the space, so powers decide what is kept."""
+    space = replace(SMALL, axes=replace(SMALL.axes, glb_bytes_per_cycle=(4096, 8192)), area_budget_um2=826e6)
+    space = replace(space, silicon=replace(SILICON, values=values))
+    everything = replace(space, silicon=replace(SILICON, values=(("die.power.most_w_per_mm2", 9.0),)))
+    columns = everything.columns(np.arange(everything.size))
+    assert 0 < space.size < everything.size
+    assert space.size == np.count_nonzero(space.builds(columns))
+    assert space.builds(space.columns(np.arange(space.size))).all()
+
+
+def test_constants_that_a_die_passes_over_are_refused():
+    for key in ("hbm.stack_bandwidth_bytes_per_s", "energy.link_pj_per_bit"):
+        changed = load_constants().with_overrides({key: 2.0 * load_constants().value(key)})
+        with pytest.raises(InputError, match="of the tables at 22 nm; dies have their own"):
+            make_scenario("tiny", devices=8, global_batch=8).constants_of(changed)
 
 
 def test_a_search_has_one_silicon(tmp_path):

@@ -30,6 +30,8 @@ Bools = NDArray[np.bool_]
 MAX_STATES = 50_000
 """Partial schedules kept over all levels; a search that needs more proves nothing here."""
 CHUNK_STATES = 4096
+SHORTEST_S, LONGEST_S = 1e-30, 1e30
+"""Of latencies and makespans: products and ratios of numbers between these neither vanish nor overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ def price_search(entry: SearchEntry, shape: BlockShape) -> PricedSearch | str:
     count = shape.num_operators
     if not (len(entry.one_core_s) == len(entry.spread_s) == count):
         return f"lists {len(entry.one_core_s)} and {len(entry.spread_s)} latencies, not {count}"
-    if not all(0.0 < number < np.inf for number in (*entry.one_core_s, *entry.spread_s, entry.makespan_s)):
-        return "holds a latency or makespan that is not finite and above 0"
+    if not all(SHORTEST_S <= each <= LONGEST_S for each in (*entry.one_core_s, *entry.spread_s, entry.makespan_s)):
+        return f"holds a latency or makespan that is not from {SHORTEST_S:g} to {LONGEST_S:g} s"
     if min(entry.num_cores) < 1:
         return f"is on {entry.num_cores} cores"
     vectors = []

@@ -154,6 +154,8 @@ def _network_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
     cluster = problem.scenario.cluster
     if not follows_constants(problem):
         return f"the network {cluster.network.name} is given in figures without ranges"
+    if problem.space.axes.link_bytes_per_s:
+        return "chips of the space state the rate of their links"
     if cluster.num_devices == 1 and not depends_on_tdp(problem):
         return "one device uses no network"
     return _with_prefix(problem.constants, f"network.{cluster.network.name.replace('-', '_')}.")

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption
+from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption, load_constants
 from phaze_opt.hardware.designed_chip import GENERATION
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network, with_bandwidths
@@ -73,14 +73,6 @@ class Silicon:
             raise InputError(message, key="link_bytes_per_s")
 
     @property
-    def of_areas(self) -> "Silicon":
-        """The same with only those values that areas follow from."""
-        values = tuple(
-            (key, value) for key, value in self.values if not key.startswith((f"{DIE_PREFIX}power.", _STACKS))
-        )
-        return replace(self, values=values)
-
-    @property
     def stack(self) -> HbmStack:
         """One stack of its HBM."""
         return hbm_stack(self.hbm_generation)
@@ -120,8 +112,10 @@ def with_die(constants: Constants, silicon: Silicon) -> Constants:
         constants: the package's, or others; those that have a die already stay as they are.
         silicon: process, stacks and links.
 
+    What the buffer holds between operators is planned; a choice of ``residency`` is made of constants that have a die.
+
     Raises:
-        InputError: an option has a choice that is of the tables at 22 nm alone.
+        InputError: an option or a constant was changed that is of the tables at 22 nm alone.
     """
     # Constants are equal if their values are: those that have a die keep ranges of their own.
     return constants if has_die(constants) else _with_die(constants, silicon)
@@ -130,6 +124,7 @@ def with_die(constants: Constants, silicon: Silicon) -> Constants:
 @lru_cache(maxsize=64)
 def _with_die(constants: Constants, silicon: Silicon) -> Constants:
     """`with_die` of constants without one."""
+    _refuse_changed_tables(constants)
     entries = {key: entry for key, entry in constants.entries.items() if not key.startswith(_OF_TABLES)}
     entries |= dict(_die_entries(silicon, load_fitted()))
     entries |= _hbm_entries(entries, silicon)
@@ -147,6 +142,19 @@ def _with_die(constants: Constants, silicon: Silicon) -> Constants:
     chosen = {SILICON: DIE, _PROCESS: process_of(silicon.nanometres).name, GENERATION: silicon.hbm_generation}
     options |= {name: EstimatorOption(choice, (choice,), "die_constants.toml") for name, choice in chosen.items()}
     return Constants(entries, options).with_overrides(dict(silicon.values))
+
+
+def _refuse_changed_tables(constants: Constants) -> None:
+    """Refuse changes that a die would pass over without a word.
+
+    Raises:
+        InputError: a constant that dies have of their own is not the package's.
+    """
+    own = load_constants().entries
+    for key, entry in constants.entries.items():
+        if key.startswith((*_OF_TABLES, _STACKS)) and key in own and entry.value != own[key].value:
+            message = f"{key} = {entry.value:g} is of the tables at 22 nm; dies have their own: leave it out"
+            raise InputError(message, key=key)
 
 
 def silicon_under(silicon: Silicon, values: Mapping[str, float], network: Network) -> Silicon:
