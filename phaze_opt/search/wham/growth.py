@@ -18,6 +18,7 @@ from phaze_opt.search.wham.critical_path import (
     schedule_graph,
 )
 from phaze_opt.space.axes import ROW_AXES
+from phaze_opt.space.kept_architectures import KeptRows
 from phaze_opt.space.search_space import Positions, SearchSpace
 
 Memory = tuple[int, ...]
@@ -67,29 +68,34 @@ class KeptBlock:
     space: SearchSpace
     dimensions: Dimensions
     over_budget: frozenset[Counts] = frozenset()
+    _rows: KeptRows = field(init=False, repr=False, compare=False)
     _first_row: int = field(init=False, repr=False, compare=False)
+    _highs: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Find the block's first row of `SearchSpace.kept`: growth asks tens of thousands of times."""
+        """Look up the block's rows of `SearchSpace.kept`: growth asks hundreds of thousands of times."""
         where = self.dimensions
         # Of an axis that only some spaces have, growth takes the smallest value; `edges.neighbours` moves along it.
         places = dict(zip(memory_axes(self.space), where.memory, strict=True))
         places |= {"tc_width": where.width, "tc_depth": where.depth}
-        row = np.ravel_multi_index([places.get(name, 0) for name in ROW_AXES], self.space.axes.shape)
-        object.__setattr__(self, "_first_row", int(row))
+        row = int(np.ravel_multi_index([places.get(name, 0) for name in ROW_AXES], self.space.axes.shape))
+        rows = self.space.kept
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_first_row", row)
+        highs = tuple(rows.high[row : row + len(self.space.axes.num_tc)].tolist())
+        object.__setattr__(self, "_highs", highs)
 
     def fits(self, counts: Counts) -> bool:
         """Whether the counts are on their axes and within area and budgets, kept or not."""
-        if not (0 <= counts.tc < len(self.space.axes.num_tc) and 0 <= counts.vc < len(self.space.axes.num_vc)):
-            return False
-        return counts.vc < int(self.space.kept.high[self._row(counts.tc)]) and counts not in self.over_budget
+        is_there = 0 <= counts.tc < len(self._highs) and 0 <= counts.vc < self._highs[counts.tc]
+        return is_there and counts not in self.over_budget
 
     def is_kept(self, counts: Counts) -> bool:
         """Whether the space has a design with these counts."""
         if not self.fits(counts):
             return False
-        row, vc = np.array([self._row(counts.tc)]), np.array([counts.vc])
-        return bool(self.space.kept.index_of(row, vc)[0] >= 0)
+        row, vc = np.array([self._first_row + counts.tc]), np.array([counts.vc])
+        return bool(self._rows.index_of(row, vc)[0] >= 0)
 
     def kept(self) -> list[Counts]:
         """All counts that the space has a design with."""
@@ -115,10 +121,6 @@ class KeptBlock:
     def cores(self, counts: Counts) -> CoreCounts:
         """The numbers of cores that positions mean."""
         return CoreCounts(self.space.axes.num_tc[counts.tc], self.space.axes.num_vc[counts.vc])
-
-    def _row(self, tc: int) -> int:
-        """Row of `SearchSpace.kept`."""
-        return self._first_row + tc
 
 
 # Growing core counts from one of each until no conflict delays a critical path.
