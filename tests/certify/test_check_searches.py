@@ -120,8 +120,8 @@ FORGED = {
     "more than the optimum": (scale("makespan_s", 1.01), "a schedule takes .* s, less than .* s"),
     "shorter latencies": (scale("one_core_s", 0.5), "a schedule takes .* s, less than .* s"),
     "no cores": (lambda e: e.update(num_cores=[0, 1]), r"is on \(0, 1\) cores"),
-    "no length": (lambda e: e["spread_s"].__setitem__(0, 0.0), "holds a latency or makespan that is not finite"),
-    "not a number": (lambda e: e.update(makespan_s=math.nan), "holds a latency or makespan that is not finite"),
+    "no length": (lambda e: e["spread_s"].__setitem__(0, 0.0), "holds a latency or makespan that is not from"),
+    "not a number": (lambda e: e.update(makespan_s=math.nan), "holds a latency or makespan that is not from"),
     "too few": (lambda e: e["one_core_s"].pop(), r"lists \d+ and \d+ latencies, not \d+"),
     "false vector": (
         lambda e: e["vectors"][0].update(core_multipliers=[1.0, 1.0]),

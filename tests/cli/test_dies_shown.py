@@ -53,7 +53,7 @@ def test_a_proof_on_the_terms_of_a_machine_has_certificates_a_table_and_a_page(t
 
 def test_terms_are_of_dies(tmp_path, capsys):
     words = f"certify {TINY.replace('die', 'phaze')} --work-dir {tmp_path} --no-tracking --equal-to tpu-v4"
-    refused(words.split(), capsys, "--equal-to", "--silicon die")
+    refused(words.split(), capsys, "--equal-to", "leave out --silicon phaze")
 
 
 def test_evaluate_shows_the_die_and_of_every_baseline_its_memories(capsys):

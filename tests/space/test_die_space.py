@@ -202,7 +202,7 @@ def test_a_chip_is_priced_by_the_silicon_that_it_is_of():
             objective.evaluate_accelerator(other)
 
 
-@pytest.mark.parametrize("values", [(("die.power.most_w_per_mm2", 0.55),), (("die.power.mac_pj", 6.0),)])
+@pytest.mark.parametrize("values", [(("die.power.most_w_per_mm2", 0.55),), (("die.power.mac_pj", 2.0),)])
 def test_the_dies_of_a_world_are_those_that_its_powers_leave(values):
     """Cooling is a rule of the space, so powers decide what is kept."""
     space = replace(SMALL, axes=replace(SMALL.axes, glb_bytes_per_cycle=(4096, 8192)), area_budget_um2=826e6)

@@ -259,7 +259,7 @@ def test_wrong_values_are_one_sentence(tmp_path, line, rule):
 def test_the_tables_refuse_what_they_know_no_price_of(tmp_path, line):
     text = SPACE.replace("glb_bytes_per_cycle = [4096]\nhbm_stacks = [4]\n", "hbm_gb = [64]\n")
     (tmp_path / "mine.toml").write_text(text + line + "\n")
-    with pytest.raises(InputError, match="are of dies: the 22 nm tables do not know their price") as refused:
+    with pytest.raises(InputError, match="are of dies, as the 22 nm tables do not price them") as refused:
         load_space(tmp_path / "mine.toml", micro_batches=(1,))
     assert refused.value.key == line.split()[0]
     space = load_space(tmp_path / "mine.toml", silicon=SILICON, micro_batches=(1,))
