@@ -57,9 +57,10 @@ class PlanBoundCheck:
             CertificateError: names the first row whose bound does not follow.
         """
         certificate, num_done = self.models.problem.certificate, 0
-        check_plan_slots(certificate.slots, self.pool, [check.even.sets for check in self.models.checks])
         for micro_batch, capacity, links in same_rows(certificate.space.axes.micro_batch, self.space):
             own = replace(self, models=self.models.at_links(float(links)))
+            # Slots are those of every network that the links of some rows make.
+            check_plan_slots(certificate.slots, self.pool, [check.even.sets for check in own.models.checks])
             rows = rows_of(self.space, micro_batch, capacity, links)
             for start in range(0, len(rows), CHUNK_ROWS):
                 chunk = rows[start : start + CHUNK_ROWS]
