@@ -39,14 +39,12 @@ def architectures(
     json: JsonOption = False,
 ) -> None:
     """List the architecture presets: peak rate, memory, network, area and power; or all that is known of some."""
-    from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import list_architectures
-    from phaze_opt.hardware.silicon.silicon import with_die
+    from phaze_opt.hardware.silicon.silicon import constants_with
     from phaze_opt.objective.silicon_options import chosen_silicon
 
-    dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1))
-    known = load_constants() if dies is None else with_die(load_constants(), dies)
+    known = constants_with(chosen_silicon(silicon, load_network(silicon.network, num_devices=1)))
     rows = [_row(name, known) for name in (map(_preset, names) if names else list_architectures())]
     if json:
         print_json(rows)

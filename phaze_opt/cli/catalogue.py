@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.options import JsonOption, SiliconOptions, with_options
+from phaze_opt.cli.options import FormOptions, JsonOption, SiliconOptions, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import SpaceOptions
-from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -82,11 +81,10 @@ def space(*, space: SpaceOptions, silicon: SiliconOptions, json: JsonOption = Fa
     The micro-batch is a part of each plan, and an axis of the space in the published form alone.
     """
     from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.scenario import PlanSpace, PublishedForm, build_space
+    from phaze_opt.objective.scenario import PlanSpace, build_space
     from phaze_opt.objective.silicon_options import chosen_silicon
 
-    form = silicon.published_form
-    is_published = form is not None and parse_word(PublishedForm, form, source="--as") is PublishedForm.PHAZE
+    is_published = FormOptions(published_form=silicon.published_form).checked() is not None
     if space.micro_batch and not is_published:
         message = "is part of each plan and no axis of the space; leave it out, or give --as phaze too"
         raise InputError(message, source="--micro-batch")

@@ -22,7 +22,7 @@ from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
-from phaze_opt.hardware.silicon.silicon import has_die, with_die, with_link_rate
+from phaze_opt.hardware.silicon.silicon import constants_with, has_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules
@@ -48,7 +48,9 @@ from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
-OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "silicon", "process_nm", "hbm_generation")
+OF_SILICON = ("silicon", "process_nm", "hbm_generation")
+"""Options of what designs are built of; a machine that exists keeps its own area and power."""
+OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
 OPERATORS_IN_TURN = "operators in turn"
 """What times the layers of a real machine, where a designed chip names its estimator."""
@@ -143,7 +145,7 @@ def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machi
 def _constants(request: EvaluateRequest, network: Network) -> Constants:
     """The package's constants with the silicon asked for; real machines have none."""
     silicon = None if request.device is not None else chosen_silicon(request.scenario, network)
-    return load_constants() if silicon is None else with_die(load_constants(), silicon)
+    return constants_with(silicon)
 
 
 def _network(request: EvaluateRequest, device: Device | None, fitted: FittedConstants) -> Network:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from phaze_opt.cli.evaluate_chip import load_chip_scenario, price_chip
-from phaze_opt.cli.evaluate_plan import price_plans
+from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
@@ -30,8 +30,6 @@ from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import rank_plans
 
 BASELINE = "--baseline"
-OF_SILICON = ("silicon", "process_nm", "hbm_generation")
-"""Options of what designs are built of; a machine that exists keeps its own area and power."""
 
 
 def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:

@@ -11,7 +11,7 @@ from phaze_opt.hardware.chip_template import AXES, CHIP_AXES, DesignPoint, Point
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.silicon.chip_silicon import Dies, Flags, chip_area_mm2, chip_power_w
+from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, chip_power_w
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.space.search_space import SearchSpace
@@ -88,7 +88,7 @@ def binding_limits(
         power_w = chip_power_w(chips, network, constants)
         kept[f"the TDP of {max_tdp_w:g} W"] = comparable(power_w) <= comparable(max_tdp_w)
     if has_die(constants):
-        kept |= _die_limits(Dies.of(chips, constants))
+        kept |= Dies.of(chips, constants).limits
     found = []
     for name, flags in kept.items():
         is_kept = np.broadcast_to(flags, (1 + len(larger),))
@@ -118,16 +118,3 @@ def _each_step(point: DesignPoint, space: SearchSpace) -> Iterator[tuple[str, De
         place = getattr(positions, axis.name) + 1
         if place < len(getattr(space.axes, axis.name)):
             yield axis.key, space.point_at(replace(positions, **{axis.name: place}))
-
-
-def _die_limits(dies: Dies) -> dict[str, Flags]:
-    """Whether dies keep to each limit of what can be built."""
-    edge = dies.edge
-    return {
-        "the reticle": edge.has_reticle,
-        "places for HBM along the edge": edge.has_places,
-        "edge for links": edge.has_link_edge,
-        "the interposer": edge.has_interposer,
-        "banks of the buffer": dies.has_banks,
-        "cooling": dies.is_cooled,
-    }

@@ -23,10 +23,10 @@ from phaze_opt.hardware.chip_template import (
     PointColumns,
     bind_fields,
 )
-from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
 from phaze_opt.hardware.silicon.chip_silicon import die_power_w
-from phaze_opt.hardware.silicon.silicon import Silicon, with_die
+from phaze_opt.hardware.silicon.silicon import Silicon, constants_with
 from phaze_opt.record.plain_data import later, to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows, compile_frontier, mask_of
@@ -122,7 +122,7 @@ class SearchSpace:
     @property
     def constants(self) -> Constants:
         """The package's constants with the space's silicon: they decide what is kept."""
-        return _constants_of(self.silicon)
+        return constants_with(self.silicon)
 
     @property
     def kept(self) -> KeptRows:
@@ -442,11 +442,6 @@ def _within_power(whole: SearchSpace, budget_w: float) -> NDArray[np.bool_]:
         chips = chips_of(whole.columns_at(*whole.kept.row_and_vc(here), others), whole.constants)
         is_allowed[here] = die_power_w(chips, whole.constants) / budget_w - 1.0 <= 0.0
     return is_allowed
-
-
-@lru_cache(maxsize=16)
-def _constants_of(silicon: Silicon | None) -> Constants:
-    return load_constants() if silicon is None else with_die(load_constants(), silicon)
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,7 @@
 """Areas, powers, energies and limits of chips by the silicon that the constants have: dies, or the 22 nm tables."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,9 +80,14 @@ class Dies:
         return np.asarray(comparable(self.power.total) <= comparable(most_w))
 
     @property
+    def limits(self) -> dict[str, Flags]:
+        """Whether each keeps to every limit of what could be built and run, by the limit's name."""
+        return self.edge.limits | {"banks of the buffer": self.has_banks, "cooling": self.is_cooled}
+
+    @property
     def is_buildable(self) -> Flags:
-        """Whether each could be built and run: reticle, edge, interposer, banks, cooling."""
-        return np.asarray(self.edge.is_buildable & self.has_banks & self.is_cooled)
+        """Whether each keeps to all `limits`."""
+        return np.asarray(reduce(np.logical_and, self.limits.values()))
 
     @property
     def power(self) -> DiePower:

@@ -1,6 +1,7 @@
 """The edge of a die and its package: stacks along its long sides, links along its short ones, reticle, interposer."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,17 @@ class DieEdge:
     @property
     def is_buildable(self) -> NDArray[np.bool_]:
         """Inside all four limits, shape (num_dies,)."""
-        return self.has_reticle & self.has_places & self.has_link_edge & self.has_interposer
+        return np.asarray(reduce(np.logical_and, self.limits.values()))
+
+    @property
+    def limits(self) -> dict[str, NDArray[np.bool_]]:
+        """Which dies are inside each limit, by its name."""
+        return {
+            "the reticle": self.has_reticle,
+            "places for HBM along the edge": self.has_places,
+            "edge for links": self.has_link_edge,
+            "the interposer": self.has_interposer,
+        }
 
 
 def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, constants: Constants) -> DieEdge:

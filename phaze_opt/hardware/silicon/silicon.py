@@ -144,6 +144,11 @@ def _with_die(constants: Constants, silicon: Silicon) -> Constants:
     return Constants(entries, options).with_overrides(dict(silicon.values))
 
 
+def constants_with(silicon: Silicon | None) -> Constants:
+    """The package's constants with a silicon; None for the tables at 22 nm."""
+    return load_constants() if silicon is None else with_die(load_constants(), silicon)
+
+
 def _refuse_changed_tables(constants: Constants) -> None:
     """Refuse changes that a die would pass over without a word.
 
