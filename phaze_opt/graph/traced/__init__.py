@@ -1,0 +1,1 @@
+"""Models of traced graphs: a file that an export wrote, read without the framework that made it, to layers."""
