@@ -150,8 +150,13 @@ class Tape:
             rule()
 
     def gradient(self, tensor: Tensor) -> Tensor:
-        """Gradient of a tensor all of whose users have been differentiated; several are added by one node."""
-        parts = self._gradients[tensor.name]
+        """Gradient of a tensor all of whose users have been differentiated; several are added by one node.
+
+        Where no user gives one it has no elements; `graph.traced.gradients` removes what would be done with it.
+        """
+        parts = self._gradients.get(tensor.name)
+        if parts is None:
+            return Tensor(f"d_{tensor.name}", 0, tensor.element_bytes, TensorRole.GRADIENT)
         if len(parts) == 1:
             return parts[0]
         total = self._gradient_of(tensor)
