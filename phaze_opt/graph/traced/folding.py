@@ -13,7 +13,7 @@ import numpy as np
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layers import TracedLayer, layer_of
-from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
 from phaze_opt.graph.traced.segments import cut_segments, losses_of
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
 
@@ -37,7 +37,7 @@ def fold_layers(graph: FlatGraph) -> LayerChain:
     """The chain of a normalised graph."""
     segments = cut_segments(graph)
     keys = [structure_of(graph, layer) for layer in _layers(graph, segments)]
-    groups = _groups(graph, segments, _numbers(keys))
+    groups = _groups(segments, _numbers(keys))
     merged = [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
     layers = _layers(graph, merged)
     numbers = _numbers([structure_of(graph, layer) for layer in layers])
@@ -68,15 +68,18 @@ def _layers(graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]]) -> lis
 
 
 def structure_of(graph: FlatGraph, layer: TracedLayer) -> Hashable:
-    """What two layers have alike if and only if they are one layer: operations, shapes and how they are joined."""
-    numbers: dict[str, int] = {}
+    """What two layers have alike if and only if they are one layer: operations, shapes and how they are joined.
 
-    def number(name: str) -> tuple[Hashable, ...]:
-        role = graph.role(name)
-        base = graph.parameter(name) if role is TracedRole.PARAMETER else name
-        tensor = graph.tensors[name]
-        place = numbers.setdefault(base, len(numbers))
-        return (role, place, tensor.shape, tensor.dtype.is_float)
+    A view stands for the tensor behind it, with the shape that its reader sees.
+    """
+    numbers: dict[str, int] = {}
+    behind = {node.outputs[0]: next(node.tensor_ids()) for node in layer.nodes if node.op in SHAPES}
+
+    def number(name: str) -> Hashable:
+        role, tensor = graph.role(name), graph.tensors[name]
+        base = graph.parameter(name) if role is TracedRole.PARAMETER else behind.get(name, name)
+        whole = graph.tensors[base].shape if role is TracedRole.PARAMETER else ()
+        return (role, numbers.setdefault(base, len(numbers)), tensor.shape, whole, tensor.dtype.is_float)
 
     def value(argument: Argument) -> Hashable:
         if isinstance(argument, TensorRef):
@@ -93,14 +96,13 @@ def structure_of(graph: FlatGraph, layer: TracedLayer) -> Hashable:
             tuple(number(name) for name in node.outputs),
         )
         for node in layer.nodes
+        if node.op not in SHAPES
     )
     relayed = tuple(sorted(str(list(map(str, graph.tensors[name].shape))) for name in layer.relayed))
-    return steps, tuple(numbers[name] for name in layer.outputs), relayed
+    return steps, tuple(numbers.get(name, -1) for name in layer.outputs), relayed
 
 
-def _groups(
-    graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]
-) -> list[tuple[int, int]]:
+def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) -> list[tuple[int, int]]:
     """First and last segment of each layer."""
     sizes = np.array([len(segment) for segment in segments])
     waiting, found = [(0, len(segments))], list[tuple[int, int]]()
@@ -109,7 +111,7 @@ def _groups(
         start, stop = waiting.pop()
         run = _best_run(np.array(numbers[start:stop]), sizes[start:stop], segments[start:stop]) if budget else None
         if run is None:
-            found += _single(graph, segments, start, stop)
+            found += _single(segments, start, stop)
             continue
         budget -= 1
         first, period, repeats = run
@@ -117,7 +119,7 @@ def _groups(
         end = first + period * repeats
         for begin in range(first, end, period):
             whole = int(sizes[begin : begin + period].sum()) <= MAX_LAYER_NODES
-            found += [(begin, begin + period)] if whole else _single(graph, segments, begin, begin + period)
+            found += [(begin, begin + period)] if whole else _single(segments, begin, begin + period)
         waiting += [(low, high) for low, high in ((start, first), (end, stop)) if low < high]
     return sorted(found)
 
@@ -159,17 +161,8 @@ def _aligned(segments: Sequence[tuple[TracedNode, ...]], start: int, period: int
     return max(range(start, start + spare + 1), key=lambda first: (depth(first), -first))
 
 
-def _single(
-    graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]], start: int, stop: int
-) -> list[tuple[int, int]]:
+def _single(segments: Sequence[tuple[TracedNode, ...]], start: int, stop: int) -> list[tuple[int, int]]:
     """Segments that do not repeat: one layer from each heavy one to the next; what comes first joins the first."""
-    heavy = [position for position in range(start, stop) if any(_is_heavy(graph, node) for node in segments[position])]
+    heavy = [position for position in range(start, stop) if any(node.op in HEAVY for node in segments[position])]
     borders = [start, *heavy[1:], stop]
     return list(pairwise(borders)) if start < stop else []
-
-
-def _is_heavy(graph: FlatGraph, node: TracedNode) -> bool:
-    """Whether a node multiplies with a matrix, attends or looks up."""
-    return node.op == ATTENTION or any(
-        graph.role(name) is TracedRole.PARAMETER and len(graph.tensors[name].shape) > 1 for name in node.tensor_ids()
-    )

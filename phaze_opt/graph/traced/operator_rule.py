@@ -65,6 +65,7 @@ class OperatorCall:
         results: shapes of what it gives.
         attention: whether attention is fused.
         module: path of the module that runs it.
+        unread: positions of results that nothing reads.
     """
 
     op: str
@@ -74,6 +75,7 @@ class OperatorCall:
     results: tuple[Shape, ...]
     attention: AttentionForm = AttentionForm.FUSED
     module: str = ""
+    unread: frozenset[int] = frozenset()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -95,6 +97,10 @@ class OperatorCall:
         """Elements of its first result."""
         return prod(self.results[0])
 
+    def is_used(self, position: int) -> bool:
+        """Whether anything reads a result."""
+        return position not in self.unread
+
     def operand(self, position: int) -> Operand:
         """The tensor at a position.
 
@@ -103,7 +109,8 @@ class OperatorCall:
         """
         value = self.argument(position)
         if not isinstance(value, Operand):
-            raise self.fault(f"argument {position} must be a tensor")
+            rule = f"argument {position} must be a tensor"
+            raise self.fault(rule)
         return value
 
     def tensor(self, position: int) -> Tensor:
@@ -114,7 +121,8 @@ class OperatorCall:
         """
         tensor = self.operand(position).tensor
         if tensor is None:
-            raise self.fault(f"argument {position} must be computed from the input, not a parameter or a constant")
+            rule = f"argument {position} must be computed from the input, not a parameter or a constant"
+            raise self.fault(rule)
         return tensor
 
     def argument(self, position: int, name: str = "", default: Value = None) -> Value:
@@ -135,7 +143,8 @@ class OperatorCall:
             values = default
         found = tuple(each for each in values if isinstance(each, int))
         if len(found) != len(values):
-            raise self.fault(f"argument {position} ({name}) must be whole numbers")
+            rule = f"argument {position} ({name}) must be whole numbers"
+            raise self.fault(rule)
         return found * len(default) if len(found) == 1 else found
 
     def fault(self, rule: str) -> InputError:

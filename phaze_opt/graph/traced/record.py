@@ -12,14 +12,13 @@ from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Shape, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
+from phaze_opt.graph.traced.rules.experts import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
 
 MAX_ELEMENTS = 1 << 50
 """Elements of a tensor beyond which a file is no model that is trained."""
-EXPERT_OPERATIONS = ("aten._grouped_mm", "transformers.grouped_mm_fallback")
-"""Operations whose weights belong to experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *
     Raises:
         InputError: an operation has no rule, its rule refuses the call, or a size is not whole.
     """
-    recording = _Recording(graph, options)
+    recording = _Recording(graph, layer, options)
     inputs = [recording.declare(each, f"input{number}") for number, each in enumerate(layer.inputs)]
     data = [recording.declare(each, f"data{number}") for number, each in enumerate(layer.data)]
     for node in layer.nodes:
@@ -59,8 +58,9 @@ def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *
 class _Recording:
     """The tape of one layer and what its tensors are on it."""
 
-    def __init__(self, graph: FlatGraph, options: RecordOptions) -> None:
+    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: RecordOptions) -> None:
         self._graph = graph
+        self._read = {*layer.outputs, *(name for node in layer.nodes for name in node.tensor_ids())}
         self._options = options
         self._tape = Tape(dtype_bytes=options.training.dtype_bytes)
         self._values: dict[str, Tensor] = {}
@@ -86,7 +86,7 @@ class _Recording:
         else:
             raise _unknown(call, self._options.rules)
         self._values.update(zip(node.outputs, results, strict=True))
-        if node.op in EXPERT_OPERATIONS:
+        if node.op in GROUPED_PRODUCTS:
             self._expert_parameters.update(
                 self._graph.parameter(name)
                 for name in node.tensor_ids()
@@ -137,6 +137,7 @@ class _Recording:
             results=tuple(self._shape(name) for name in node.outputs),
             attention=self._options.training.attention,
             module=node.module,
+            unread=frozenset(position for position, name in enumerate(node.outputs) if name not in self._read),
         )
 
     def _name(self, node: TracedNode) -> str:
@@ -167,7 +168,7 @@ def _unknown(call: OperatorCall, rules: Mapping[str, OperatorRule]) -> InputErro
     close = near(call.op, list(rules))
     hint = f" ({close[0]} has one)" if close else ""
     return call.fault(
-        f"no rule says what it costs{hint}; write one and register it under phaze_opt.operators (docs/traced-model.md), "
+        f"no rule says what it costs{hint}; register one under phaze_opt.operators (docs/traced-model.md), "
         "or allow unknown operations to be counted by their bytes"
     )
 

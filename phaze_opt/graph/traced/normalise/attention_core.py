@@ -12,7 +12,8 @@ from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
 
 ATTENTION = "phaze.attention"
-DROPOUT, CAP = "dropout", "cap"
+DROPOUT, CAP, WINDOW = "dropout", "cap", "window"
+"""Attributes: probabilities are dropped, scores are capped, keys that a query meets at most."""
 _FUNCTION = "aten.scaled_dot_product_attention"
 _PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm")
 _SOFTMAX = "aten.softmax"
@@ -24,21 +25,57 @@ def join_attention(graph: FlatGraph) -> FlatGraph:
     made: dict[int, TracedNode] = {}
     gone: set[int] = set()
     for node in graph.nodes:
-        if node.op == _FUNCTION:
+        if node.op in (_FUNCTION, ATTENTION):
             made[id(node)] = _of_function(graph, node)
         elif node.op == _SOFTMAX and (found := search.around(node)) is not None:
             made[id(found.last)] = found.node()
             gone.update(id(each) for each in found.inside)
-    return replace(graph, nodes=tuple(made.get(id(node), node) for node in graph.nodes if id(node) not in gone))
+    nodes = tuple(made.get(id(node), node) for node in graph.nodes if id(node) not in gone)
+    return _without_scales(replace(graph, nodes=nodes))
 
 
 def _of_function(graph: FlatGraph, node: TracedNode) -> TracedNode:
-    given = dict(zip(("query", "key", "value", "mask", "dropout_p"), node.inputs, strict=False)) | dict(node.attrs)
-    mask, probability = given.get("attn_mask", given.get("mask")), given.get("dropout_p", 0.0)
-    is_read = isinstance(mask, TensorRef) and graph.role(mask.id) in (TracedRole.ACTIVATION, TracedRole.PARAMETER)
-    biases: tuple[Argument, ...] = (mask,) if is_read else ()
-    attrs = ((DROPOUT, True),) if probability != 0.0 else ()
-    return TracedNode(ATTENTION, (*node.inputs[:3], *biases), node.outputs, attrs, node.module)
+    """An attention that the trace has as one operation, with the attributes that are priced."""
+    given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p"), node.inputs, strict=False))
+    given |= dict(node.attrs)
+    added = (given.get("attn_mask"), *node.inputs[4:5])
+    biases = tuple(
+        each
+        for each in added
+        if isinstance(each, TensorRef) and graph.role(each.id) in (TracedRole.ACTIVATION, TracedRole.PARAMETER)
+    )
+    named: list[tuple[str, Argument]] = []
+    if given.get("softcap") is not None:
+        named.append((CAP, True))
+    probability = given.get("dropout_p", 0.0)
+    if isinstance(probability, float | int) and probability > 0:
+        named.append((DROPOUT, True))
+    if isinstance(given.get(WINDOW), int):
+        named.append((WINDOW, given[WINDOW]))
+    return TracedNode(ATTENTION, (*node.inputs[:3], *biases), node.outputs, tuple(named), node.module)
+
+
+def _without_scales(graph: FlatGraph) -> FlatGraph:
+    """The graph in which the scale of queries, or of keys, by a number is a part of their attention."""
+    producers, consumers = graph.producers(), graph.consumers()
+    same: dict[str, str] = {}
+    gone: list[TracedNode] = []
+    for node in graph.nodes:
+        if node.op != ATTENTION:
+            continue
+        for operand in node.inputs[:2]:
+            source = producers.get(operand.id) if isinstance(operand, TensorRef) else None
+            while source is not None and source.op in words.SHAPES and len(consumers[source.outputs[0]]) == 1:
+                source = producers.get(next(source.tensor_ids()))
+            if source is not None and _is_scale(source) and len(consumers[source.outputs[0]]) == 1:
+                same[source.outputs[0]] = next(source.tensor_ids())
+                gone.append(source)
+    return graph.substituted(same, dropped=gone)
+
+
+def _is_scale(node: TracedNode) -> bool:
+    """A product with, or a quotient by, a number."""
+    return node.op in ("aten.mul", "aten.div") and isinstance(node.inputs[1], float | int)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What depends on no parameter or input is not computed in training: masks, positions, tables of sines.
 
-Integers and truth values that depend on the input alone (shifted labels, masks of padding) are data: the loader can
-make them, every device has them, and nothing of them is priced. A value that depends on one parameter alone, and on
+Integers and truth values (shifted labels, masks of padding, places of chosen experts) are data: every device can make
+them, and nothing of them is priced. A value that depends on one parameter alone, and on
 constants, is a view of it (its transpose, the rows of the positions there are, 1 + it).
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.traced_model import TracedNode, TracedRole
+from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
 
 def fold_constants(graph: FlatGraph) -> FlatGraph:
@@ -27,7 +27,9 @@ def fold_constants(graph: FlatGraph) -> FlatGraph:
             parameter_of[node.outputs[0]] = parameter_of.get(source, source)
         if role is TracedRole.ACTIVATION:
             kept.append(node)
-        roles.update(dict.fromkeys(node.outputs, role))
+        for name in node.outputs:
+            is_place = role is TracedRole.ACTIVATION and not _is_number(graph, name)
+            roles[name] = TracedRole.INPUT if is_place else role
     tensors.update((name, replace(tensor, role=roles[name])) for name, tensor in tensors.items())
     return replace(graph, nodes=tuple(kept), tensors=tensors, parameter_of=parameter_of)
 
@@ -39,10 +41,18 @@ def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], g
         return TracedRole.CONSTANT
     if found <= {TracedRole.CONSTANT, TracedRole.INPUT}:
         return TracedRole.ACTIVATION if _has_float_input(read, graph) else TracedRole.INPUT
+    if not any(_is_number(graph, name) for name in node.outputs):
+        return TracedRole.INPUT
     parameters = [name for name in read if roles[name] is TracedRole.PARAMETER]
     if len(parameters) == 1 and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
         return TracedRole.PARAMETER
     return TracedRole.ACTIVATION
+
+
+def _is_number(graph: FlatGraph, name: str) -> bool:
+    """Whether a tensor holds numbers that gradients can belong to, rather than places and truth values."""
+    dtype = graph.tensors[name].dtype
+    return dtype.is_float or dtype is TracedDtype.COMPLEX64
 
 
 def _has_float_input(read: Iterable[str], graph: FlatGraph) -> bool:

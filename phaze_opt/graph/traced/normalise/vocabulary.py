@@ -71,6 +71,27 @@ SHAPES = {
 }
 MOVES = JOINS | PARTS | SHAPES
 ELEMENTWISE = ARITHMETIC | RECTIFIERS | CURVES
+HEAVY = {
+    "aten.linear",
+    "aten.addmm",
+    "aten.mm",
+    "aten.matmul",
+    "aten.bmm",
+    "aten.baddbmm",
+    "aten.einsum",
+    "aten.convolution",
+    "aten.conv1d",
+    "aten.conv2d",
+    "aten.conv3d",
+    "aten.conv_transpose2d",
+    "aten.lstm",
+    "aten.gru",
+    "aten._grouped_mm",
+    "aten.embedding_bag",
+    "phaze.attention",
+    "phaze.mamba_mixer",
+}
+"""Operations that a layer is made of: what lies between two of them joins the first."""
 POWERS = {"aten.pow", "aten.square"}
 
 

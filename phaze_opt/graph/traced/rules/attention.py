@@ -4,7 +4,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.attention import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX, SOFTMAX_DROPOUT
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT
+from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, WINDOW
 from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall
 from phaze_opt.workload.training import AttentionForm
 
@@ -31,6 +31,8 @@ def _shapes(call: OperatorCall) -> tuple[Matmul, Matmul]:
         keys, head_size = key.shape[-1], query.shape[-1]
     tensor = call.tensor(1)
     batch = max(1, tensor.elements // (keys * head_size))
+    window = call.attrs.get(WINDOW)
+    keys = min(keys, window) if isinstance(window, int) else keys
     rows = max(1, query.elements // (head_size * batch))
     return Matmul(batch, m=rows, n=keys, k=head_size), Matmul(batch, m=rows, n=value_size, k=keys)
 

@@ -28,7 +28,8 @@ class PointwiseLossRule:
         """One operator each way, with a lane operation an element and one for the sum."""
         given = call.varying[0].tensor
         if given is None:
-            raise call.fault("a loss needs a tensor that depends on parameters")
+            rule = "a loss needs a tensor that depends on parameters"
+            raise call.fault(rule)
         result = tape.tensor(call.name, 1)
         kind, fusibility = OperatorKind.VECTOR, Fusibility.OPAQUE
         works = (VectorWork(VectorKind.ADD, 2 * given.elements),)

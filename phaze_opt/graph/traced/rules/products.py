@@ -60,10 +60,15 @@ class EinsumRule:
         equation = call.inputs[0]
         operands = call.operands
         if not isinstance(equation, str) or len(operands) != 2 or "->" not in equation or "." in equation:
-            raise call.fault("only products of two tensors by an equation such as 'bij,bjk->bik' are known")
+            rule = "only products of two tensors by an equation such as 'bij,bjk->bik' are known"
+            raise call.fault(rule)
         given, _, result = equation.replace(" ", "").partition("->")
         names = given.split(",")
-        sizes = {axis: size for text, each in zip(names, operands, strict=True) for axis, size in zip(text, each.shape)}
+        if [len(name) for name in names] != [len(each.shape) for each in operands]:
+            rule = f"the equation '{equation}' does not have an axis for each of theirs"
+            raise call.fault(rule)
+        joined = zip("".join(names), (size for each in operands for size in each.shape), strict=True)
+        sizes = dict(joined)
         left, right = (set(text) for text in names)
         shape = Matmul(
             prod(sizes[axis] for axis in left & right & set(result)),
