@@ -41,7 +41,16 @@ class RecordOptions:
         return {BATCH: self.training.micro_batch, SEQUENCE: self.training.sequence_length}
 
 
-def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *, name: str) -> Program:
+@dataclass(frozen=True, slots=True)
+class RecordedLayer:
+    """A layer's program, and the names in it of what crosses its borders, in the order of the layer's lists."""
+
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *, name: str) -> RecordedLayer:
     """Forward and backward of one layer.
 
     Raises:
@@ -93,7 +102,7 @@ class _Recording:
                 if self._graph.role(name) is TracedRole.PARAMETER
             )
 
-    def finish(self, layer: TracedLayer, inputs: list[Tensor], data: list[Tensor], *, name: str) -> Program:
+    def finish(self, layer: TracedLayer, inputs: list[Tensor], data: list[Tensor], *, name: str) -> RecordedLayer:
         """Backward, and the program."""
         outputs = {self._values[each].name: self._values[each] for each in layer.outputs}
         for tensor in outputs.values():
@@ -104,7 +113,7 @@ class _Recording:
         leaving = (*outputs.values(), *(each for each in gradients if each.elements))
         sent = sum(tensor.num_bytes for tensor in outputs.values()) + self._bytes(layer.relayed)
         taken = sum(tensor.num_bytes for tensor in (inputs or data))
-        return Program(
+        program = Program(
             name=name,
             nodes=without_idle_gradients(self._tape.nodes, leaving),
             input=Tensor("inputs", taken, 1, TensorRole.ACTIVATION),
@@ -114,6 +123,8 @@ class _Recording:
             num_tied_parameters=0,
             num_expert_parameters=sum(self._elements(each) for each in sorted(self._expert_parameters)),
         )
+        given = tuple(self._values[each].name for each in layer.outputs)
+        return RecordedLayer(program, tuple(tensor.name for tensor in inputs), given)
 
     def _bytes(self, names: tuple[str, ...]) -> int:
         return sum(self._elements(each) * self._options.training.dtype_bytes for each in names)
