@@ -93,9 +93,5 @@ def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations():
         least_s = least_of_all(objective, point, check)
         assert evaluation.iteration_time_s == pytest.approx(least_s, rel=EXACT)
         assert sum(evaluation.breakdown.parts.values()) == pytest.approx(evaluation.iteration_time_s, rel=1e-9)
-        assert [(each.layer, each.repeats) for each in evaluation.schedules[::3]] == [
-            ("embedding", 1),
-            ("block", 4),
-            ("head", 1),
-            ("smaller", 4),
-        ]
+        repeats = {each.layer: each.repeats for each in evaluation.schedules}
+        assert repeats == {"embedding": 1, "block": 4, "head": 1, "smaller": 4}

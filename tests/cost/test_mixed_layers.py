@@ -31,9 +31,9 @@ from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload, sequence_length_of
 
 NETWORK = load_network("two-level", num_devices=64)
-TRAINING = TrainingSpec(1, 256, 32)
-CHAIN = (0, SMALLER, OWN, OWN, SMALLER, OWN, SMALLER, OWN, SMALLER, HEAD)
-"""Front of the embedding and two layers, three units of an own and a smaller block, and the head."""
+TRAINING = TrainingSpec(1, 256, 32, is_sequence_parallel=False)
+CHAIN = (0, SMALLER, OWN, *(OWN, SMALLER) * 4, HEAD)
+"""Front of the embedding and two layers, four units of an own and a smaller block, and the head."""
 
 
 @pytest.fixture(autouse=True)
@@ -69,16 +69,16 @@ def layer_costs(graph: ModelGraph, t: int) -> LayerCosts:
     return LayerCosts(t, *seconds.T.copy(), 16 * column("num_parameters"), 2 * column("num_parameters"), *sizes)
 
 
-@pytest.mark.parametrize(("t", "p", "d"), [(1, 1, 1), (1, 1, 8), (2, 3, 2), (1, 3, 4), (4, 3, 1)])
+@pytest.mark.parametrize(("t", "p", "d"), [(1, 1, 1), (1, 1, 8), (2, 4, 2), (1, 2, 4), (4, 4, 1)])
 def test_a_mixed_chain_takes_what_placement_says(t, p, d):
     """Placement knows nothing of parts: it adds up layers between the cuts. Its model has an untied head."""
     model = mixed_model(CHAIN, is_tied=False)
     graph = build_model_graph(model, TRAINING, tensor_parallel=t)
     problem = PlacementProblem((layer_costs(graph, t),), Cluster(64, NETWORK), 1e18, 32, 1, RecomputePolicy.NEVER)
-    cuts = [3 + 2 * stage for stage in range(1, p)]
+    cuts = [3 + 8 // p * stage for stage in range(1, p)]
     placed = evaluate_placement(problem, tensor_parallel=t, data_parallel=d, cuts=cuts)
     step = compile_step(model, TRAINING, ParallelPlan(tensor=t, pipeline=p, data=d), stack=IDEAL_STACK)
-    assert step.blocks == (3,) if p == 1 else (1, 1, 1)
+    assert step.blocks == (4 // p,) * p
     stages = price_stages(step, serial_times(step, operator_seconds(step.operators)), NETWORK)
     expected = [stage.time_s for stage in placed.stages]
     assert stages.micro_batch_s[0].tolist() == pytest.approx(expected, rel=1e-9)
@@ -122,14 +122,14 @@ def test_memory_of_parts_is_that_of_their_layers():
     assert stage.activation_bytes == pytest.approx(sum(layer.stash_bytes for layer in layers), rel=1e-12)
     full = compile_step(model, TRAINING, ParallelPlan(recompute=Recompute.FULL), stack=IDEAL_STACK)
     (stage,) = step_memory(full).stages
-    units, rest = layers[3:9], [*layers[:3], layers[9]]
+    units, rest = layers[3:11], [*layers[:3], layers[11]]
     anew = max(layer.working_set_bytes for layer in units)
     kept = sum(layer.input_bytes for layer in units) + sum(layer.stash_bytes for layer in rest)
     assert stage.activation_bytes == pytest.approx(kept + anew, rel=1e-12)
 
 
 def test_boundaries_carry_the_output_of_the_last_layer_of_a_unit():
-    step = compile_step(mixed_model(CHAIN), TRAINING, ParallelPlan(pipeline=3), stack=IDEAL_STACK)
+    step = compile_step(mixed_model(CHAIN), TRAINING, ParallelPlan(pipeline=4), stack=IDEAL_STACK)
     assert step.parts[1].graph.output_bytes == step.graph.layers[SMALLER].output_bytes > 0
 
 
