@@ -1,0 +1,6 @@
+"""`AnyModel`: every kind of `Workload` that scenarios, and so records and certificates, may hold."""
+
+from phaze_opt.workload.model import ModelSpec
+
+AnyModel = ModelSpec
+"""What `objective.scenario.Scenario.models` is read as: a further kind joins with ``|``."""
