@@ -42,7 +42,7 @@ def named_models(names: str, *, source: str) -> tuple[AnyModel, ...]:
     Raises:
         InputError: a name is empty, repeated or unknown.
     """
-    from phaze_opt.workload.config import load_model
+    from phaze_opt.graph.any_model import load_any_model
 
     words = [word.strip() for word in names.split(",")]
     if not all(words):
@@ -52,7 +52,7 @@ def named_models(names: str, *, source: str) -> tuple[AnyModel, ...]:
     if repeated:
         message = f"{', '.join(repeated)} is given twice; name each model once"
         raise InputError(message, source=source)
-    return tuple(load_model(word) for word in words)
+    return tuple(load_any_model(word) for word in words)
 
 
 def load_scenario(

@@ -123,8 +123,8 @@ class _Recording:
             num_tied_parameters=0,
             num_expert_parameters=sum(self._elements(each) for each in sorted(self._expert_parameters)),
         )
-        given = tuple(self._values[each].name for each in layer.outputs)
-        return RecordedLayer(program, tuple(tensor.name for tensor in inputs), given)
+        names = tuple(self._values[each].name for each in layer.outputs)
+        return RecordedLayer(program, tuple(tensor.name for tensor in inputs), names)
 
     def _bytes(self, names: tuple[str, ...]) -> int:
         return sum(self._elements(each) * self._options.training.dtype_bytes for each in names)
