@@ -58,7 +58,8 @@ class CompiledOperators(Sequence[Operator]):
         macs: multiply-accumulates of all steps, shape (num_operators,).
         vector_elements: elements by `VECTOR_KINDS`, shape (num_operators, num_kinds); 0 off the cores.
         traffic_bytes: compulsory HBM bytes, shape (num_operators,); 0 off the cores.
-        tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; else 0.
+        tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; for RECURRENT those of all
+            steps, right operands once; else 0.
         is_tiled, on_tc: flags, shape (num_operators,).
         is_grouped: whether its products are groups of a convolution, which may run on lanes; same shape.
         serial_steps: how often its matmuls are done, one after the other; same shape.
@@ -170,7 +171,8 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
             terms[position][0].append(column)
             terms[position][1].append(index_of.setdefault(matmul, len(index_of)))
     tiled = np.array([operator.kind is OperatorKind.MATMUL for operator in operators], dtype=np.bool_)
-    elements = np.array([sum(m.operand_elements() for m in o.matmuls) for o in operators], dtype=np.float64)
+    has_operands = tiled | np.array([operator.kind is OperatorKind.RECURRENT for operator in operators], dtype=np.bool_)
+    elements = np.array([_operand_elements(operator) for operator in operators], dtype=np.float64)
     return CompiledOperators(
         operators=operators,
         shapes=MatmulShapes.of(tuple(index_of)),
@@ -178,7 +180,7 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
         macs=np.array([operator.macs for operator in operators], dtype=np.float64),
         vector_elements=_vector_elements(operators),
         traffic_bytes=np.array([o.traffic_bytes * (o.core_type not in _OFF_CORE) for o in operators], dtype=np.float64),
-        tiled_elements=np.where(tiled, elements, 0.0),
+        tiled_elements=np.where(has_operands, elements, 0.0),
         is_tiled=tiled,
         on_tc=np.array([o.core_type in (CoreType.TC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
         is_grouped=np.array([any(m.is_grouped for m in o.matmuls) for o in operators], dtype=np.bool_),
@@ -196,6 +198,12 @@ def is_on_core(compiled: CompiledOperators) -> NDArray[np.bool_]:
 def num_starts(compiled: CompiledOperators) -> NDArray[np.float64]:
     """How often each operator is started: once, a recurrence in every step, none off the cores."""
     return np.where(is_on_core(compiled), compiled.serial_steps, 0.0)
+
+
+def _operand_elements(operator: Operator) -> int:
+    """Elements of operands and results of all steps, right operands once."""
+    again = (operator.serial_steps - 1) * sum(x.batch * (x.distinct_left + x.m * x.n) for x in operator.matmuls)
+    return again + sum(matmul.operand_elements() for matmul in operator.matmuls)
 
 
 def _state_elements(operator: Operator) -> int:

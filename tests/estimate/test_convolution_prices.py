@@ -10,6 +10,8 @@ from kits.plain_estimator import check_restated, least_traffic, restated_traffic
 
 from phaze_opt.estimate.analytic import LANES, AnalyticEstimator
 from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
+from phaze_opt.estimate.machine import HOST, machine_model
+from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import MatmulShapes, compile_operators
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.estimate.pricing import resident_traffic, tiled_traffic_elements
@@ -22,6 +24,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.fitted import load_fitted
 
 TPU = Accelerator(8, 2, 128, 128, 128, 128 << 20, 6144 * 1.05e9, 262144, 32 << 30, 800e9, 1.05e9)
 DEPTHWISE = ConvolutionShape(8, 64, 64, (56, 56), (3, 3), padding=(1, 1), groups=64)
@@ -231,3 +234,35 @@ def test_real_machines_price_them_too():
     compiled = compile_operators([convolution(DEPTHWISE.forward), recurrence(Matmul(1, 128, 4096, 1024), 50)])
     found = SystolicOperators(compiled, load_device("tpu-v4"), ComputePath.BF16).seconds(DesignTerms())
     assert np.all(found > 2.0 * compiled.macs / load_device("tpu-v4").peak(ComputePath.BF16))
+
+
+def test_a_gpu_runs_groups_on_ordinary_cores_and_launches_every_step():
+    """Depthwise: at the rate of its fp32 cores or of its memory, where tiles of one column would take longer."""
+    device = load_device("a100-80g")
+    machine = machine_model(device, path=ComputePath.BF16, fitted=load_fitted(), setting=HOST)
+    grouped = convolution(DEPTHWISE.forward)
+    one_by_one = convolution(replace(DEPTHWISE.forward, is_grouped=False))
+    step = Matmul(1, 128, 4096, 1024)
+    once, many = recurrence(step, 1), recurrence(step, 50)
+    found = operator_seconds(compile_operators([grouped, one_by_one, once, many]), machine)
+    flops_s = grouped.matmul_flops / device.vector_flops_per_s
+    moved_s = grouped.traffic_bytes / (device.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency)
+    assert found[0] == pytest.approx(max(flops_s, moved_s) + machine.launch_s)
+    assert found[0] < found[1]
+    assert found[3] == pytest.approx(50 * found[2])
+
+
+def test_a_gpu_moves_the_tensor_behind_the_patches():
+    """Bound by memory, a 1-channel 5x5 convolution moves its image and not 25 of it."""
+    machine = replace(
+        machine_model(load_device("a100-80g"), path=ComputePath.BF16, fitted=load_fitted(), setting=HOST),
+        peak_flops_per_s=1e18, launch_s=0.0, exposed_store=0.0, lane_flops_per_s=0.0,
+    )  # fmt: skip
+    shape = ConvolutionShape(8, 1, 1, (512, 512), (5, 5), padding=(2, 2))
+    (found,) = operator_seconds(compile_operators([convolution(shape.forward)]), machine)
+    moved_s = (
+        2
+        * (shape.in_elements + shape.out_elements + 25)
+        / (machine.hbm_bandwidth_bytes_per_s * machine.matmul_memory_efficiency)
+    )
+    assert found == pytest.approx(moved_s, rel=0.05)
