@@ -26,31 +26,16 @@ MAX_LAYER_NODES = 160
 
 
 @dataclass(frozen=True, slots=True)
-class LayerJoin:
-    """What a layer takes from a kind of layer that stands before it somewhere.
-
-    Attributes:
-        before: the kind of the layer before.
-        pairs: positions of outputs of that layer, and of the inputs that they are.
-    """
-
-    before: int
-    pairs: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LayerChain:
     """The distinct layers of a model, and which of them stands at each position.
 
     Attributes:
         layers: one of each kind, the first.
         chain: kind at each position.
-        joins: of each kind, every way in which it follows another.
     """
 
     layers: tuple[TracedLayer, ...]
     chain: tuple[int, ...]
-    joins: tuple[tuple[LayerJoin, ...], ...]
 
 
 def fold_layers(graph: FlatGraph) -> LayerChain:
@@ -62,18 +47,7 @@ def fold_layers(graph: FlatGraph) -> LayerChain:
     layers = _layers(graph, merged)
     numbers = _numbers([structure_of(graph, layer) for layer in layers])
     first = {number: layers[position] for position, number in reversed(list(enumerate(numbers)))}
-    kinds = range(len(first))
-    joins: list[dict[LayerJoin, None]] = [{} for _ in kinds]
-    for position in range(1, len(layers)):
-        join = LayerJoin(numbers[position - 1], _pairs(layers[position - 1], layers[position]))
-        joins[numbers[position]][join] = None
-    return LayerChain(tuple(first[kind] for kind in kinds), tuple(numbers), tuple(tuple(each) for each in joins))
-
-
-def _pairs(before: TracedLayer, layer: TracedLayer) -> tuple[tuple[int, int], ...]:
-    """Positions of what one layer gives and the next takes."""
-    taken = {name: position for position, name in enumerate(layer.inputs)}
-    return tuple((position, taken[name]) for position, name in enumerate(before.outputs) if name in taken)
+    return LayerChain(tuple(first[kind] for kind in range(len(first))), tuple(numbers))
 
 
 def _numbers(keys: Sequence[Hashable]) -> list[int]:

@@ -41,16 +41,7 @@ class RecordOptions:
         return {BATCH: self.training.micro_batch, SEQUENCE: self.training.sequence_length}
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedLayer:
-    """A layer's program, and the names in it of what crosses its borders, in the order of the layer's lists."""
-
-    program: Program
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *, name: str) -> RecordedLayer:
+def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *, name: str) -> Program:
     """Forward and backward of one layer.
 
     Raises:
@@ -102,7 +93,7 @@ class _Recording:
                 if self._graph.role(name) is TracedRole.PARAMETER
             )
 
-    def finish(self, layer: TracedLayer, inputs: list[Tensor], data: list[Tensor], *, name: str) -> RecordedLayer:
+    def finish(self, layer: TracedLayer, inputs: list[Tensor], data: list[Tensor], *, name: str) -> Program:
         """Backward, and the program."""
         outputs = {self._values[each].name: self._values[each] for each in layer.outputs}
         for tensor in outputs.values():
@@ -113,18 +104,18 @@ class _Recording:
         leaving = (*outputs.values(), *(each for each in gradients if each.elements))
         sent = sum(tensor.num_bytes for tensor in outputs.values()) + self._bytes(layer.relayed)
         taken = sum(tensor.num_bytes for tensor in (inputs or data))
-        program = Program(
+        # Of several inputs no neighbour is asked which of them it keeps too.
+        start = inputs[0] if len(inputs) == 1 else Tensor("inputs", taken, 1, TensorRole.ACTIVATION)
+        return Program(
             name=name,
             nodes=without_idle_gradients(self._tape.nodes, leaving),
-            input=Tensor("inputs", taken, 1, TensorRole.ACTIVATION),
+            input=start,
             outputs=leaving,
             output_bytes=sent,
             num_parameters=sum(self._elements(each) for each in layer.parameters),
             num_tied_parameters=0,
             num_expert_parameters=sum(self._elements(each) for each in sorted(self._expert_parameters)),
         )
-        names = tuple(self._values[each].name for each in layer.outputs)
-        return RecordedLayer(program, tuple(tensor.name for tensor in inputs), names)
 
     def _bytes(self, names: tuple[str, ...]) -> int:
         return sum(self._elements(each) * self._options.training.dtype_bytes for each in names)

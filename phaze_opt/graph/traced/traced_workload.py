@@ -156,7 +156,7 @@ class TracedWorkload:
         names = _layer_names(layers)
         programs = []
         for name, layer in zip(names, layers, strict=True):
-            program = record_layer(compiled.graph, layer, recording, name=name).program
+            program = record_layer(compiled.graph, layer, recording, name=name)
             tied = set(layer.parameters) & set(first.parameters) if layer is not first else set()
             programs.append(replace(program, num_tied_parameters=compiled.elements_of(tied)))
         return tuple(programs)
