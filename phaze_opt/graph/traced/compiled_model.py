@@ -8,7 +8,7 @@ from math import prod
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import LayerChain, fold_layers
 from phaze_opt.graph.traced.normalise.normalising import normalised
-from phaze_opt.graph.traced.rules.experts import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
 from phaze_opt.workload.chain import ChainCut, cut_chain

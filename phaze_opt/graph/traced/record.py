@@ -10,9 +10,9 @@ from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Shape, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
-from phaze_opt.graph.traced.rules.experts import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec

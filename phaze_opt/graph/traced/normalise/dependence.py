@@ -11,7 +11,6 @@ from dataclasses import replace
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
-
 _OF_SHAPE = {f"aten.{name}_like" for name in ("zeros", "ones", "empty", "full", "rand", "randn")} | {
     f"aten.new_{name}" for name in ("zeros", "ones", "empty", "full")
 }

@@ -6,6 +6,7 @@ from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise.after_loss import end_at_losses
 from phaze_opt.graph.traced.normalise.attention_core import join_attention
 from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants
+from phaze_opt.graph.traced.normalise.expert_sums import join_expert_sums
 from phaze_opt.graph.traced.normalise.gates import join_gates
 from phaze_opt.graph.traced.normalise.identities import elide_identities
 from phaze_opt.graph.traced.normalise.names import plain_names
@@ -21,6 +22,7 @@ PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     fold_constants,
     end_at_losses,
     join_attention,
+    join_expert_sums,
     collapse_regions,
     absorb_norm_weights,
     join_gates,
