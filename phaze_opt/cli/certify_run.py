@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
-from phaze_opt.certify.equal_terms import EqualTerms, TermsProblem, TermsResult, problems_on_terms_of
+from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
@@ -90,21 +90,21 @@ class ProofRun:
             raise
         self._conclude(result, robust, equal)
 
-    def _terms(self) -> tuple[TermsProblem, ...]:
+    def _terms(self) -> TermsPosed | None:
         """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
         if not self.equal_to:
-            return ()
+            return None
         machine = load_architecture(self.equal_to, constants=self.problem.constants)
         return problems_on_terms_of(self.problem, machine)
 
-    def _prove_on_terms(self, on_terms: tuple[TermsProblem, ...]) -> EqualTerms | None:
+    def _prove_on_terms(self, posed: TermsPosed | None) -> EqualTerms | None:
         """Further certificates, and what the machine itself comes to."""
-        if not on_terms:
+        if posed is None:
             return None
-        found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in on_terms)
+        found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in posed.problems)
         machine = self._machines((self.equal_to,))[self.equal_to]
         name = machine.accelerator.name or UNNAMED
-        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found)
+        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
 
     def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
         problem = self.problem
