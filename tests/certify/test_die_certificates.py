@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forger import UPPER, Forger
 from small_problems import brute_force, small_model, small_scenario
@@ -12,7 +13,7 @@ from small_problems import brute_force, small_model, small_scenario
 from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.check.dies import DieRows
+from phaze_opt.certify.check.dies import DieRows, could_be_built
 from phaze_opt.certify.check.files import read_certificate
 from phaze_opt.certify.leanest import SAME
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -20,7 +21,10 @@ from phaze_opt.certify.prove import certify
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import Dies
+from phaze_opt.hardware.silicon.die_edge import Limit, all_kept
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
@@ -30,6 +34,25 @@ from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
 
 WIDE = small_model("wide", hidden_size=1024, num_heads=16, num_kv_heads=16, ffn_size=4096, embedding_size=1024)
+
+
+NUM_DRAWN = 4000
+
+
+def drawn_points() -> PointColumns:
+    """Dies of all sizes, rates, stacks, clocks and links."""
+    rng = np.random.default_rng(7)
+
+    def draw(*values: int) -> np.ndarray:
+        return rng.choice(np.array(values, dtype=np.int64), NUM_DRAWN)
+
+    stacks = rng.integers(1, 25, NUM_DRAWN)
+    return PointColumns(
+        num_tc=draw(1, 4, 8, 16), num_vc=draw(1, 8, 16), tc_width=draw(32, 128), tc_depth=draw(32, 128),
+        vc_width=draw(32, 128), glb_bytes=MEBI * draw(4, 8, 16, 64, 192), hbm_bytes=16 * GIBI * stacks,
+        micro_batch=draw(1), glb_bytes_per_cycle=1024 * draw(1, 2, 4, 8, 16), hbm_stacks=stacks,
+        clock_hz=1_000_000 * draw(700, 1050, 2100), link_bytes_per_s=10**9 * draw(100, 500, 2000),
+    )  # fmt: skip
 
 
 def die_problem(goal: Goal = Goal.THROUGHPUT, **changes: object) -> CertifyProblem:
@@ -224,3 +247,41 @@ def test_a_forged_certificate_of_dies_is_refused(made, tmp_path, name):
     with pytest.raises(CertificateError) as refused:
         check_certificate(forger.directory)
     assert re.match(rf"{re.escape(file)}(, row \d+)?: {rule}", str(refused.value)), str(refused.value)
+
+
+@pytest.mark.parametrize("limit", [None, *Limit])
+def test_the_check_states_by_itself_what_could_be_built(limit):
+    """Dies drawn far beyond every limit, and single ones that break one alone, against the prover's statement."""
+    # Whatever breaks this interposer alone; that of the package never binds before the reticle and the places.
+    constants = die_problem().constants.with_overrides({"die.package.interposer_mm2": 1300.0})
+    chips = chips_of(drawn_points(), constants)
+    dies = Dies.of(chips, constants)
+    if limit is None:
+        assert np.array_equal(could_be_built(dies), dies.is_buildable)
+        return
+    alone = ~dies.limits[limit].is_kept
+    for other in set(Limit) - {limit}:
+        alone = alone & dies.limits[other].is_kept
+    assert alone.any()
+    assert not could_be_built(dies)[alone].any()
+    assert could_be_built(dies).any()
+
+
+PROVERS_RULES: dict[str, tuple[Callable[[Dies], np.ndarray], str]] = {
+    "banks forgotten": (lambda dies: dies.edge.is_buildable, "is no die that could be built"),
+    "stacks left out": (lambda dies: all_kept(dies.limits) & (dies.columns.hbm_stacks < 4), "has no row that bounds"),
+}
+
+
+@pytest.mark.parametrize("name", PROVERS_RULES)
+def test_a_prover_with_other_rules_of_dies_is_refused(monkeypatch, tmp_path, name):
+    """The check must not read the prover's statement: what one has wrong the other finds."""
+    rule, says = PROVERS_RULES[name]
+    problem = die_problem()
+    monkeypatch.setattr(Dies, "is_buildable", property(rule))
+    # What a space keeps is known once it was asked for: one of another budget is asked anew.
+    budget_um2 = problem.space.area_budget_um2 + sum(map(ord, name))
+    other = replace(problem, space=replace(problem.space, area_budget_um2=budget_um2))
+    directory = certify(other, CertifyOptions(directory=tmp_path)).directory
+    with pytest.raises(CertificateError, match=says):
+        check_certificate(directory)

@@ -17,16 +17,20 @@ from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
 from phaze_opt.hardware.silicon.chip_silicon import Dies
+from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import UM2_PER_MM2
+from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 _CORES = ("num_tc", "num_vc")
+ROUNDING = 1e-10
+"""What rounding may add to either side of a limit: sizes are integers and rates round, so no die is so near to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class DieRows:
         area_mm2 = dies.area.total
         cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
         least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-        is_kept = dies.is_buildable & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
+        is_kept = could_be_built(dies) & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
         is_within = is_kept.copy()
         if scenario.max_area_mm2 is not None:
             is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
@@ -145,6 +149,33 @@ class DieRows:
             elif axis.follows:
                 columns[axis.name] = stated[axis.follows]
         return PointColumns(**columns)
+
+
+def could_be_built(dies: Dies) -> Flags:
+    """Which dies keep to the rules of docs/certificate.md, by their areas and powers: `Dies.limits` stated again."""
+    constants, columns, area_mm2 = dies.model.limits, dies.columns, dies.area.total
+    longest_mm, aspect = constants.value("edge.longest_mm"), constants.value("edge.aspect")
+    is_long = aspect * area_mm2 >= longest_mm * longest_mm
+    long_mm = np.where(is_long, longest_mm, np.sqrt(aspect * area_mm2))
+    short_mm = np.where(is_long, area_mm2 / longest_mm, np.sqrt(area_mm2 / aspect))
+    # Stacks on one long side: as many as have room there, whole ones.
+    on_a_side = _no_more(np.ceil(columns.hbm_stacks / 2.0) * constants.value("edge.stack_mm"), long_mm)
+    lanes = BITS_PER_BYTE * columns.link_bytes_per_s / (GIGA * constants.value("edge.lane_gbit_per_s"))
+    package_mm2 = area_mm2 + columns.hbm_stacks * constants.value("package.stack_mm2")
+    bank_bytes = constants.value(BANK_RULE.removeprefix(DIE_PREFIX)) * columns.buffer_bytes_per_cycle
+    return np.asarray(
+        _no_more(area_mm2, constants.value("package.reticle_mm2"))
+        & on_a_side
+        & _no_more(lanes * constants.value("edge.lane_mm"), 2.0 * short_mm)
+        & _no_more(package_mm2, constants.value("package.interposer_mm2"))
+        & _no_more(bank_bytes, columns.buffer_bytes)
+        & _no_more(dies.power.total / area_mm2, dies.model.power.most_w_per_mm2)
+    )
+
+
+def _no_more(values: Floats, limits: Floats | float) -> Flags:
+    """Whether values are at most limits but for rounding."""
+    return np.asarray(values <= np.asarray(limits) * (1.0 + ROUNDING))
 
 
 def _cover(bounded: Flags, *, num_cores: int) -> Flags:
