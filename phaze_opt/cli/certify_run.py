@@ -13,7 +13,7 @@ import typer
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import certify, read_values, with_rows_of
+from phaze_opt.certify.prove import certify, read_values, require_few_rows, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.analyse import analyse_robustness, result_file
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
@@ -75,6 +75,8 @@ class ProofRun:
         try:
             with kernels_interruptible():
                 on_terms = self._terms()
+                if self.robust is not None:
+                    require_few_rows(self.problem)
                 result = self._prove(self.problem)
                 robust = self._analyse(result)
                 equal = self._prove_on_terms(on_terms)
@@ -298,7 +300,8 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
 
 def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[RankedDesign | None, bool]:
     """The best point below the optimum, and whether no other can be between."""
-    known, problem = read_values(result.certificate, result.directory), with_rows_of(result.certificate, problem)
+    known = read_values(result.certificate, result.directory)
+    problem = with_rows_of(result.certificate, result.directory, problem)
     attained, upper = known.values, known.values_upper
     least = result.best[0].value * (1.0 - TIED)
     is_open = (attained < least) & (upper > 0.0)

@@ -1,7 +1,7 @@
 """Certificates of dies: rows of the frontier prove what evaluating every die finds; the check sees what is left out."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import pytest
 from forger import UPPER, Forger
 from small_problems import brute_force, small_model, small_scenario
 
+from phaze_opt.certify import covered as covered_module
+from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.check import check_certificate
@@ -18,6 +20,7 @@ from phaze_opt.certify.check.files import read_certificate
 from phaze_opt.certify.leanest import SAME
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions
 from phaze_opt.errors import CertificateError, InputError
@@ -128,12 +131,86 @@ def test_a_goal_of_power_keeps_every_row(tmp_path):
 
 
 def test_too_many_dies_to_bound_each_are_refused(tmp_path, monkeypatch):
-    problem = die_problem(goal=Goal.THROUGHPUT_PER_TDP)
-    monkeypatch.setattr(prove, "MOST_ROWS_OF_DIES", problem.space.size - 1)
-    with pytest.raises(InputError, match=f"at most {problem.space.size - 1:,}, and the space .* has") as refused:
-        certify(problem, CertifyOptions(directory=tmp_path))
-    assert refused.value.key == "space"
+    """Nothing is known of the estimators of others, so that every die has a row; worlds have one for each too."""
+    mine = die_problem(goal=Goal.THROUGHPUT_PER_TDP)
+    others = replace(mine, scenario=replace(mine.scenario, estimator="mine"))
+    monkeypatch.setattr(prove, "MOST_ROWS_OF_DIES", mine.space.size - 1)
+    options = CertifyOptions(directory=tmp_path)
+    for refuse in (
+        lambda: certify(others, options), lambda: analyse_robustness(mine, options, RobustOptions(num_samples=0))
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"at most {mine.space.size - 1:,}, and the space .* has") as refused:
+            refuse()
+        assert refused.value.key == "space"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(name="covered", scope="module")
+def _covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CertifyProblem, CertifyResult]]:
+    """Throughput over watts, of which some dies are bounded by the rows of others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(problem_module, "MOST_ROWS_OF_DIES", 10)
+        patch.setattr(covered_module, "MORE_ROWS", 4)
+        patch.setattr(covered_module, "LOOKED_AT", 2)
+        problem = die_problem(goal=Goal.THROUGHPUT_PER_TDP, max_tdp_w=210.0)
+        yield problem, certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path_factory.mktemp("covered")))
+
+
+def test_a_goal_of_power_over_many_dies_is_proved_by_rows_that_cover_the_others(covered):
+    problem, result = covered
+    values, _ = brute_force(problem)
+    claim = check_certificate(result.directory).claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    assert claim.num_points == len(values)
+    assert claim.num_left_out > 0
+    frontier = problem.within_budgets
+    assert claim.num_rows > frontier.size
+    assert not frontier.contains(claim.point), "the most of everything takes too many watts"
+
+
+def test_a_covered_proof_is_read_again_with_its_rows(covered):
+    problem, result = covered
+    options = CertifyOptions(tolerance=0.0, directory=result.directory.parent, is_resumed=True)
+    again = certify(problem, options)
+    assert [each.point for each in again.best] == [each.point for each in result.best]
+    assert [each.value for each in again.best] == pytest.approx([each.value for each in result.best], rel=1e-9)
+
+
+def _drop_row(forger: Forger, row: int) -> None:
+    forger.points(lambda columns: [column.pop(row) for column in columns.values()])
+    forger.points(lambda columns: columns.update(index=list(range(len(columns["index"])))))
+    forger.put("claim.num_left_out", lambda number: number + 1)
+
+
+def test_a_die_that_rows_leave_open_must_have_one(covered, tmp_path):
+    """Each row by itself gone: refused where it was the only one that bounds a die, its own bound among them."""
+    _, result = covered
+    columns = Forger(result.directory, tmp_path / "read").columns()
+    claim, refused = result.certificate.claim, 0
+    for row, reason in enumerate(columns["reason"]):
+        if reason or row == claim.incumbent:
+            continue
+        forger = Forger(result.directory, tmp_path / f"forged {row}")
+        _drop_row(forger, row)
+        forger.seal()
+        certificate = read_certificate(forger.directory)
+        try:
+            DieRows(certificate.certificate, covered[0].constants).check(certificate.points)
+        except CertificateError as error:
+            assert "has no row that bounds the die of" in str(error)
+            refused += 1
+    assert refused > 0
+
+
+def test_a_bound_that_leaves_other_dies_open_is_refused(covered):
+    """A claim of less than what the rows of others give a die over its watts."""
+    problem, result = covered
+    files = read_certificate(result.directory)
+    DieRows(files.certificate, problem.constants).check(files.points)
+    less = replace(files.certificate, claim=replace(files.certificate.claim, value_upper=0.5 * result.best[0].value))
+    with pytest.raises(CertificateError, match="has no row that bounds the die of"):
+        DieRows(less, problem.constants).check(files.points)
 
 
 def test_a_resumed_proof_reads_the_same_best(made, tmp_path):

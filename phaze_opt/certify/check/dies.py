@@ -33,6 +33,15 @@ ROUNDING = 1e-10
 """What rounding may add to either side of a limit: sizes are integers and rates round, so no die is so near to one."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judged:
+    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, and its power."""
+
+    is_kept: Flags
+    is_within: Flags
+    power_w: Floats
+
+
 @dataclass(frozen=True, slots=True)
 class DieRows:
     """Holds the rows of a certificate against the dies of its space.
@@ -58,11 +67,11 @@ class DieRows:
         shape = [len(getattr(self._space.axes, name)) for name in order if name in places]
         code = np.ravel_multi_index([places[name] for name in order if name in places], shape)
         demand(np.diff(code, prepend=-1) > 0, "is not behind the row before it in the order of the space")
-        is_kept, _ = self._judge(table.points)
+        is_kept = self._judge(table.points).is_kept
         demand(is_kept, "is no die that could be built within the space's area")
         num_dies = 0
         for block in self._blocks():
-            num_dies += self._check_block(block, places, table.has_bound)
+            num_dies += self._check_block(block, places, table)
         stated = self.certificate.claim.num_left_out
         if stated != num_dies - len(table):
             refuse(f"claim: num_left_out is {stated}, not {num_dies - len(table)}", file=CERTIFICATE_FILE)
@@ -90,8 +99,8 @@ class DieRows:
                 found == getattr(expected, name), lambda row, n=name, f=found: f"{n} is {f[row]}, which does not follow"
             )
 
-    def _judge(self, points: PointColumns) -> tuple[Flags, Flags]:
-        """Which points are dies of the space, and which of these surely keep to the scenario's budgets too."""
+    def _judge(self, points: PointColumns) -> "_Judged":
+        """Which points are dies of the space, which of these surely keep to the scenario's budgets too, and watts."""
         scenario, space = self.certificate.scenario, self._space
         chips = chips_of(points, self.constants)
         dies = Dies.of(chips, self.constants)
@@ -105,7 +114,7 @@ class DieRows:
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
-        return is_kept, is_within
+        return _Judged(is_kept, is_within, dies.power.total)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
         """Places on all axes but numbers of cores and what never slows."""
@@ -113,7 +122,7 @@ class DieRows:
         for places in product(*(range(len(getattr(self._space.axes, name))) for name in names)):
             yield dict(zip(names, places, strict=True))
 
-    def _check_block(self, block: dict[str, int], places: dict[str, Ints], has_bound: Flags) -> int:
+    def _check_block(self, block: dict[str, int], places: dict[str, Ints], table: PointsTable) -> int:
         """Every die of a block is bounded by a row; how many dies there are."""
         axes = self._space.axes
         inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
@@ -121,24 +130,32 @@ class DieRows:
         mesh = [grid.ravel() for grid in np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")]
         at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
         columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
-        is_kept, is_within = self._judge(self._completed(columns))
-        mine = has_bound.copy()
+        judged = self._judge(self._completed(columns))
+        mine = table.has_bound.copy()
         for name, place in block.items():
             mine &= places[name] == place
-        bounded = np.zeros(shape, dtype=np.bool_)
-        bounded[tuple(places[name][mine] for name in inner)] = True
-        if self._is_lemma_right():
-            bounded = _cover(bounded, num_cores=len(_CORES))
-        missing = np.flatnonzero(is_within & ~bounded.ravel())
+        rate_upper = np.full(shape, np.inf)
+        rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
+        missing = np.flatnonzero(judged.is_within & ~self._is_bounded(rate_upper, judged.power_w))
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
-        return int(is_kept.sum())
+        return int(judged.is_kept.sum())
 
-    def _is_lemma_right(self) -> bool:
-        """Whether more of what never slows is no slower: not over power, and not by just any estimator."""
-        certificate = self.certificate
-        return certificate.goal is Goal.THROUGHPUT and certificate.scenario.estimator in OWN_ESTIMATORS
+    def _is_bounded(self, rate_upper: Floats, power_w: Floats) -> Flags:
+        """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
+
+        By just any estimator more of what never slows might be slower. Over power a die has the bound of what is no
+        slower, over its own watts; it must be within the claim's.
+        """
+        certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
+        if certificate.scenario.estimator not in OWN_ESTIMATORS:
+            return has_row
+        least = _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()
+        if certificate.goal is Goal.THROUGHPUT:
+            return np.isfinite(least)
+        value = least / (power_w * certificate.scenario.cluster.num_devices)
+        return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""
@@ -178,18 +195,9 @@ def _no_more(values: Floats, limits: Floats | float) -> Flags:
     return np.asarray(values <= np.asarray(limits) * (1.0 + ROUNDING))
 
 
-def _cover(bounded: Flags, *, num_cores: int) -> Flags:
-    """What lies at or below what is bounded along every axis but the first ``num_cores``.
-
-    Along the last axis by the largest place that is bounded; along the others by the largest of those with at least as
-    much.
-    """
-    if bounded.ndim == num_cores:
-        return bounded
-    size = bounded.shape[-1]
-    most = np.where(bounded.any(axis=-1), size - 1 - np.argmax(bounded[..., ::-1], axis=-1), -1)
-    for axis in range(num_cores, most.ndim):
-        for place in range(most.shape[axis] - 2, -1, -1):
-            here, above = (tuple(p if a == axis else slice(None) for a in range(most.ndim)) for p in (place, place + 1))
-            most[here] = np.maximum(most[here], most[above])
-    return np.asarray(np.arange(size) <= most[..., None])
+def _least_of_more(rate_upper: Floats, *, num_cores: int) -> Floats:
+    """The least bound at or above each place along every axis but the first ``num_cores``; infinite where none is."""
+    least = rate_upper
+    for axis in range(num_cores, least.ndim):
+        least = np.flip(np.minimum.accumulate(np.flip(least, axis), axis=axis), axis)
+    return least
