@@ -27,7 +27,7 @@ class ExpertCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledModel:
+class LayeredModel:
     """A model ready to be recorded.
 
     Attributes:
@@ -58,7 +58,7 @@ class CompiledModel:
 
 
 @lru_cache(maxsize=_MAX_KEPT)
-def compile_traced(text: str, source: str) -> CompiledModel:
+def layered_model_of(text: str, source: str) -> LayeredModel:
     """The model of a file's text.
 
     Raises:
@@ -73,7 +73,7 @@ def compile_traced(text: str, source: str) -> CompiledModel:
         experts = _experts(graph, model)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
-    return CompiledModel(model, graph, folded, _num_parameters(flat), experts, shardings)
+    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings)
 
 
 def _num_parameters(flat: FlatGraph) -> int:
