@@ -1,8 +1,8 @@
 """Every shipped operator rule passes the shipped conformance suite.
 
-Stashes are what PyTorch 2.14 saves for backward of the same module in bfloat16 (`saved_tensors_hooks`), parameters, labels
-and statistics of layer norms left out. Stated choices differ: a dropout mask and a maximum's place take one byte, and
-pooling does not keep its input, which PyTorch needs for its shape alone.
+Stashes are what PyTorch 2.14 saves for backward of the same module in bfloat16 (`saved_tensors_hooks`), parameters,
+labels and statistics of layer norms left out. Stated choices differ: a dropout mask and a maximum's place take a byte,
+and pooling does not keep its input, which PyTorch needs for its shape alone.
 """
 
 import pytest
