@@ -2,10 +2,11 @@
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
+from phaze_opt.graph.fronts import record_front
 from phaze_opt.graph.fusion import fuse
+from phaze_opt.graph.heads import record_head
 from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.lowering import lower
-from phaze_opt.graph.model_ends import record_embedding, record_head
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
@@ -50,10 +51,11 @@ def build_programs(
     obstacle = sharding_obstacle(model, tensor_parallel, options=options)
     if obstacle is not None:
         raise InputError(obstacle)
-    if not model.has_rotary_positions and training.sequence_length > model.max_sequence_length:
+    spec = model.transformer
+    if spec.has_learned_positions and training.sequence_length > spec.max_sequence_length:
         message = (
-            f"sequence length {training.sequence_length} exceeds the {model.max_sequence_length} learned positions "
-            f"of {model.name}; give at most that"
+            f"sequence length {training.sequence_length} exceeds the {spec.max_sequence_length} learned positions "
+            f"of {spec.name}; give at most that"
         )
         raise InputError(message, key="sequence_length")
     if training.sequence_length % options.context:
@@ -61,5 +63,9 @@ def build_programs(
             f"sequence length {training.sequence_length} does not divide by context parallel degree {options.context}"
         )
         raise InputError(message, key="sequence_length")
-    sharding = Sharding(model, training, tensor_parallel, options)
-    return record_embedding(sharding), record_block(sharding), record_head(sharding)
+    sharding = Sharding(training, tensor_parallel, options)
+    return (
+        record_front(sharding, spec.stack.front),
+        record_block(sharding, spec.stack.kinds[0]),
+        record_head(sharding, spec.head),
+    )

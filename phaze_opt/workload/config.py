@@ -9,7 +9,8 @@ from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import near, suggest
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
-from phaze_opt.workload.model import ModelFamily, ModelSpec
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
 _KIND = "a Hugging Face config.json"

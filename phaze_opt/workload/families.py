@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
+from phaze_opt.workload.block_spec import NormKind
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_family import ModelFamily
 
 Layers = Annotated[int, Field(gt=0, le=1 << 14)]
 Heads = Annotated[int, Field(gt=0, le=1 << 14)]

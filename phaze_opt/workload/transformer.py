@@ -1,0 +1,159 @@
+"""`TransformerSpec`: a transformer as a front, blocks of one or more kinds and a head, perhaps behind an encoder."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
+from phaze_opt.workload.block_spec import BlockSpec, NormSpec
+from phaze_opt.workload.front_specs import Front, TokenFront
+from phaze_opt.workload.head_spec import HeadSpec
+from phaze_opt.workload.mlp_spec import ExpertsSpec
+from phaze_opt.workload.model_family import ModelFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A front and blocks: ``kinds`` of them, and for every block, first to last, the index of its kind."""
+
+    front: Front
+    kinds: tuple[BlockSpec, ...]
+    pattern: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Every block has a kind and every kind a block."""
+        if set(self.pattern) != set(range(len(self.kinds))):
+            message = f"pattern {self.pattern} must name each of the {len(self.kinds)} kinds of blocks, and no other"
+            raise InputError(message)
+
+    @property
+    def blocks(self) -> Iterator[BlockSpec]:
+        """Every block, first to last."""
+        return (self.kinds[index] for index in self.pattern)
+
+    @property
+    def num_parameters(self) -> int:
+        """All of them."""
+        return self.front.num_parameters + sum(block.num_parameters for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """What the blocks' cross-attentions read.
+
+    Attributes:
+        stack: its front and blocks.
+        norm: behind its last block.
+        sequence_length: its own; 0 where it is as long as the decoder's.
+        has_dropout: whether training drops what the norm gives.
+    """
+
+    stack: Stack
+    norm: NormSpec
+    sequence_length: int = 0
+    has_dropout: bool = False
+
+    def length_beside(self, sequence_length: int) -> int:
+        """Positions of the encoder beside a decoder of so many."""
+        return self.sequence_length or sequence_length
+
+    @property
+    def num_parameters(self) -> int:
+        """All of them."""
+        return self.stack.num_parameters + self.norm.num_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerSpec:
+    """A transformer whose blocks may differ.
+
+    Attributes:
+        name: of the model.
+        family: that its config is of.
+        architecture: the class of transformers that has these parameters.
+        stack: front and blocks; of the decoder, where there is an encoder.
+        head: behind them.
+        max_sequence_length: longest sequence.
+        source: where the sizes come from.
+        encoder: what cross-attentions read.
+        own_length: sequence length of training unless another is asked for; 0 for the usual rule.
+        is_length_fixed: whether it has no other length (images).
+        unread_keys: keys of its config that were not read and are not known to change nothing.
+    """
+
+    name: str
+    family: ModelFamily
+    architecture: str
+    stack: Stack
+    head: HeadSpec
+    max_sequence_length: int
+    source: str = ""
+    encoder: Encoder | None = None
+    own_length: int = 0
+    is_length_fixed: bool = False
+    unread_keys: Annotated[tuple[str, ...], later(())] = ()
+
+    @property
+    def transformer(self) -> "TransformerSpec":
+        """Itself: what graphs are built of."""
+        return self
+
+    @property
+    def blocks(self) -> Iterator[BlockSpec]:
+        """Every block, an encoder's first."""
+        if self.encoder is not None:
+            yield from self.encoder.stack.blocks
+        yield from self.stack.blocks
+
+    @property
+    def kinds(self) -> tuple[BlockSpec, ...]:
+        """Every kind of block, an encoder's first."""
+        return (*(() if self.encoder is None else self.encoder.stack.kinds), *self.stack.kinds)
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks, an encoder's with them."""
+        return sum(1 for _ in self.blocks)
+
+    @property
+    def hidden_size(self) -> int:
+        """Channels between blocks."""
+        return self.stack.kinds[0].hidden_size
+
+    @property
+    def experts(self) -> ExpertsSpec | None:
+        """The experts of the first kind of block that has any; all have as many."""
+        return next((kind.experts for kind in self.kinds if kind.experts is not None), None)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether any block has experts."""
+        return self.experts is not None
+
+    @property
+    def num_experts(self) -> int:
+        """Routed experts of a block that has any, else 1."""
+        return 1 if self.experts is None else self.experts.num_experts
+
+    @property
+    def num_active_experts(self) -> int:
+        """Routed experts that one token meets in a block that has any, else 1."""
+        return 1 if self.experts is None else self.experts.num_active
+
+    @property
+    def has_learned_positions(self) -> bool:
+        """Whether a table limits the length of sequences."""
+        front = self.stack.front
+        return not isinstance(front, TokenFront) or front.num_position_rows > 0
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model, exact to the unit; a tied matrix counts once."""
+        encoder = 0 if self.encoder is None else self.encoder.num_parameters
+        return encoder + self.stack.num_parameters + self.head.num_parameters
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token meets: all but the experts it is not routed to."""
+        return self.num_parameters - sum(block.mlp.idle_parameters for block in self.blocks)
