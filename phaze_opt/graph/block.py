@@ -13,10 +13,10 @@ from phaze_opt.workload.block_spec import BlockSpec, NormPlacement, NormSpec
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 
 
-def record_block(sharding: Sharding, spec: BlockSpec, *, name: str = "block") -> Program:
+def record_block(sharding: Sharding, spec: BlockSpec, *, name: str) -> Program:
     """Forward and backward of one block on one device."""
     tape = Tape(dtype_bytes=sharding.training.dtype_bytes)
-    start = tape.tensor(f"{name}_input", sharding.outside_tokens * spec.hidden_size)
+    start = tape.tensor("block_input", sharding.outside_tokens * spec.hidden_size)
     recorder = _Recorder(tape, sharding, spec)
     source, entered = recorder.encoder_output() if spec.cross_attention is not None else (None, None)
     if source is not None:
@@ -51,9 +51,7 @@ class _Recorder:
 
     def encoder_output(self) -> tuple[Tensor, Tensor]:
         """The encoder's output as one device holds it between regions, and gathered for this block's products."""
-        rows = self.sharding.split(self.sharding.source_tokens)
-        rows = rows if self.sharding.has_sequence_shards else self.sharding.source_tokens
-        held = self.tape.tensor("encoder_output", rows * self.spec.hidden_size)
+        held = self.tape.tensor("encoder_output", self.sharding.outside_source_tokens * self.spec.hidden_size)
         length = self.sharding.at_source()
         return held, length.enter(self.tape, "encoder_enter", held, channels=self.spec.hidden_size)
 

@@ -1,10 +1,13 @@
 """Build the sharded operator graphs of a model."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
 from phaze_opt.graph.fronts import record_front
 from phaze_opt.graph.fusion import fuse
-from phaze_opt.graph.heads import record_head
+from phaze_opt.graph.heads import record_encoder_end, record_head
 from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.program import Program
@@ -12,17 +15,18 @@ from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, 
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.transformer import Stack, TransformerSpec
 
 
 def build_model_graph(
-    model: ModelSpec,
+    model: ModelSpec | TransformerSpec,
     training: TrainingSpec,
     *,
     tensor_parallel: int,
     fusion: FusionLevel = FusionLevel.EPILOGUE,
     options: ShardingOptions = PLAIN_SHARDING,
 ) -> ModelGraph:
-    """The chain embedding, blocks, head on one device of a tensor-parallel group; identical blocks appear once.
+    """The chain of layers on one device of a tensor-parallel group; identical blocks appear once.
 
     Args:
         model: what is trained.
@@ -36,14 +40,18 @@ def build_model_graph(
     """
     programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
     layers = tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
-    chain = (0, *[1] * model.num_layers, 2)
+    chain = model.transformer.chain
     return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, chain=chain)
 
 
 def build_programs(
-    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions = PLAIN_SHARDING
-) -> tuple[Program, Program, Program]:
-    """Embedding, block and head as unfused programs.
+    model: ModelSpec | TransformerSpec,
+    training: TrainingSpec,
+    *,
+    tensor_parallel: int,
+    options: ShardingOptions = PLAIN_SHARDING,
+) -> tuple[Program, ...]:
+    """Every kind of layer as an unfused program: embedding, kinds of blocks, head; what is of an encoder first.
 
     Raises:
         InputError: as `build_model_graph`.
@@ -63,9 +71,25 @@ def build_programs(
             f"sequence length {training.sequence_length} does not divide by context parallel degree {options.context}"
         )
         raise InputError(message, key="sequence_length")
-    sharding = Sharding(training, tensor_parallel, options)
-    return (
-        record_front(sharding, spec.stack.front),
-        record_block(sharding, spec.stack.kinds[0]),
-        record_head(sharding, spec.head),
-    )
+    return tuple(_record_layers(spec, Sharding(training, tensor_parallel, options)))
+
+
+def _record_layers(spec: TransformerSpec, sharding: Sharding) -> Iterator[Program]:
+    """Every kind of layer, in the order of `TransformerSpec.chain`."""
+    encoder, training = spec.encoder, sharding.training
+    if encoder is not None:
+        length = encoder.length_beside(training.sequence_length)
+        own = replace(sharding, training=replace(training, sequence_length=length))
+        yield from _record_stack(own, encoder.stack, prefix="encoder_")
+        yield record_encoder_end(own, encoder)
+        sharding = replace(sharding, source_length=length)
+    yield from _record_stack(sharding, spec.stack)
+    yield record_head(sharding, spec.head)
+
+
+def _record_stack(sharding: Sharding, stack: Stack, *, prefix: str = "") -> Iterator[Program]:
+    """A front and every kind of block, numbered if there are several."""
+    yield record_front(sharding, stack.front, name=f"{prefix}embedding")
+    for number, kind in enumerate(stack.kinds, start=1):
+        suffix = f"_{number}" if len(stack.kinds) > 1 else ""
+        yield record_block(sharding, kind, name=f"{prefix}block{suffix}")

@@ -15,7 +15,7 @@ TOKEN_ID_BYTES = 8
 """Token ids are 64-bit integers."""
 
 
-def record_front(sharding: Sharding, front: Front, *, name: str = "embedding") -> Program:
+def record_front(sharding: Sharding, front: Front, *, name: str) -> Program:
     """Forward and backward of what stands before the blocks, on one device."""
     tape = Tape(dtype_bytes=sharding.training.dtype_bytes)
     if isinstance(front, TokenFront):
@@ -27,7 +27,9 @@ def record_front(sharding: Sharding, front: Front, *, name: str = "embedding") -
     if front.has_dropout:
         end = ops.dropout(tape, "embedding_dropout", end)
     tape.run_backward(end)
-    return Program(name, tape.nodes, start, (end,), end.num_bytes, tape.num_parameters, 0)
+    # The encoder's output passes a decoder's front on its way to the blocks.
+    output_bytes = end.num_bytes + sharding.outside_source_tokens * front.hidden_size * tape.dtype_bytes
+    return Program(name, tape.nodes, start, (end,), output_bytes, tape.num_parameters, 0)
 
 
 def _record_tokens(tape: Tape, sharding: Sharding, front: TokenFront) -> tuple[Tensor, Tensor]:

@@ -26,8 +26,9 @@ def record_head(sharding: Sharding, head: HeadSpec) -> Program:
     if head.sequence is not None:
         _record_sequence_outputs(tape, sharding, head.sequence, inner)
     num_tied = 0 if head.tokens is None else _record_token_outputs(tape, sharding, head, head.tokens, inner)
-    has_loss = head.tokens is not None or (head.sequence is not None and head.sequence.num_classes > 0)
-    tape.run_backward(None if has_loss else inner)
+    if head.tokens is None and (head.sequence is None or not head.sequence.num_classes):
+        _receive_gradient(tape, inner)
+    tape.run_backward(None)
     return Program("head", tape.nodes, start, (tape.gradient(start),), 0, tape.num_parameters, num_tied)
 
 
@@ -98,10 +99,14 @@ def _record_sequence_outputs(tape: Tape, sharding: Sharding, outputs: SequenceOu
         pooled = ops.linear(tape, "pooler", pooled, rows=batch, inner=hidden, width=hidden, has_bias=True)
         pooled = ops.elementwise(tape, "pooler_activation", (pooled,), ops.SMOOTH_ACTIVATION)
     if not outputs.num_classes:
-        # What uses the pooled vectors gives their gradient.
-        given = Tensor(f"d_{pooled.name}_given", pooled.elements, pooled.element_bytes, TensorRole.GRADIENT)
-        tape.pass_gradient(pooled, given)
+        _receive_gradient(tape, pooled)
         return
     name, width = outputs.name, outputs.num_classes
     scores = ops.linear(tape, name, pooled, rows=batch, inner=hidden, width=width, has_bias=True)
     ops.loss(tape, f"{name}_loss", scores)
+
+
+def _receive_gradient(tape: Tape, tensor: Tensor) -> None:
+    """What uses the output of a model without a loss gives its gradient."""
+    given = Tensor(f"d_{tensor.name}_given", tensor.elements, tensor.element_bytes, TensorRole.GRADIENT)
+    tape.pass_gradient(tensor, given)

@@ -166,6 +166,11 @@ class Sharding:
         return self.training.micro_batch * (self.source_length // self.options.context)
 
     @property
+    def outside_source_tokens(self) -> int:
+        """Those of them that one device holds between the tensor-parallel regions."""
+        return self.split(self.source_tokens) if self.has_sequence_shards else self.source_tokens
+
+    @property
     def has_sequence_shards(self) -> bool:
         """Whether activations between the tensor-parallel regions are split along the sequence."""
         return self.training.is_sequence_parallel and self.degree > 1

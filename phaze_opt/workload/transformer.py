@@ -112,6 +112,16 @@ class TransformerSpec:
         return (*(() if self.encoder is None else self.encoder.stack.kinds), *self.stack.kinds)
 
     @property
+    def chain(self) -> tuple[int, ...]:
+        """Kind of every layer, first to last: fronts, kinds of blocks, the encoder's end and the head, as they come."""
+        chain: tuple[int, ...] = ()
+        if self.encoder is not None:
+            chain = _numbered(self.encoder.stack, 0)
+            chain = (*chain, max(chain) + 1)
+        chain = (*chain, *_numbered(self.stack, len(set(chain))))
+        return (*chain, max(chain) + 1)
+
+    @property
     def num_layers(self) -> int:
         """Blocks, an encoder's with them."""
         return sum(1 for _ in self.blocks)
@@ -157,3 +167,8 @@ class TransformerSpec:
     def num_active_parameters(self) -> int:
         """Parameters that one token meets: all but the experts it is not routed to."""
         return self.num_parameters - sum(block.mlp.idle_parameters for block in self.blocks)
+
+
+def _numbered(stack: Stack, first: int) -> tuple[int, ...]:
+    """Front and blocks of a stack, their kinds numbered from ``first`` on."""
+    return (first, *(first + 1 + index for index in stack.pattern))
