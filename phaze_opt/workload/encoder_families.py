@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
+from phaze_opt.errors import InputError
 from phaze_opt.workload.attention_spec import AttentionSpec
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
 from phaze_opt.workload.family_config import (
@@ -24,8 +25,8 @@ from phaze_opt.workload.model import ModelSpec, next_sentence_outputs
 from phaze_opt.workload.model_classes import HeadKind
 from phaze_opt.workload.transformer import TransformerSpec
 
-MOST_PATCHES = 1 << 20
-"""Patches of an image that are accepted."""
+MOST_PATCHES_A_SIDE = 1 << 10
+"""Patches along the side of an image that are accepted."""
 
 
 class RobertaConfig(FamilyConfig):
@@ -53,7 +54,14 @@ class RobertaConfig(FamilyConfig):
         return (self.pad_token_id or 0) + 1
 
     def to_model(self, origin: Origin) -> ModelSpec | TransformerSpec:
-        """The model that this config describes."""
+        """The model that this config describes.
+
+        Raises:
+            InputError: the position table has no rows for tokens.
+        """
+        if self.max_sequence_length <= self.num_unused_positions:
+            message = f"{self.max_sequence_length} must exceed the {self.num_unused_positions} rows of padding"
+            raise InputError(message, key="max_position_embeddings")
         return TransformerSpec(
             name=origin.name,
             family=origin.family,
@@ -126,7 +134,14 @@ class VitConfig(FamilyConfig):
     attention_probs_dropout_prob: Probability = 0.0
 
     def to_model(self, origin: Origin) -> TransformerSpec:
-        """The model that this config describes; a sequence is an image."""
+        """The model that this config describes; a sequence is an image.
+
+        Raises:
+            InputError: an image has no patch, or too many.
+        """
+        if not 1 <= self.image_size // self.patch_size <= MOST_PATCHES_A_SIDE:
+            message = f"{self.image_size} must be 1 to {MOST_PATCHES_A_SIDE} times patch_size = {self.patch_size}"
+            raise InputError(message, key="image_size")
         front = PatchFront(
             self.num_channels,
             self.image_size,

@@ -14,6 +14,7 @@ from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, No
 from phaze_opt.workload.front_specs import TokenFront
 from phaze_opt.workload.head_spec import HeadSpec, SequenceOutputs, TokenOutputs
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
+from phaze_opt.workload.model_classes import class_name, heads_of
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 
@@ -152,7 +153,7 @@ def _written_out(model: ModelSpec) -> TransformerSpec:
     return TransformerSpec(
         name=model.name,
         family=model.family,
-        architecture="",
+        architecture=class_name(model.family, heads_of(model.family)[0]),
         stack=Stack(_front(model), (_block(model),), (0,) * model.num_layers),
         head=_head(model),
         max_sequence_length=model.max_sequence_length,

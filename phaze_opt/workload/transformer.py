@@ -1,7 +1,7 @@
 """`TransformerSpec`: a transformer as a front, blocks of one or more kinds and a head, perhaps behind an encoder."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from phaze_opt.errors import InputError
@@ -11,6 +11,9 @@ from phaze_opt.workload.front_specs import Front, TokenFront
 from phaze_opt.workload.head_spec import HeadSpec
 from phaze_opt.workload.mlp_spec import ExpertsSpec
 from phaze_opt.workload.model_family import ModelFamily
+
+MAX_DEFAULT_SEQUENCE_LENGTH = 4096
+"""A model that admits longer sequences is still run at this length unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,31 @@ class TransformerSpec:
         return not isinstance(front, TokenFront) or front.num_position_rows > 0
 
     @property
+    def own_sequence_length(self) -> int:
+        """Its own where it has one, else its maximum, at most `MAX_DEFAULT_SEQUENCE_LENGTH`."""
+        return self.own_length or min(self.max_sequence_length, MAX_DEFAULT_SEQUENCE_LENGTH)
+
+    @property
+    def sizes_sentence(self) -> str:
+        """Layers, hidden size and experts in words."""
+        experts = f", {self.num_active_experts} of {self.num_experts} experts" if self.has_experts else ""
+        return f"{self.num_layers} layers, hidden size {self.hidden_size:,}{experts}"
+
+    def length_obstacle(self, length: int) -> str | None:
+        """Why it cannot be run on a sequence of ``length``; None if it can."""
+        longest = self.max_sequence_length
+        if self.is_length_fixed and length != longest:
+            return f"{length} is not the {longest} positions of an input of {self.name}, which has no other length"
+        if length > longest:
+            return f"{length} exceeds the {longest} positions of {self.name}; give at most {longest}"
+        return None
+
+    def with_combined_qkv(self) -> "TransformerSpec":
+        """The same with one matmul for query, key and value wherever an attention has three of its own sequence."""
+        encoder = self.encoder and replace(self.encoder, stack=_with_combined_qkv(self.encoder.stack))
+        return replace(self, stack=_with_combined_qkv(self.stack), encoder=encoder)
+
+    @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, exact to the unit; a tied matrix counts once."""
         encoder = 0 if self.encoder is None else self.encoder.num_parameters
@@ -172,3 +200,12 @@ class TransformerSpec:
 def _numbered(stack: Stack, first: int) -> tuple[int, ...]:
     """Front and blocks of a stack, their kinds numbered from ``first`` on."""
     return (first, *(first + 1 + index for index in stack.pattern))
+
+
+def _with_combined_qkv(stack: Stack) -> Stack:
+    """A stack whose attentions of their own sequence make query, key and value by one matmul, but latent ones."""
+    kinds = tuple(
+        kind if kind.attention.latent else replace(kind, attention=replace(kind.attention, is_qkv_combined=True))
+        for kind in stack.kinds
+    )
+    return replace(stack, kinds=kinds)

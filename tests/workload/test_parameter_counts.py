@@ -19,7 +19,8 @@ def bert(c: dict) -> int:
     h, f, v = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     embeddings = h * (v + c["max_position_embeddings"] + c["type_vocab_size"] + 2)
     layer = 4 * h * h + 4 * h + 2 * h * f + f + h + 4 * h
-    return embeddings + c["num_hidden_layers"] * layer + (h * h + h) + (h * h + h + 2 * h + v) + 2 * h + 2
+    sequence = (h * h + h) + 2 * h + 2 if c.get("architectures") != ["BertForMaskedLM"] else 0
+    return embeddings + c["num_hidden_layers"] * layer + (h * h + h + 2 * h + v) + sequence
 
 
 def gpt2(c: dict) -> int:
