@@ -8,25 +8,28 @@ from phaze_opt.graph.block import record_block
 from phaze_opt.graph.fronts import record_front
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.heads import record_encoder_end, record_head
-from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.lowering import lower
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.program import Program
-from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, sharding_obstacle
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.graph.recorded import as_recorded
+from phaze_opt.graph.sharding import Sharding, sharding_obstacle
+from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.transformer import Stack, TransformerSpec
+from phaze_opt.workload.workload import Workload
 
 
 def build_model_graph(
-    model: ModelSpec | TransformerSpec,
+    model: Workload,
     training: TrainingSpec,
     *,
     tensor_parallel: int,
     fusion: FusionLevel = FusionLevel.EPILOGUE,
     options: ShardingOptions = PLAIN_SHARDING,
 ) -> ModelGraph:
-    """The chain of layers on one device of a tensor-parallel group; identical blocks appear once.
+    """The chain of a model's layers on one device of a tensor-parallel group; identical layers appear once.
 
     Args:
         model: what is trained.
@@ -40,18 +43,13 @@ def build_model_graph(
     """
     programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
     layers = tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
-    chain = model.transformer.chain
-    return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, chain=chain)
+    return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, cut=model.cut)
 
 
 def build_programs(
-    model: ModelSpec | TransformerSpec,
-    training: TrainingSpec,
-    *,
-    tensor_parallel: int,
-    options: ShardingOptions = PLAIN_SHARDING,
+    model: Workload, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions = PLAIN_SHARDING
 ) -> tuple[Program, ...]:
-    """Every kind of layer as an unfused program: embedding, kinds of blocks, head; what is of an encoder first.
+    """Each kind of layer as an unfused program, in the order of the kinds of the model's cut.
 
     Raises:
         InputError: as `build_model_graph`.
@@ -59,7 +57,16 @@ def build_programs(
     obstacle = sharding_obstacle(model, tensor_parallel, options=options)
     if obstacle is not None:
         raise InputError(obstacle)
-    spec = model.transformer
+    spec = transformer_of(model)
+    if spec is None:
+        return as_recorded(model).record_layers(training, tensor_parallel=tensor_parallel, options=options)
+    return _record_transformer(spec, training, tensor_parallel, options)
+
+
+def _record_transformer(
+    spec: TransformerSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+) -> tuple[Program, ...]:
+    """Every kind of layer of a transformer, within what its positions hold."""
     if spec.has_learned_positions and training.sequence_length > spec.max_sequence_length:
         message = (
             f"sequence length {training.sequence_length} exceeds the {spec.max_sequence_length} learned positions "

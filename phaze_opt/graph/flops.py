@@ -1,18 +1,22 @@
 """Model FLOPs: what training one sample takes, whatever the sharding, fusion and recomputation (semantics 1 and 7)."""
 
+from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.workload.block_spec import BlockSpec
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.transformer import Stack, TransformerSpec
+from phaze_opt.workload.workload import Workload
 
 
-def model_flops(model: ModelSpec | TransformerSpec, sequence_length: int) -> float:
+def model_flops(model: Workload, sequence_length: int) -> float:
     """Matmul FLOPs of forward and backward of one sample, attention in full (no causal halving).
 
-    6 x matmul weights + 12 x layers x query channels x sequence for each token of a plain transformer, and 6 x the
+    Of a plain transformer 6 x matmul weights + 12 x layers x query channels x sequence for each token, and 6 x the
     weights of the heads that run once a sequence. A query meets no more keys than its window has; keys and values of a
     cross-attention are made once a position of the encoder. Nothing needs the gradient of images and sound.
     """
-    spec = model.transformer
+    spec = transformer_of(model)
+    if spec is None:
+        return as_recorded(model).model_flops(sequence_length)
     source = 0 if spec.encoder is None else spec.encoder.length_beside(sequence_length)
     forward, unneeded = _stack_macs(spec.stack, sequence_length, source)
     if spec.encoder is not None:
@@ -22,9 +26,9 @@ def model_flops(model: ModelSpec | TransformerSpec, sequence_length: int) -> flo
     return 2.0 * (3 * forward - unneeded) + sequence_head_flops(spec)
 
 
-def sequence_head_flops(model: ModelSpec | TransformerSpec) -> float:
+def sequence_head_flops(spec: TransformerSpec) -> float:
     """Matmul FLOPs of what runs once a sequence, such as BERT's pooler and next-sentence head, for one sample."""
-    return 6.0 * model.transformer.head.sequence_matmul_parameters
+    return 6.0 * spec.head.sequence_matmul_parameters
 
 
 def _stack_macs(stack: Stack, tokens: int, source: int) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 What it means is stated once, by the `TransformerSpec` that it is written out to.
 """
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated
 
@@ -11,12 +12,14 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.attention_spec import AttentionSpec
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.front_specs import TokenFront
 from phaze_opt.workload.head_spec import HeadSpec, SequenceOutputs, TokenOutputs
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 from phaze_opt.workload.model_classes import class_name, heads_of
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.transformer import Stack, TransformerSpec
+from phaze_opt.workload.workload import Workload
 
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of BERT's next-sentence head."""
@@ -93,6 +96,44 @@ class ModelSpec:
             raise InputError(message)
 
     @property
+    def transformer(self) -> TransformerSpec:
+        """The same model written out."""
+        return _written_out(self)
+
+    @property
+    def cut(self) -> ChainCut:
+        """Embedding, blocks and head as front, units and back."""
+        return self.transformer.cut
+
+    @property
+    def num_units(self) -> int:
+        """Units that pipeline stages share out."""
+        return self.cut.num_units
+
+    @property
+    def layers_key(self) -> Hashable:
+        """Equal for models that differ in depth alone."""
+        return replace(self, num_layers=1, name="", source=""), self.cut.parts
+
+    @property
+    def own_sequence_length(self) -> int:
+        """Its maximum within reason."""
+        return self.transformer.own_sequence_length
+
+    @property
+    def sizes_sentence(self) -> str:
+        """Layers, hidden size and experts in words."""
+        return self.transformer.sizes_sentence
+
+    def length_obstacle(self, length: int) -> str | None:
+        """Why it cannot be run on a sequence of ``length``; None if it can."""
+        return self.transformer.length_obstacle(length)
+
+    def with_combined_qkv(self) -> "ModelSpec":
+        """The same with one matmul for query, key and value."""
+        return replace(self, is_qkv_combined=True)
+
+    @property
     def has_experts(self) -> bool:
         """Whether the MLP is a mixture of experts with a router."""
         return self.family is ModelFamily.MIXTRAL
@@ -123,11 +164,6 @@ class ModelSpec:
         return self.family is ModelFamily.BERT
 
     @property
-    def transformer(self) -> TransformerSpec:
-        """The same model written out."""
-        return _written_out(self)
-
-    @property
     def norm_parameters(self) -> int:
         """Parameters of one normalisation over the hidden size."""
         return _norm(self).num_parameters
@@ -141,6 +177,11 @@ class ModelSpec:
     def num_active_parameters(self) -> int:
         """Parameters that one token meets: all but the experts it is not routed to."""
         return self.transformer.num_active_parameters
+
+
+def transformer_of(model: Workload) -> TransformerSpec | None:
+    """A model written out as a transformer; None if it is none."""
+    return model.transformer if isinstance(model, ModelSpec | TransformerSpec) else None
 
 
 def _norm(model: ModelSpec) -> NormSpec:

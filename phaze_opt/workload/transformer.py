@@ -1,12 +1,13 @@
 """`TransformerSpec`: a transformer as a front, blocks of one or more kinds and a head, perhaps behind an encoder."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.block_spec import BlockSpec, NormSpec
+from phaze_opt.workload.chain import ChainCut, cut_chain
 from phaze_opt.workload.front_specs import Front, TokenFront
 from phaze_opt.workload.head_spec import HeadSpec
 from phaze_opt.workload.mlp_spec import ExpertsSpec
@@ -125,6 +126,23 @@ class TransformerSpec:
         return (*chain, max(chain) + 1)
 
     @property
+    def cut(self) -> ChainCut:
+        """Its layers as front, equal units and back."""
+        return cut_chain(self.chain)
+
+    @property
+    def num_units(self) -> int:
+        """Units that pipeline stages share out."""
+        return self.cut.num_units
+
+    @property
+    def layers_key(self) -> Hashable:
+        """Equal for models of the same kinds of layers and the same front, unit and back."""
+        encoder = self.encoder and replace(self.encoder, stack=_each_kind_once(self.encoder.stack))
+        alone = replace(self, name="", source="", unread_keys=(), stack=_each_kind_once(self.stack), encoder=encoder)
+        return alone, self.cut.parts
+
+    @property
     def num_layers(self) -> int:
         """Blocks, an encoder's with them."""
         return sum(1 for _ in self.blocks)
@@ -200,6 +218,11 @@ class TransformerSpec:
 def _numbered(stack: Stack, first: int) -> tuple[int, ...]:
     """Front and blocks of a stack, their kinds numbered from ``first`` on."""
     return (first, *(first + 1 + index for index in stack.pattern))
+
+
+def _each_kind_once(stack: Stack) -> Stack:
+    """A stack of one block of each kind."""
+    return replace(stack, pattern=tuple(range(len(stack.kinds))))
 
 
 def _with_combined_qkv(stack: Stack) -> Stack:

@@ -29,7 +29,7 @@ from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import Setting, StudyConfig, TruthForm, Workload
+from phaze_opt.study.config import Setting, StudyConfig, StudyWorkload, TruthForm
 from phaze_opt.study.plan import Cell, Condition, search_config
 from phaze_opt.workload.config import load_model
 
@@ -83,7 +83,7 @@ def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], ori
                 raise InputError(message, key="truth")
 
 
-def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> Condition:
+def resolve_condition(setting: Setting, workload: StudyWorkload, origin: Origin) -> Condition:
     """One setting on one workload.
 
     Raises:
@@ -229,7 +229,7 @@ def _resolve_space(setting: Setting, scenario: Scenario, constants: Constants, o
         return space.restrict(max_area_mm2=setting.max_area_mm2)
 
 
-def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants, origin: Origin) -> Scenario:
+def _resolve_scenario(setting: Setting, workload: StudyWorkload, constants: Constants, origin: Origin) -> Scenario:
     """Workload, cluster and choices."""
     with origin("workload", workload.name, "models"):
         if len(set(workload.models)) < len(workload.models):
