@@ -103,8 +103,9 @@ class GraphSizes:
         largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
             shape (rows, parts, 4).
         tied_parameters: of the back, shape (rows,).
-        kept_bytes, layer_bytes, again_bytes: of a unit under each recomputation: what it keeps, what its layer with the
-            most keeps, and what one layer makes anew; shape (rows, recomputations).
+        kept_bytes, joint_bytes, layer_bytes, again_bytes: of a unit under each recomputation: what it keeps, what two
+            neighbours both keep, what its layer with the most keeps, and what one layer makes anew; shape (rows,
+            recomputations).
         logits: of a micro-batch, shape (rows,).
     """
 
@@ -114,6 +115,7 @@ class GraphSizes:
     largest: Floats
     tied_parameters: Floats
     kept_bytes: Floats
+    joint_bytes: Floats
     layer_bytes: Floats
     again_bytes: Floats
     logits: Floats
@@ -129,23 +131,28 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]]) -> GraphSizes:
     def of_parts(name: str) -> Floats:
         return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
 
-    kept = np.array([[_kept_of(layer) for layer in parts[BLOCK].layers] for parts in graphs], float)
     return GraphSizes(
         parameters=of_parts("num_parameters"),
         expert_parameters=of_parts("num_expert_parameters"),
         stash_bytes=of_parts("stash_bytes"),
         largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
         tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
-        kept_bytes=kept.sum(axis=1),
-        layer_bytes=kept.max(axis=1),
+        kept_bytes=np.array([_kept_of(parts[BLOCK]) for parts in graphs], float),
+        joint_bytes=np.array([_joint_of(parts[BLOCK]) for parts in graphs], float),
+        layer_bytes=np.array([np.max([_kept_of(each) for each in parts[BLOCK].layers], axis=0) for parts in graphs]),
         again_bytes=np.array([_again_of(parts[BLOCK]) for parts in graphs], float),
         logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
     )
 
 
-def _kept_of(layer: LayerGraph) -> tuple[float, float, float]:
-    """What a layer keeps of a micro-batch under each of `RECOMPUTES`."""
-    return layer.stash_bytes, layer.selective_bytes, layer.input_bytes
+def _kept_of(layers: PartGraph | LayerGraph) -> tuple[float, float, float]:
+    """What a unit or a layer keeps of a micro-batch under each of `RECOMPUTES`."""
+    return layers.stash_bytes, layers.selective_bytes, layers.input_bytes
+
+
+def _joint_of(unit: PartGraph) -> tuple[float, float, float]:
+    """What a unit and the one behind it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
+    return unit.joint_bytes, unit.joint_bytes, 0.0
 
 
 def _again_of(unit: PartGraph) -> tuple[float, float, float]:
@@ -309,12 +316,13 @@ def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Fl
     On the host, all but those of the two layers that are on their way there or back.
     """
     every = np.arange(len(stages.stage))
-    kept, layer, again = (
-        each[every, stages.recompute] for each in (sizes.kept_bytes, sizes.layer_bytes, sizes.again_bytes)
-    )
+    columns = (sizes.kept_bytes, sizes.joint_bytes, sizes.layer_bytes, sizes.again_bytes)
+    kept, joint, layer, again = (each[every, stages.recompute] for each in columns)
     flights = chunks_in_flight(stages, stage=stages.stage, num_micro_batches=stages.num_micro_batches)
     num_kept = flights / stages.interleave * stages.counts[:, 1]
-    here = np.minimum(2.0 * layer, num_kept * kept) if is_on_host else num_kept * kept
+    # Units of a chunk share what lies between them; the input of the first is its own.
+    held = num_kept * (kept - joint) + flights * joint
+    here = np.minimum(2.0 * layer, held) if is_on_host else held
     return np.where(stages.counts[:, 1] > 0, here + again, 0.0)
 
 

@@ -24,14 +24,19 @@ def record_block(sharding: Sharding, spec: BlockSpec, *, name: str) -> Program:
         tape.pass_gradient(source, later)
     end = recorder.side_by_side(start) if spec.placement.is_parallel else recorder.one_by_one(start, entered)
     tape.run_backward(end)
-    outputs = [end, tape.gradient(start)]
-    output_bytes = end.num_bytes
-    if source is not None:
-        # What the next block needs besides passes through: the encoder's output, and its gradient back.
-        outputs.append(tape.gradient(source))
-        output_bytes += source.num_bytes
+    # What the next block needs besides passes through: the encoder's output, and its gradient back.
+    passing = () if source is None else (source,)
+    gradients = (tape.gradient(tensor) for tensor in (start, *passing))
     return Program(
-        name, tape.nodes, start, tuple(outputs), output_bytes, tape.num_parameters, 0, tape.num_expert_parameters
+        name=name,
+        nodes=tape.nodes,
+        input=start,
+        outputs=(end, *gradients),
+        output_bytes=end.num_bytes + sum(tensor.num_bytes for tensor in passing),
+        num_parameters=tape.num_parameters,
+        num_tied_parameters=0,
+        num_expert_parameters=tape.num_expert_parameters,
+        passing=passing,
     )
 
 

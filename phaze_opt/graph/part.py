@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import LayerGraph, shared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,23 @@ class PartGraph:
 
     @property
     def stash_bytes(self) -> float:
-        """Activations kept for backward when nothing is recomputed."""
-        return _added(layer.stash_bytes for layer in self.layers)
+        """Activations kept for backward when nothing is recomputed; what two neighbours keep counts once."""
+        return _added(layer.stash_bytes for layer in self.layers) - self.inner_bytes
 
     @property
     def selective_bytes(self) -> float:
         """Those kept when attention cores are recomputed."""
-        return _added(layer.selective_bytes for layer in self.layers)
+        return _added(layer.selective_bytes for layer in self.layers) - self.inner_bytes
+
+    @property
+    def inner_bytes(self) -> float:
+        """What two neighbours keep, counted once."""
+        return _added(shared_bytes(before, behind) for before, behind in pairwise(self.layers))
+
+    @property
+    def joint_bytes(self) -> float:
+        """What the last layer keeps of this part, and the first of an equal part behind it."""
+        return shared_bytes(self.layers[-1], self.layers[0]) if self.layers else 0.0
 
     @property
     def input_bytes(self) -> float:

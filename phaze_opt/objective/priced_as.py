@@ -1,4 +1,4 @@
-"""What a model was priced as: its class, parameters, layers and FLOPs, and the keys of its config that were not read."""
+"""What a model was priced as: class, parameters, layers and FLOPs, and the keys of its config that were not read."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

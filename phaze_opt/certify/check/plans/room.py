@@ -1,6 +1,8 @@
 """Memory that one device of each stage takes, byte by byte (decisions 0170, 0205, 0206)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,13 +91,15 @@ class PlanRoom:
         """Activations of blocks: of all micro-batches under way, and what one layer makes anew."""
         unit = self.layers.of(BLOCK)
         kept, anew = [layer.stash_bytes for layer in unit], 0.0
+        # Neighbours keep what lies between them once; a chunk's first layer keeps its input alone.
+        inside, around = self._twice(unit), self._twice((unit[-1], unit[0]))
         if recompute is Recompute.SELECTIVE:
             anew = max(layer.stash_bytes - layer.selective_bytes for layer in unit)
             kept = [layer.selective_bytes for layer in unit]
         elif recompute is Recompute.FULL:
             anew = max(layer.working_set_bytes for layer in unit)
-            kept = [layer.input_bytes for layer in unit]
-        held = flights * count * sum(kept)
+            kept, inside, around = [layer.input_bytes for layer in unit], 0.0, 0.0
+        held = flights * count * (sum(kept) - inside - around) + flights * self.plan.interleave * around
         if self.stack.keeps_on_host:
             # Two layers are on their way there or back.
             held = np.minimum(held, 2.0 * max(kept))
@@ -123,7 +127,13 @@ class PlanRoom:
         return total
 
     def _stash(self, part: int) -> float:
-        return sum(layer.stash_bytes for layer in self.layers.of(part))
+        layers = self.layers.of(part)
+        return sum(layer.stash_bytes for layer in layers) - self._twice(layers)
+
+    @staticmethod
+    def _twice(layers: Sequence[LayerGraph]) -> float:
+        """What a layer keeps of its output and the next one keeps as its input."""
+        return sum(min(one.kept_output_bytes, other.kept_input_bytes) for one, other in pairwise(layers))
 
     def _wide_logits(self) -> float:
         """Logits in more than the 16 bits of the graph."""
