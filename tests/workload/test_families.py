@@ -1,13 +1,14 @@
 """Families of configs: parameters and classes as transformers has them, lengths, keys that are listed as unread."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kits.family_models import RECORDED, model_of
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.config import parse_config
+from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.zoo import known_model_types, read_zoo_text
 
@@ -57,6 +58,23 @@ def test_every_family_is_recorded_in_two_sizes_or_classes() -> None:
 )
 def test_parameters_are_those_of_the_published_weights(name: str, published: int) -> None:
     assert model_of(name).num_parameters == published
+
+
+@pytest.mark.parametrize(
+    ("zoo", "name"),
+    [
+        ("qwen3-8b", "qwen3-8b"),
+        ("gemma-2-9b", "gemma-2-9b"),
+        ("deepseek-v3", "deepseek-v3"),
+        ("t5-large", "t5-large"),
+        ("vit-large", "vit-large-patch16-224"),
+        ("whisper-large-v3", "whisper-large-v3"),
+    ],
+)
+def test_models_of_the_zoo_are_the_recorded_ones_with_nothing_unread(zoo: str, name: str) -> None:
+    model = load_model(zoo).transformer
+    assert model.unread_keys == ()
+    assert model == replace(model_of(name), name=zoo, source=model.source, unread_keys=())
 
 
 @pytest.mark.parametrize(
