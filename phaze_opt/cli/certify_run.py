@@ -170,7 +170,8 @@ class ProofRun:
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             certify_output.print_dies(beside, equal, result)
-            output.print_priced(priced)
+            if best is not None:
+                output.print_priced(priced)
             output.print_notes(notes)
             if robust is not None:
                 certify_output.print_robust(robust, self._robust_file())

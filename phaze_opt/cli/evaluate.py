@@ -115,7 +115,8 @@ def evaluate(
         if baselines:
             others = [each.contestant for each in baselines]
             print_tables(baselines_table(answer.contestant, others, has_dies=answer.die is not None))
-        print_priced(priced)
+        if answer.evaluation.is_feasible:
+            print_priced(priced)
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 

@@ -86,7 +86,7 @@ def print_notes(notes: Sequence[Note]) -> None:
 def print_priced(priced: Sequence[PricedAs]) -> None:
     """Print what models were priced as, a sentence each; a warning where keys of a config were not read."""
     for each in priced:
-        out().print(each.sentence, soft_wrap=True)
+        out().print(each.sentence)
         if each.warning:
             warn(each.warning)
 

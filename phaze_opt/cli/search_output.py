@@ -122,7 +122,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
             output.print_tables(*heterogeneous_contents(answer.pipeline))
         best = result.trials[result.best_number].point
         screen.print(f"This design again: --arch {inline_architecture(best, answer.scenario)}", soft_wrap=True)
-    output.print_priced(_priced(answer))
+        output.print_priced(_priced(answer))
     output.print_notes(answer.notes)
 
 
