@@ -73,11 +73,11 @@ def _record_transformer(
             f"of {spec.name}; give at most that"
         )
         raise InputError(message, key="sequence_length")
-    if training.sequence_length % options.context:
-        message = (
-            f"sequence length {training.sequence_length} does not divide by context parallel degree {options.context}"
-        )
-        raise InputError(message, key="sequence_length")
+    source_length = 0 if spec.encoder is None else spec.encoder.length_beside(training.sequence_length)
+    for length in (training.sequence_length, source_length):
+        if length % options.context:
+            message = f"sequence length {length} does not divide by context parallel degree {options.context}"
+            raise InputError(message, key="sequence_length")
     return tuple(_record_layers(spec, Sharding(training, tensor_parallel, options)))
 
 
