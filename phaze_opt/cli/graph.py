@@ -13,7 +13,7 @@ import typer
 
 from phaze_opt.cli.evaluate_request import training_length
 from phaze_opt.cli.options import RECORDS, JsonOption, with_options
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, working
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, spared, warn, working
 from phaze_opt.objective.scenario_options import (
     CHOICES,
     MAX_DEGREE,
@@ -74,20 +74,35 @@ def show(
 
     The chip is priced as if it were designed, also if it exists; schedules are bracketed, not solved.
     """
-    from phaze_opt.report.graph_page import findings, layer_table, page_document
-    from phaze_opt.report.page import write_page
+    from phaze_opt.objective.priced_as import priced_as, priced_to_json
+    from phaze_opt.report.graph_page import findings, layer_table
 
     check_file_to_write(output, option="--out", example="layers.html")
     profile = load_profile(model, options, num_devices=options.tensor_parallel)
-    if output is not None:
-        write_page(output, page_document(profile))
+    priced = priced_as((profile.model,), options.sequence_length)
     if json:
-        print_json({**profile_to_json(profile), "page": None if output is None else str(output)})
+        page = None if output is None else str(output)
+        print_json({**profile_to_json(profile), "priced_as": priced_to_json(priced)[0], "page": page})
+    else:
+        print_tables(layer_table(profile))
+        for sentence in findings(profile):
+            out().print(sentence)
+    for warning in (each.warning for each in priced if each.warning):
+        warn(warning)
+    if output is None:
+        if not json:
+            say("--out layers.html draws every layer on a page")
         return
-    print_tables(layer_table(profile))
-    for sentence in findings(profile):
-        out().print(sentence)
-    say(f"page written to {output}" if output is not None else "--out layers.html draws every layer on a page")
+    with spared("the page"):
+        _write_page(output, profile)
+
+
+def _write_page(path: Path, profile: ModelProfile) -> None:
+    from phaze_opt.report.graph_page import page_document
+    from phaze_opt.report.page import write_page
+
+    write_page(path, page_document(profile))
+    say(f"page written to {path}")
 
 
 @app.command("chakra")
@@ -121,7 +136,7 @@ def chakra(
         "devices": trace.num_devices,
         "nodes": len(trace.nodes),
         "compute_seconds": trace.compute_s,
-        "flops": sum(node.num_ops for node in trace.nodes),
+        "num_ops": sum(node.num_ops for node in trace.nodes),
         "collective_bytes": sum(node.collective.num_bytes for node in trace.nodes if node.collective is not None),
     }
     if json:
@@ -189,7 +204,7 @@ def profile_to_json(profile: ModelProfile) -> dict[str, Any]:
             "operators": profile.num_operators,
             "flops": profile.flops,
             "stash_bytes": profile.stash_bytes,
-            "compulsory_bytes": profile.least_bytes,
+            "operand_bytes": profile.operand_bytes,
             "traffic_bytes": profile.traffic_bytes,
             "seconds": profile.seconds,
         },
@@ -216,7 +231,7 @@ def _layer_to_json(layer: LayerProfile) -> dict[str, Any]:
 def _phase_to_json(phase: PhaseProfile) -> Mapping[str, Any]:
     return {
         "flops": phase.flops,
-        "compulsory_bytes": phase.least_bytes,
+        "operand_bytes": phase.operand_bytes,
         "traffic_bytes": phase.traffic_bytes,
         "seconds": phase.seconds,
         "schedule_seconds": [phase.compute.lower_s, phase.compute.upper_s],
@@ -229,7 +244,7 @@ def _phase_to_json(phase: PhaseProfile) -> Mapping[str, Any]:
                 "cores": each.operator.core_type.value,
                 "flops": each.operator.matmul_flops,
                 "vector_elements": sum(work.elements for work in each.operator.vector_works),
-                "compulsory_bytes": each.operator.traffic_bytes,
+                "operand_bytes": each.operator.traffic_bytes,
                 "traffic_bytes": each.traffic_bytes,
                 "stash_bytes": each.operator.stash_bytes,
                 "seconds": each.latency_s,

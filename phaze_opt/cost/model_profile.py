@@ -37,7 +37,7 @@ class OperatorProfile:
 
     @property
     def work(self) -> tuple[int, float]:
-        """Matmul FLOPs, and compulsory bytes of HBM."""
+        """Matmul FLOPs, and bytes of operands and results."""
         return self.operator.matmul_flops, self.operator.traffic_bytes
 
 
@@ -73,8 +73,8 @@ class PhaseProfile:
         return sum(each.operator.matmul_flops for each in self.operators)
 
     @property
-    def least_bytes(self) -> float:
-        """Compulsory HBM traffic of its operators, each with its own operands and results."""
+    def operand_bytes(self) -> float:
+        """Operands and results of its operators, each read and written by itself."""
         return sum((each.operator.traffic_bytes for each in self.operators), start=0.0)
 
     @property
@@ -127,9 +127,9 @@ class LayerProfile:
         return self.forward.flops + self.backward.flops
 
     @property
-    def least_bytes(self) -> float:
-        """Compulsory HBM traffic of forward and backward."""
-        return self.forward.least_bytes + self.backward.least_bytes
+    def operand_bytes(self) -> float:
+        """Operands and results of forward and backward."""
+        return self.forward.operand_bytes + self.backward.operand_bytes
 
     @property
     def traffic_bytes(self) -> float:
@@ -138,8 +138,8 @@ class LayerProfile:
 
     @property
     def intensity(self) -> float:
-        """Matmul FLOPs for each compulsory byte of forward and backward."""
-        return ratio(self.flops, self.least_bytes)
+        """Matmul FLOPs for each byte of operands and results of forward and backward."""
+        return ratio(self.flops, self.operand_bytes)
 
     @property
     def seconds(self) -> float:
@@ -189,9 +189,9 @@ class ModelProfile:
         return sum(layer.flops * layer.repeats for layer in self.layers)
 
     @property
-    def least_bytes(self) -> float:
-        """Compulsory HBM traffic of forward and backward of all layers."""
-        return sum((layer.least_bytes * layer.repeats for layer in self.layers), start=0.0)
+    def operand_bytes(self) -> float:
+        """Operands and results of forward and backward of all layers."""
+        return sum((layer.operand_bytes * layer.repeats for layer in self.layers), start=0.0)
 
     @property
     def traffic_bytes(self) -> float:

@@ -20,7 +20,7 @@ MAX_ROWS = 200
 """Operators in a table of a phase: of more, those that take longest."""
 _NOTE = (
     "of a device and a micro-batch, forward and backward; FLOPs of matrix products; FLOP/B for each byte that "
-    "operators must move at least; traffic as on the chip; time of a schedule, with collectives one after the other"
+    "operators read and write; traffic is what HBM moves; time of a schedule, with collectives one after the other"
 )
 _CORE_SHORT = {
     CoreType.TC: "TC",
@@ -41,7 +41,7 @@ class _Row:
     num_parameters: int
     flops: int
     stash_bytes: float
-    least_bytes: float
+    operand_bytes: float
     traffic_bytes: float
     seconds: float
 
@@ -50,14 +50,14 @@ class _Row:
         """One of a kind, as often as it comes."""
         graph = layer.graph
         sizes = (layer.num_operators, graph.num_parameters, layer.flops, graph.stash_bytes)
-        return cls(graph.name, layer.repeats, *sizes, layer.least_bytes, layer.traffic_bytes, layer.seconds)
+        return cls(graph.name, layer.repeats, *sizes, layer.operand_bytes, layer.traffic_bytes, layer.seconds)
 
     @classmethod
     def of_model(cls, profile: ModelProfile) -> _Row:
         """All layers."""
         sizes = (profile.num_operators, profile.num_parameters, profile.flops, profile.stash_bytes)
         count = len(profile.graph.chain)
-        return cls("all layers", count, *sizes, profile.least_bytes, profile.traffic_bytes, profile.seconds)
+        return cls("all layers", count, *sizes, profile.operand_bytes, profile.traffic_bytes, profile.seconds)
 
 
 def layer_table(profile: ModelProfile) -> TableContent:
@@ -70,7 +70,7 @@ def layer_table(profile: ModelProfile) -> TableContent:
         number("params", lambda row: _count(row.num_parameters)),
         number("FLOPs", lambda row: _count(row.flops)),
         number("stash", lambda row: _size(row.stash_bytes)),
-        number("FLOP/B", lambda row: _intensity(row.flops, row.least_bytes)),
+        number("FLOP/B", lambda row: _intensity(row.flops, row.operand_bytes)),
         number("traffic", lambda row: _size(row.traffic_bytes)),
         number("time", lambda row: format_time(row.seconds)),
     )
@@ -101,7 +101,7 @@ def page_document(profile: ModelProfile) -> ReportDocument:
 def findings(profile: ModelProfile) -> tuple[str, ...]:
     """What matters most, a sentence each."""
     heaviest = profile.heaviest[0]
-    intensity = ratio(profile.flops, profile.least_bytes)
+    intensity = ratio(profile.flops, profile.operand_bytes)
     chip = profile.accelerator
     ridge = chip.peak_flops_per_s / chip.hbm_bandwidth_bytes_per_s
     path_s = sum(layer.path_s * layer.repeats for layer in profile.layers)
@@ -109,8 +109,8 @@ def findings(profile: ModelProfile) -> tuple[str, ...]:
     return (
         f"{profile.model.num_parameters:,} parameters{_share_words(profile)} in {len(profile.graph.chain):,} layers of "
         f"{len(profile.layers):,} kinds, {profile.num_operators:,} operators forward and backward.",
-        f"A micro-batch takes {format_scaled(profile.flops, 'FLOP')} and keeps {_size(profile.stash_bytes)} for "
-        f"backward; {format_number(intensity)} FLOPs for each byte it must move, {side} the "
+        f"On a device a micro-batch takes {format_scaled(profile.flops, 'FLOP')} and keeps {_size(profile.stash_bytes)} for "
+        f"backward; {format_number(intensity)} FLOPs for each byte that its operators read and write, {side} the "
         f"{format_number(ridge)} at which the chip's arrays and HBM are balanced.",
         f"Forward and backward take {format_time(profile.seconds)} on {chip_words(profile)}; "
         f"{format_share(ratio(heaviest.seconds * heaviest.repeats, profile.seconds))} of it in {heaviest.graph.name} "
@@ -154,7 +154,7 @@ def operator_table(phase: PhaseProfile) -> TableContent:
         words("operator", lambda index: phase.operators[index].operator.name),
         words("cores", lambda index: _CORE_SHORT[phase.operators[index].operator.core_type]),
         number("FLOPs", lambda index: _count(phase.operators[index].operator.matmul_flops)),
-        number("must move", lambda index: _size(phase.operators[index].operator.traffic_bytes)),
+        number("operands", lambda index: _size(phase.operators[index].operator.traffic_bytes)),
         number("traffic", lambda index: _size(phase.operators[index].traffic_bytes)),
         number("FLOP/B", lambda index: _intensity(*phase.operators[index].work)),
         number("stash", lambda index: _size(phase.operators[index].operator.stash_bytes)),

@@ -1,6 +1,6 @@
-"""The messages of Chakra's `et_def.proto` that traces are written with: their fields by name, number and type.
+"""The messages of Chakra's ``et_def.proto`` that traces are written with: their fields by name, number and type.
 
-Source: https://github.com/mlcommons/chakra, `schema/protobuf/et_def.proto` at commit 6dc63e1. Fields and values of
+Source: https://github.com/mlcommons/chakra, schema/protobuf/et_def.proto at commit 6dc63e1. Fields and values of
 attributes that are never written are left out; numbers on the wire are the same with and without them.
 """
 
@@ -10,12 +10,12 @@ from functools import cache
 from typing import Any
 
 SCHEMA_VERSION = "0.0.4"
-"""What Chakra's own generators write as `GlobalMetadata.version`."""
+"""What Chakra's own generators write as ``GlobalMetadata.version``."""
 PACKAGE = "ChakraProtoMsg"
 
 
-class NodeKind(IntEnum):
-    """Kinds of nodes that are written (`NodeType`)."""
+class TraceNodeKind(IntEnum):
+    """Kinds of nodes that are written (``NodeType``)."""
 
     INVALID_NODE = 0
     COMP_NODE = 4
@@ -23,7 +23,7 @@ class NodeKind(IntEnum):
 
 
 class CommKind(IntEnum):
-    """Kinds of collectives that are written (`CollectiveCommType`, as the attribute ``comm_type`` holds them)."""
+    """Kinds of collectives that are written (``CollectiveCommType``, as the attribute ``comm_type`` holds them)."""
 
     ALL_REDUCE = 0
     ALL_GATHER = 2
@@ -83,7 +83,7 @@ def _file() -> Any:
 
     file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
     kinds = file.enum_type.add(name="NodeType")
-    for kind in NodeKind:
+    for kind in TraceNodeKind:
         kinds.value.add(name=kind.name, number=kind.value)
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)

@@ -50,7 +50,7 @@ class TraceNode:
         seconds: on the chip spread over all cores, or on the network.
         num_ops: matmul FLOPs and one for each element of vector work; at least 1, so that what only moves bytes takes
             the time of its bytes under a roofline. 0 of a collective.
-        num_bytes: compulsory HBM traffic; 0 of a collective.
+        num_bytes: operands and results; 0 of a collective.
         collective: None of an operator on cores.
     """
 

@@ -11,7 +11,7 @@ from typing import Any
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.report.chakra.schema import SCHEMA_VERSION, NodeKind, message_class
+from phaze_opt.report.chakra.schema import SCHEMA_VERSION, TraceNodeKind, message_class
 from phaze_opt.report.chakra.trace import Trace, TraceGroup, TraceNode, whole_microseconds
 
 _Values = Mapping[str, bool | int | float | str]
@@ -117,11 +117,11 @@ def _message(number: int, node: TraceNode, micros: int, group: str) -> Any:
     """
     attributes = _attributes({"is_cpu_op": False, "latency_s": node.seconds})
     if node.collective is None:
-        kind = NodeKind.COMP_NODE
+        kind = TraceNodeKind.COMP_NODE
         attributes += _attributes({"num_ops": node.num_ops})
         attributes.append(message_class("AttributeProto")(name="tensor_size", uint64_val=node.num_bytes))
     else:
-        kind = NodeKind.COMM_COLL_NODE
+        kind = TraceNodeKind.COMM_COLL_NODE
         attributes += _attributes({"comm_type": int(node.collective.kind), "comm_size": node.collective.num_bytes})
         attributes += _attributes({"pg_name": group})
     return message_class("Node")(
