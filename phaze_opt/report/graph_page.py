@@ -109,9 +109,9 @@ def findings(profile: ModelProfile) -> tuple[str, ...]:
     return (
         f"{profile.model.num_parameters:,} parameters{_share_words(profile)} in {len(profile.graph.chain):,} layers of "
         f"{len(profile.layers):,} kinds, {profile.num_operators:,} operators forward and backward.",
-        f"On a device a micro-batch takes {format_scaled(profile.flops, 'FLOP')} and keeps {_size(profile.stash_bytes)} for "
-        f"backward; {format_number(intensity)} FLOPs for each byte that its operators read and write, {side} the "
-        f"{format_number(ridge)} at which the chip's arrays and HBM are balanced.",
+        f"On a device a micro-batch takes {format_scaled(profile.flops, 'FLOP')} and keeps "
+        f"{_size(profile.stash_bytes)} for backward; {format_number(intensity)} FLOPs for each byte that its operators "
+        f"read and write, {side} the {format_number(ridge)} at which the chip's arrays and HBM are balanced.",
         f"Forward and backward take {format_time(profile.seconds)} on {chip_words(profile)}; "
         f"{format_share(ratio(heaviest.seconds * heaviest.repeats, profile.seconds))} of it in {heaviest.graph.name} "
         f"({heaviest.repeats:,} times). The critical paths alone take {format_time(path_s)}.",
