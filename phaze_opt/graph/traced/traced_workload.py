@@ -48,6 +48,11 @@ class TracedWorkload:
         return tuple(sorted({node.op for node in self.layered.graph.nodes} - rules.keys()))
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the export wants to be told, a sentence each."""
+        return self.layered.model.notes
+
+    @property
     def cut(self) -> ChainCut:
         """Its chain of layers as front, equal units and back."""
         return self.layered.cut
