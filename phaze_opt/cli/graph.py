@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.evaluate_request import training_length
-from phaze_opt.cli.options import RECORDS, JsonOption, with_options
+from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, with_options
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, spared, warn, working
 from phaze_opt.objective.scenario_options import (
     CHOICES,
@@ -29,6 +29,7 @@ from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.cost.model_profile import LayerProfile, ModelProfile, PhaseProfile
+    from phaze_opt.graph.any_model import AnyModel
 
 MODEL_HELP = "A model of the zoo, a Hugging Face config.json or a traced-model file."
 _choosing = partial(declared, panel=CHOICES)
@@ -50,6 +51,7 @@ class ProfileOptions:
 
     arch: str = declared("tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD)
     network: str = same(ScenarioOptions, "network")
+    allow_unknown: bool = same(ModelOptions, "allow_unknown")
     tensor_parallel: int = _choosing(1, "Tensor-parallel degree.", Kind.COUNT, high=MAX_DEGREE)
     micro_batch: int = _choosing(1, "Samples a micro-batch.", Kind.COUNT, high=MAX_MICRO_BATCH)
     sequence_length: int | None = same(ScenarioOptions, "sequence_length")
@@ -74,19 +76,26 @@ def show(
 
     The chip is priced as if it were designed, also if it exists; schedules are bracketed, not solved.
     """
+    from phaze_opt.graph.any_model import load_any_model
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.caveats import Answer, traced_model_note
     from phaze_opt.objective.priced_as import priced_as, priced_to_json
     from phaze_opt.report.graph_page import findings, layer_table
 
     check_file_to_write(output, option="--out", example="layers.html")
-    profile = load_profile(model, options, num_devices=options.tensor_parallel)
-    priced = priced_as((profile.model,), options.sequence_length)
+    loaded = load_any_model(model, allow_unknown=options.allow_unknown)
+    profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel)
+    priced = priced_as((loaded,), options.sequence_length)
+    note = traced_model_note(Answer(load_constants(), models=(loaded,)))
     if json:
         page = None if output is None else str(output)
-        print_json({**profile_to_json(profile), "priced_as": priced_to_json(priced)[0], "page": page})
+        print_json({**profile_to_json(profile), "priced_as": priced_to_json(priced)[0], "note": note, "page": page})
     else:
         print_tables(layer_table(profile))
         for sentence in findings(profile):
             out().print(sentence)
+        if note:
+            out().print(f"Note: {note}")
     for warning in (each.warning for each in priced if each.warning):
         warn(warning)
     if output is None:
@@ -121,12 +130,14 @@ def chakra(
 
     All layers are on every device of a tensor-parallel group; with --data the replicas add up their gradients.
     """
+    from phaze_opt.graph.any_model import load_any_model
     from phaze_opt.report.chakra.trace import build_trace
     from phaze_opt.report.chakra.writing import write_traces
     from phaze_opt.report.text import format_time
 
     check_directory(output, source="--out")
-    profile = load_profile(model, options, num_devices=options.tensor_parallel * data)
+    loaded = load_any_model(model, allow_unknown=options.allow_unknown)
+    profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel * data)
     trace, name = build_trace(profile, data_parallel=data), _UNSAFE.sub("-", profile.model.name).strip("-.") or "model"
     with working("writing traces"):
         paths = write_traces(output, trace, name=name)
@@ -149,14 +160,13 @@ def chakra(
     )
 
 
-def load_profile(name: str, options: ProfileOptions, *, num_devices: int) -> ModelProfile:
-    """The model on the chip.
+def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: int) -> ModelProfile:
+    """A model on the chip that options name, in a network of so many.
 
     Raises:
         InputError: an option breaks a rule, or the model cannot be run so.
     """
     from phaze_opt.cost.model_profile import profile_model
-    from phaze_opt.graph.any_model import load_any_model
     from phaze_opt.graph.build import build_model_graph
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import load_architecture
@@ -165,7 +175,6 @@ def load_profile(name: str, options: ProfileOptions, *, num_devices: int) -> Mod
     from phaze_opt.objective.silicon_options import chosen_silicon
     from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
-    model = load_any_model(name)
     network = load_network(options.network, num_devices=num_devices)
     constants = constants_with(chosen_silicon(ScenarioOptions(network=options.network), network))
     training = TrainingSpec(

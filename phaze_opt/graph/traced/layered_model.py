@@ -58,15 +58,15 @@ class LayeredModel:
 
 
 @lru_cache(maxsize=_MAX_KEPT)
-def layered_model_of(text: str, source: str) -> LayeredModel:
-    """The model of a file's text.
+def layered_model_of(text: str, source: str, *, has_combined_qkv: bool = False) -> LayeredModel:
+    """The model of a file's text, as it was traced or with query, key and value from one product.
 
     Raises:
         InputError: as `parse_traced_model`.
     """
     model = parse_traced_model(text, source=source)
     flat = flatten(model)
-    graph = normalised(flat)
+    graph = normalised(flat, has_combined_qkv=has_combined_qkv)
     folded = fold_layers(graph)
     try:
         shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)

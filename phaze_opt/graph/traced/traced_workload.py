@@ -1,7 +1,7 @@
 """`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
@@ -25,12 +25,14 @@ class TracedWorkload:
         text: of the traced-model file.
         source: where the file is from.
         allow_unknown: whether operations without a rule are counted by their bytes.
+        has_combined_qkv: whether query, key and value of an attention are made by one product where three were traced.
     """
 
     name: str
     text: str
     source: str = ""
     allow_unknown: bool = False
+    has_combined_qkv: bool = False
 
     @property
     def layered(self) -> LayeredModel:
@@ -39,13 +41,18 @@ class TracedWorkload:
         Raises:
             InputError: the text is no traced model.
         """
-        return layered_model_of(self.text, self.source or self.name)
+        return layered_model_of(self.text, self.source or self.name, has_combined_qkv=self.has_combined_qkv)
 
     @property
     def unknown_operators(self) -> tuple[str, ...]:
         """Operations that no rule knows, by name."""
         rules = operator_rules()
         return tuple(sorted({node.op for node in self.layered.graph.nodes} - rules.keys()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the export wants to be told, a sentence each."""
+        return self.layered.model.notes
 
     @property
     def cut(self) -> ChainCut:
@@ -104,7 +111,7 @@ class TracedWorkload:
     @property
     def layers_key(self) -> Hashable:
         """Equal for equal files."""
-        return (type(self).__name__, self.text, self.allow_unknown)
+        return (type(self).__name__, self.text, self.allow_unknown, self.has_combined_qkv)
 
     def length_obstacle(self, length: int) -> str | None:
         """Why it cannot be run on a sequence of ``length``, and what to give; None if it can."""
@@ -122,8 +129,8 @@ class TracedWorkload:
         return None
 
     def with_combined_qkv(self) -> "TracedWorkload":
-        """The same: what was traced says which products there are."""
-        return self
+        """The same with query, key and value from one product, where three were traced."""
+        return replace(self, has_combined_qkv=True)
 
     def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
         """Why it cannot be sharded so, as a sentence; None if it can."""
