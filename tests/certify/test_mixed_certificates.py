@@ -17,6 +17,8 @@ from phaze_opt.cost.step_time import lower_s, step_times
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import run_search
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import Recompute
 
@@ -82,6 +84,10 @@ def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
     assert report.claim.value == pytest.approx(max(values), rel=EXACT)
     assert max(uppers) <= report.claim.value * (1 + report.claim.gap) * (1 + EXACT)
     assert report.num_out_of_memory == 12
+    for strategy in ("exhaustive", "wham"):
+        config = SearchConfig(strategy=strategy, num_trials=24, work_dir=tmp_path)
+        found = run_search(config, scenario=scenario, space=SPACE).best
+        assert found.throughput_samples_per_s == pytest.approx(max(values), rel=1e-9)
 
 
 def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations():
