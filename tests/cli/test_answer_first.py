@@ -34,10 +34,11 @@ def test_search_with_a_file_in_the_way_of_its_page(space, tmp_path, empty_store,
     printed([*arguments, "--no-tracking"], capsys)
     journal = next((tmp_path / "phaze-opt-runs").glob("*/trials.jsonl"))
     (journal.parent / "report").write_text("in the way")
-    for more, reads in (([], lambda out: "This design again" in out), (["--json"], lambda out: json.loads(out)["best"])):
-        code, out, err = run([*arguments, "--resume", *more], capsys)
+    shows = {"": lambda out: "This design again" in out, "--json": lambda out: json.loads(out)["best"]}
+    for more, is_shown in shows.items():
+        code, out, err = run([*arguments, "--resume", *more.split()], capsys)
         assert code == 0, err
-        assert reads(out)
+        assert is_shown(out)
         warned_once(err)
 
 

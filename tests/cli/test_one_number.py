@@ -52,7 +52,7 @@ def test_what_is_shown_changes_no_number(arch, capsys) -> None:
 def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     """A few of them: the table of all is another test's."""
     monkeypatch.setattr(price_job, "analyse_sensitivity", lambda case: islice(analyse_sensitivity(case), 9))
-    few = "--tensor-parallel 1 --micro-batch 1 --zero 0 --interleave 1 --recompute never".split()
+    few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "0", "--interleave", "1", "--recompute", "never"]
     job = ["evaluate", "--model", "tiny", "--devices", "2", "--global-batch", "4", "--arch", "tpu-v4", *few]
     plain, varied = run_json(job, capsys), run_json([*job, "--sensitivity"], capsys)
     assert len(varied.pop("sensitivity")) == 9

@@ -87,9 +87,7 @@ def random_regret(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 
 @pytest.mark.parametrize("strategy", ["tpe", "cma-es", "nsga2"])
-def test_learning_strategies_beat_the_median_random_search(
-    strategy: str, random_regret: float, tmp_path: Path
-) -> None:
+def test_learning_strategies_beat_the_median_random_search(strategy: str, random_regret: float, tmp_path: Path) -> None:
     assert median_regret(strategy, tmp_path) <= random_regret
 
 
