@@ -16,7 +16,7 @@ from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
 
 MAX_KEPT = 256
-"""Layers that a process keeps, latest first: every range, baseline and assumption of a job is of the same ones."""
+"""Models' layers that a process keeps, the latest: objectives of one model ask for the same ones again."""
 
 
 def build_model_graph(
