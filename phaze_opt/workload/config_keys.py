@@ -42,8 +42,8 @@ _NEUTRAL_VALUES: Mapping[str, object] = MappingProxyType(
 def harmless_keys() -> frozenset[str]:
     """Keys that change no cost, read or not: they are not listed as unread.
 
-    Rotary angles, scales of scores and weights of losses are constants of formulas whose work is priced. Activations cost
-    alike, but for ReLUs, which families read; GPT-2's embedding is dropped where its residuals are.
+    Rotary angles, scales of scores and weights of losses are constants of formulas whose work is priced. Activations
+    cost alike, but for ReLUs, which families read; GPT-2's embedding is dropped where its residuals are.
     """
     text = (files("phaze_opt.workload") / "harmless_keys.json").read_text(encoding="utf-8")
     return frozenset(key for group in json.loads(text)["harmless"].values() for key in group)
