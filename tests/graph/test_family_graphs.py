@@ -178,6 +178,14 @@ def test_cross_attention_reads_the_encoder_s_positions() -> None:
     assert embedding.output_bytes == 2 * 1280 * (448 + 1500)
 
 
+def test_filters_of_sound_read_every_frame_once() -> None:
+    """Whisper-tiny: 3,000 frames of 80 bins and 240 x 384 weights in, 3,000 x 384 out."""
+    (front,) = (each for each in graph("whisper-tiny").layers if each.name == "encoder_embedding")
+    (first,) = (each for each in front.forward.operators if each.name.startswith("filters"))
+    assert first.macs == 3000 * 3 * 80 * 384
+    assert first.bytes_read == 2 * (3000 * 80 + 3 * 80 * 384 + 384)
+
+
 def test_nothing_needs_the_gradient_of_images_and_sound() -> None:
     for name, layer, products in (("vit-base-patch16-224", "embedding", 1), ("whisper-tiny", "encoder_embedding", 3)):
         (front,) = (each for each in graph(name).layers if each.name == layer)
