@@ -179,7 +179,12 @@ class ModelProfile:
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of all layers on the device, tied ones once."""
+        """Parameters on the device: the model's own count, or of a shard the sum of layers.
+
+        The sum counts what first and last layer share once, and what others share as often as it is read.
+        """
+        if self.graph.tensor_parallel == 1:
+            return self.model.num_parameters
         each = ((layer.graph.num_parameters - layer.graph.num_tied_parameters) * layer.repeats for layer in self.layers)
         return sum(each)
 

@@ -13,7 +13,16 @@ MODELS = [("bert-large", 1), ("gpt2-xl", 1), ("bert-large", 4), ("tests/traced_m
 @pytest.mark.parametrize("name", ["bert-large", "gpt2-xl", "mixtral-8x7b", "tests/traced_models/resnet18.json"])
 def test_parameters_of_all_layers_are_those_of_the_model(name: str) -> None:
     profile = profile_of(name)
-    assert profile.num_parameters == profile.model.num_parameters
+    kinds = [profile.layers[kind].graph for kind in profile.graph.chain]
+    assert sum(layer.num_parameters - layer.num_tied_parameters for layer in kinds) == profile.model.num_parameters
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt2-xl"])
+def test_shards_of_parameters_add_up_to_the_model_and_what_every_device_has(name: str) -> None:
+    """Norms and biases behind a sum are on every device; vocabularies are rounded up to whole shards."""
+    whole, shard = profile_of(name), profile_of(name, 4 if name == "bert-large" else 5)
+    degree = shard.graph.tensor_parallel
+    assert whole.num_parameters < degree * shard.num_parameters < 1.01 * whole.num_parameters
 
 
 @pytest.mark.parametrize(("name", "t"), MODELS)
