@@ -22,7 +22,7 @@ def test_shards_of_parameters_add_up_to_the_model_and_what_every_device_has(name
     """Norms and biases behind a sum are on every device; vocabularies are rounded up to whole shards."""
     whole, shard = profile_of(name), profile_of(name, 4 if name == "bert-large" else 5)
     degree = shard.graph.tensor_parallel
-    assert whole.num_parameters < degree * shard.num_parameters < 1.01 * whole.num_parameters
+    assert whole.num_parameters < degree * shard.num_parameters < 1.02 * whole.num_parameters
 
 
 @pytest.mark.parametrize(("name", "t"), MODELS)
