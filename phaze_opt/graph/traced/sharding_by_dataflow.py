@@ -64,6 +64,7 @@ class LayerSharding:
         tables: outputs of lookups in tables whose rows are split.
         heads: heads of queries and of keys that must divide.
         units: of each product whose columns are split, by its output, the parts that stay whole.
+        mixes_tokens: whether something that is not split needs all tokens: a convolution, a recurrence, a scan.
     """
 
     products: Mapping[str, ShardedAs]
@@ -72,6 +73,7 @@ class LayerSharding:
     tables: tuple[str, ...]
     heads: tuple[tuple[int, int], ...]
     units: Mapping[str, int]
+    mixes_tokens: bool
 
     @property
     def is_split(self) -> bool:
@@ -162,7 +164,11 @@ class _Pass:
         products = [node.outputs[0] for node in self._layer.nodes if node.op in PRODUCTS]
         replicated = tuple(name for name in products if name not in self._products)
         tables = tuple(node.outputs[0] for node in self._layer.nodes if _has_large_table(self._graph, node))
-        return LayerSharding(self._products, self._splits, replicated, tables, tuple(self._heads), self._units())
+        mixes_tokens = any(
+            node.op in words.TOKEN_MIXERS and node.outputs[0] not in self._splits for node in self._layer.nodes
+        )
+        heads = tuple(self._heads)
+        return LayerSharding(self._products, self._splits, replicated, tables, heads, self._units(), mixes_tokens)
 
     def _units(self) -> dict[str, int]:
         """The fewest parts of anything that comes from a product alone."""
