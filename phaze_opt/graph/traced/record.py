@@ -92,8 +92,8 @@ class _Recording:
         self._names: dict[str, int] = {}
         self._parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
-        # A layer of which nothing is split is computed as a whole by every device.
-        has_shares = options.has_token_shares and sharding.is_split
+        # A layer of which nothing is split, or that needs all tokens elsewhere, has them all on every device.
+        has_shares = options.has_token_shares and sharding.is_split and not sharding.mixes_tokens
         self._sizes = DeviceSizes(graph, options.sizes, options.degree, sharding, has_shares)
         self._outside = replace(self._sizes, has_token_shares=options.has_token_shares)
         self._group = GroupWork(self._tape, self._sizes, options.has_regathers)

@@ -79,6 +79,17 @@ def test_blocks_of_t5_split_as_megatron_splits_them():
     assert ShardedAs.VOCABULARY in shardings[-1].products.values()
 
 
+def test_what_is_not_split_says_why():
+    found = {each.module.rpartition(".")[2]: each for each in traced("bert-large").sharded_products()}
+    assert found["query"].split is ShardedAs.COLUMNS
+    assert found["decoder"].split is ShardedAs.VOCABULARY
+    transform = next(each for each in traced("bert-large").sharded_products() if "transform" in each.module)
+    assert (transform.split, transform.reason) == (None, "aten.layer_norm needs its columns together")
+    assert found["seq_relationship"].reason == "it has one row a sample, or no weight"
+    router = next(each for each in traced("mixtral-8x7b").sharded_products() if each.module.endswith("mlp.gate"))
+    assert "aten.softmax" in router.reason
+
+
 @pytest.mark.parametrize(
     ("name", "t", "options", "words"),
     [

@@ -59,7 +59,7 @@ class _Search:
 
     def _dominator(self, node: TracedNode) -> str | None:
         """The tensor that all paths to the node's results go through, within elementwise work."""
-        if not words.is_part_of_region(node) or self._reads_parameter(node):
+        if not words.is_part_of_region(node) or self._reads_others(node):
             return None
         found: str | None = None
         for index, name in enumerate(dict.fromkeys(self._graph.varying(node))):
@@ -68,8 +68,10 @@ class _Search:
                 return None
         return found
 
-    def _reads_parameter(self, node: TracedNode) -> bool:
-        return any(self._graph.role(name) is TracedRole.PARAMETER for name in node.tensor_ids())
+    def _reads_others(self, node: TracedNode) -> bool:
+        """Whether a node reads a parameter or input of the model."""
+        others = (TracedRole.PARAMETER, TracedRole.INPUT)
+        return any(self._graph.role(name) in others for name in node.tensor_ids())
 
     def _meet(self, left: str | None, right: str | None) -> str | None:
         while left != right:
