@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,17 +81,21 @@ def show(
     from phaze_opt.objective.caveats import Answer, traced_model_note
     from phaze_opt.objective.priced_as import priced_as, priced_to_json
     from phaze_opt.report.graph_page import findings, layer_table
+    from phaze_opt.report.sharding_table import products_shared, sharding_table
 
     check_file_to_write(output, option="--out", example="layers.html")
     loaded = load_any_model(model, allow_unknown=options.allow_unknown)
     profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel)
     priced = priced_as((loaded,), options.sequence_length)
+    products = products_shared(loaded, options.tensor_parallel)
     note = traced_model_note(Answer(load_constants(), models=(loaded,)))
     if json:
-        page = None if output is None else str(output)
-        print_json({**profile_to_json(profile), "priced_as": priced_to_json(priced)[0], "note": note, "page": page})
+        rest = {"priced_as": priced_to_json(priced)[0], "note": note, "page": None if output is None else str(output)}
+        print_json({**profile_to_json(profile), "sharding": [asdict(each) for each in products], **rest})
     else:
         print_tables(layer_table(profile))
+        if products:
+            print_tables(sharding_table(products, options.tensor_parallel))
         for sentence in findings(profile):
             out().print(sentence)
         if note:

@@ -41,6 +41,18 @@ def test_a_micro_batch_of_two_takes_twice_the_flops(capsys):
     assert two["num_parameters"] == one["num_parameters"]
 
 
+def test_a_traced_model_over_a_group_says_what_is_shared_and_why_not(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    command = ["graph", "show", "tests/traced_models/llama-2-7b.json", "--tensor-parallel", "4"]
+    found = run_json([*command, "--out", tmp_path / "a.html"], capsys)
+    ends = {one["module"].rpartition(".")[2]: one["split"] for one in found["sharding"]}
+    columns = dict.fromkeys(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"], "columns")
+    assert ends == {**columns, "o_proj": "rows", "down_proj": "rows", "lm_head": "vocabulary"}
+    assert all((one["split"] is None) == bool(one["reason"]) for one in found["sharding"])
+    assert "Products on 4 devices" in (tmp_path / "a.html").read_text()
+    assert "self_attn.q_proj" in printed(command, capsys)
+
+
 def test_show_draws_a_page(tmp_path, capsys):
     path = tmp_path / "deep" / "layers.html"
     found = run_json(["graph", "show", TRACED, "--arch", "h100", "--out", str(path)], capsys)
