@@ -69,7 +69,7 @@ def test_a_group_does_all_work_and_no_more_than_its_replicas(name, sequence):
 
 
 def test_tokens_of_experts_are_sent_once():
-    """Two gathers a block and one for the head, as of a dense model, and the router's weights, 2 of 8 experts a token."""
+    """Two gathers a block and one for the head, as of a dense model, and the router's weights: two a token."""
     found = figures(traced("mixtral-8x7b"), 1024, 8, True)
     tokens = 2 * 1024 * 4096 * 2
     weights = 2 * 1024 * 2 * 2
