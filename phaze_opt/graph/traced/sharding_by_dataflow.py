@@ -9,9 +9,9 @@ of transformers: queries, keys and values by heads, up and down projections, and
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from phaze_opt.graph.traced.axes import axis_after
+from phaze_opt.graph.traced.expert_region import ExpertRegion, expert_region
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
@@ -19,6 +19,7 @@ from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
 from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, TensorRef, TracedNode, TracedRole
 
 _LINEAR = {"aten.linear", "aten.addmm", "aten.mm"}
@@ -26,19 +27,18 @@ PRODUCTS = _LINEAR | set(words.GROUPED_PRODUCTS)
 LOSS = "aten.cross_entropy_loss"
 MIN_TABLE_ROWS = 1024
 """Rows of a table below which every device has all of it."""
-_ANY_AXIS = words.ELEMENTWISE | {"aten.dropout", regions.ACTIVATION, regions.RECTIFIER, regions.SCALE, regions.GATE}
+_ANY_AXIS = words.ELEMENTWISE | {
+    "aten.dropout",
+    regions.ACTIVATION,
+    regions.CAP,
+    regions.RECTIFIER,
+    regions.SCALE,
+    regions.GATE,
+}
 _NOT_LAST = {regions.ROTARY, regions.NORM, regions.NORM_ACTIVATION, "aten.layer_norm", "aten.rms_norm", "aten.softmax"}
 
 
 _NO_TOKENS = "it has one row a sample, or no weight"
-
-
-class ShardedAs(StrEnum):
-    """How a product with a weight is split."""
-
-    COLUMNS = "columns"
-    ROWS = "rows"
-    VOCABULARY = "vocabulary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class LayerSharding:
         heads: heads of queries and of keys that must divide.
         units: of each product whose columns are split, by its output, the parts that stay whole.
         mixes_tokens: whether something that is not split needs all tokens: a convolution, a recurrence, a scan.
+        experts: between dispatch and weighted sum.
     """
 
     products: Mapping[str, ShardedAs]
@@ -77,11 +78,16 @@ class LayerSharding:
     heads: tuple[tuple[int, int], ...]
     units: Mapping[str, int]
     mixes_tokens: bool
+    experts: ExpertRegion
 
     @property
     def is_split(self) -> bool:
         """Whether anything is."""
         return bool(self.products or self.tables)
+
+    def is_gathered(self, node: TracedNode) -> bool:
+        """Whether a node that is no product reads the tokens of all devices: a dispatch, or what sums up experts."""
+        return node.outputs[0] in self.experts.gathered
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -176,7 +182,10 @@ class _Pass:
             node.op in words.TOKEN_MIXERS and node.outputs[0] not in self._splits for node in self._layer.nodes
         )
         heads = tuple(self._heads)
-        return LayerSharding(self._products, self._splits, replicated, tables, heads, self._units(), mixes_tokens)
+        experts = expert_region(self._layer, self._products)
+        return LayerSharding(
+            self._products, self._splits, replicated, tables, heads, self._units(), mixes_tokens, experts
+        )
 
     def _units(self) -> dict[str, int]:
         """The fewest parts of anything that comes from a product alone."""

@@ -9,7 +9,7 @@ from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.graph.traced.sharding_by_dataflow import ShardedAs
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.workload.training import TrainingSpec
 
 MODELS = Path(__file__).parents[2] / "traced_models"
@@ -66,6 +66,15 @@ def test_a_group_does_all_work_and_no_more_than_its_replicas(name, sequence):
         for key in ("flops f", "flops b"):
             assert one[key] <= t * share[key] <= 1.02 * one[key]
         assert one["parameters"] <= t * share["parameters"] <= (1 + 0.03 * t) * one["parameters"]
+
+
+def test_tokens_of_experts_are_sent_once():
+    """Two gathers a block and one for the head, as of a dense model, and the router's weights: two a token."""
+    found = figures(traced("mixtral-8x7b"), 1024, 8, True)
+    tokens = 2 * 1024 * 4096 * 2
+    weights = 2 * 1024 * 2 * 2
+    assert found["f all_gather False"] == (2 * 32 + 1) * tokens + 32 * weights
+    assert found["f reduce_scatter False"] == (2 * 32 + 1) * tokens
 
 
 def test_blocks_of_t5_split_as_megatron_splits_them():
