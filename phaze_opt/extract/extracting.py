@@ -1,40 +1,71 @@
 """From a training step to a traced model: exports at several sizes, sizes as polynomials, runs folded, parameters counted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from phaze_opt.errors import InputError, VerificationError
+from phaze_opt.errors import InputError
 from phaze_opt.extract.depth import KEPT, Run, shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.folding import fold
+from phaze_opt.extract.recorded_graph import RecordedGraph
 from phaze_opt.extract.size_fitting import fit_sizes, sample_sizes
 from phaze_opt.extract.training_step import TrainingStep
-from phaze_opt.graph.traced.traced_model import TracedModel, TracedRole, TracedTensor
+from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedModel, TracedRepeat, TracedRole, TracedTensor
 
 
 def extract(step: TrainingStep) -> TracedModel:
-    """The traced model of a step; of a deep model a few layers are exported, if they can stand for all.
+    """The traced model of a step.
+
+    Of a deep model a few layers are exported, if they can stand for all. A model whose sizes are no polynomials in its
+    sequence is exported at its default sequence alone.
 
     Raises:
         InputError: the model cannot be exported.
-        VerificationError: the traced model has other parameters than the model.
     """
-    with shallow(step.module, kept=KEPT) as runs:
-        is_shallow = any(len(run.units) < run.count for run in runs)
-        model = _attempt(step, runs) if is_shallow else None
-    if model is not None and num_parameters(model) == count_parameters(step):
-        return model
-    with shallow(step.module, kept=0) as runs:
-        model = _traced(step, runs)
+    fault: InputError | None = None
+    for kept in (KEPT, 0):
+        with shallow(step.module, kept=kept) as runs:
+            if kept and all(len(run.units) == run.count for run in runs):
+                continue
+            for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
+                try:
+                    graphs = [export_step(step, each) for each in values]
+                except InputError as error:
+                    if not kept:
+                        raise
+                    fault = error
+                    break
+                try:
+                    return _counted(_traced(step, runs, graphs, values), step)
+                except InputError as error:
+                    fault = error
+    if SEQUENCE in step.symbols:
+        return extract(at_default_sequence(step))
+    raise fault or InputError(step.name)
+
+
+def at_default_sequence(step: TrainingStep) -> TrainingStep:
+    """A step whose sequence has its default length and no other."""
+    length = step.symbols[SEQUENCE]
+    sizes = tuple(tuple(length if size == SEQUENCE else size for size in each.shape) for each in step.inputs)
+    inputs = tuple(replace(each, shape=shape) for each, shape in zip(step.inputs, sizes, strict=True))
+    note = f"the sequence is fixed at {length}: what the model runs at others differs in more than sizes"
+    symbols = {symbol: value for symbol, value in step.symbols.items() if symbol != SEQUENCE}
+    return replace(step, inputs=inputs, symbols=symbols, num_positions=length, notes=(*step.notes, note))
+
+
+def _counted(model: TracedModel, step: TrainingStep) -> TracedModel:
+    """A traced model that has the parameters of its model."""
     found, expected = num_parameters(model), count_parameters(step)
     if found != expected:
         message = f"the traced model of {step.name} has {found} parameters, the model {expected}"
-        raise VerificationError(message)
+        raise InputError(f"{message}; layers that look alike are not: report the model")
     return model
 
 
 def num_parameters(model: TracedModel) -> int:
     """Elements of all parameters of a traced model."""
-    counts = {step.body: step.count for step in model.steps if not hasattr(step, "op")}
+    counts = {step.body: step.count for step in model.steps if isinstance(step, TracedRepeat)}
     inner = sum(counts[body.name] * _elements(body.tensors) for body in model.bodies)
     return _elements(model.tensors) + inner
 
@@ -50,17 +81,9 @@ def _elements(tensors: Sequence[TracedTensor]) -> int:
     return total
 
 
-def _attempt(step: TrainingStep, runs: Sequence[Run]) -> TracedModel | None:
-    """A shallow export; nothing where the model does not run without some of its layers, or these are not alike."""
-    try:
-        return _traced(step, runs)
-    except InputError:
-        return None
-
-
-def _traced(step: TrainingStep, runs: Sequence[Run]) -> TracedModel:
-    values = sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length)
-    graphs = [export_step(step, each) for each in values]
+def _traced(
+    step: TrainingStep, runs: Sequence[Run], graphs: Sequence[RecordedGraph], values: Sequence[Mapping[str, int]]
+) -> TracedModel:
     tensors, nodes = fit_sizes(graphs, values)
     flat = TracedModel(
         name=step.name,

@@ -24,6 +24,8 @@ from phaze_opt.graph.traced.traced_model import (
     TracedTensor,
 )
 
+LEAST_OPERATIONS = 4
+"""Operations of a unit from which on folding it is worth a body."""
 OWN_ROLES = (TracedRole.PARAMETER, TracedRole.BUFFER)
 
 
@@ -84,6 +86,9 @@ class _Folding:
     def folded(self) -> TracedModel | None:
         """The model with the run as a body; nothing if units are not alike."""
         units = self._units()
+        is_whole = len(self._run.units) == self._run.count
+        if is_whole and sum(len(unit.nodes) for unit in units) < LEAST_OPERATIONS * len(units):
+            return None
         if len(units) < 2 or len({unit.form for unit in units}) > 1:
             return None
         carried = self._carried(units)

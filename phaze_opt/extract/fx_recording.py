@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.extract.in_place import Storage
 from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor
-from phaze_opt.extract.step_module import without_root
+from phaze_opt.extract.step_module import ROOT, without_root
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedRole
 
 ELSEWHERE = frozenset({"device", "layout", "pin_memory", "memory_format", "generator", "non_blocking"})
 """Arguments that say where a tensor lies, not what it holds."""
-VIEWS = frozenset(
-    f"aten.{name}"
-    for name in ("view", "slice", "select", "transpose", "permute", "expand", "unsqueeze", "squeeze", "split", "chunk")
-)
-"""Operations whose result shares memory with their first argument."""
 OWN = "phaze"
 """Namespace of the operations that stand for what the framework has none for."""
 
@@ -42,8 +38,7 @@ class _Recorder:
         self._names = names
         self._tensors: dict[str, RecordedTensor] = {}
         self._nodes: list[RecordedNode] = []
-        self._changed: dict[str, str] = {}
-        self._bases: dict[str, str] = {}
+        self._storage = Storage(self._put_back, self._depends)
 
     def graph(self) -> RecordedGraph:
         known = self._placeholders()
@@ -85,12 +80,16 @@ class _Recorder:
         ]
 
     def _declare(self, name: str, value: Any, role: TracedRole, fqn: str = "") -> TensorRef:
-        unique, number = name, 1
-        while unique in self._tensors:
-            unique, number = f"{name}.{number}", number + 1
+        unique = self._unique(name.replace(f"_{ROOT}_", "_", 1))
         shape = tuple(int(size) for size in value.shape)
         self._tensors[unique] = RecordedTensor(unique, shape, dtype_of(value.dtype), role, fqn)
         return TensorRef(unique)
+
+    def _unique(self, name: str) -> str:
+        unique, number = name, 1
+        while unique in self._tensors:
+            unique, number = f"{name}.{number}", number + 1
+        return unique
 
     def _walk(self, graph_module: Any, known: dict[Any, Any], *, path: str) -> Any:
         """Record a graph; ``known`` holds values by node and grows."""
@@ -135,21 +134,19 @@ class _Recorder:
         inputs, attrs = _by_schema(node.target, arguments, keywords)
         outputs = tuple(each.id for each in results if each is not None)
         self._nodes.append(RecordedNode(name, inputs, outputs, attrs, path))
-        first = arguments[0] if arguments else None
-        if isinstance(first, TensorRef):
-            if changes:
-                self._change(first.id, outputs[0], name=name, path=path)
-            elif name.rpartition(".")[0] in VIEWS:
-                self._bases |= dict.fromkeys(outputs, self._bases.get(first.id, first.id))
+        self._storage.see(name, inputs, outputs)
+        first = inputs[0] if inputs else None
+        if changes and isinstance(first, TensorRef):
+            self._storage.change(first.id, outputs[0], place=f"operation '{name}' in module '{path}'")
         return results[0] if _is_tensor(node.meta["val"]) else results
 
-    def _change(self, old: str, new: str, *, name: str, path: str) -> None:
-        """Let who reads a tensor that was changed in place read what it became."""
-        base = self._bases.get(old, old)
-        if base != old and self._tensors[base].role is TracedRole.ACTIVATION and self._depends(base):
-            message = f"operation '{name}' in module '{path}' changes a part of a tensor in place"
-            raise InputError(f"{message}; write it so that it makes a new tensor")
-        self._changed[old] = new
+    def _put_back(self, op: str, whole: str, part: str, arguments: tuple[Argument, ...]) -> str:
+        """Record that a part was put into a whole; gives the new whole."""
+        old, module = self._tensors[whole], self._nodes[-1].module
+        name = self._unique(f"{whole}.changed")
+        self._tensors[name] = RecordedTensor(name, old.shape, old.dtype, TracedRole.ACTIVATION)
+        self._nodes.append(RecordedNode(op, (TensorRef(whole), TensorRef(part), *arguments), (name,), module=module))
+        return name
 
     def _depends(self, name: str) -> bool:
         """Whether a tensor comes of a parameter or an input."""
@@ -185,9 +182,7 @@ class _Recorder:
         """What a tensor has become by changes in place."""
         if isinstance(value, list | tuple):
             return tuple(self._latest(each) for each in value)
-        while isinstance(value, TensorRef) and value.id in self._changed:
-            value = TensorRef(self._changed[value.id])
-        return value
+        return TensorRef(self._storage.latest(value.id)) if isinstance(value, TensorRef) else value
 
 
 def dtype_of(dtype: Any) -> TracedDtype:

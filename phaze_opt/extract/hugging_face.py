@@ -115,6 +115,7 @@ def _build(kind: Any, config: Any, document: Document, torch: Any) -> Any:
     attention.register_attention()
     config.use_cache = False
     config.return_dict = True
+    config.apply_spec_augment = False  # masks of the input are drawn on the host
     refused: Exception | None = None
     for choice in (attention.NAME, "sdpa", "eager"):
         try:

@@ -5,8 +5,10 @@ from phaze_opt.graph.traced.traced_model import TensorRef, TracedRole
 
 SAME = frozenset(f"aten.{name}" for name in ("alias", "contiguous", "clone", "lift_fresh", "lift_fresh_copy", "positive"))
 """Operations that give what they take."""
-CASTS = frozenset(f"aten.{name}" for name in ("to", "_to_copy", "type_as", "expand"))
+CASTS = frozenset(f"aten.{name}" for name in ("to", "_to_copy", "type_as", "expand", "reshape", "view"))
 """Operations that give what they take where type and shape stay."""
+COPY = "aten.copy"
+"""Operation that gives its second argument in the shape and type of its first."""
 DROPOUTS = frozenset({"aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"})
 
 
@@ -23,11 +25,11 @@ def _without_copies(graph: RecordedGraph) -> RecordedGraph:
     kept: list[RecordedNode] = []
     for node in graph.nodes:
         now = _with_names(node, names)
-        if _is_copy(now, graph):
-            first = next(now.tensor_ids())
-            names[now.outputs[0]] = first
-        else:
+        same = _same_as(now, graph)
+        if same is None:
             kept.append(now)
+        else:
+            names[now.outputs[0]] = same
     outputs = tuple(names.get(each, each) for each in graph.outputs)
     return RecordedGraph(graph.tensors, tuple(kept), outputs)
 
@@ -38,17 +40,16 @@ def _with_names(node: RecordedNode, names: dict[str, str]) -> RecordedNode:
     return RecordedNode(node.op, inputs, node.outputs, attrs, node.module)
 
 
-def _is_copy(node: RecordedNode, graph: RecordedGraph) -> bool:
+def _same_as(node: RecordedNode, graph: RecordedGraph) -> str | None:
+    """The tensor among its arguments that an operation gives unchanged, if it does."""
     operation = node.op.rpartition(".")[0]
-    if not node.inputs or not isinstance(node.inputs[0], TensorRef) or len(node.outputs) != 1:
-        return False
-    if operation in SAME:
-        return True
-    if node.op in DROPOUTS:
-        rate, is_training = node.inputs[1], node.inputs[2]
-        return rate == 0 or is_training is False
-    before, after = graph.tensors[node.inputs[0].id], graph.tensors[node.outputs[0]]
-    return operation in CASTS and (before.dtype, before.shape) == (after.dtype, after.shape)
+    source = node.inputs[1] if operation == COPY else node.inputs[0] if node.inputs else None
+    if not isinstance(source, TensorRef) or len(node.outputs) != 1:
+        return None
+    before, after = graph.tensors[source.id], graph.tensors[node.outputs[0]]
+    keeps = (before.dtype, before.shape) == (after.dtype, after.shape)
+    is_off = node.op in DROPOUTS and (node.inputs[1] == 0 or node.inputs[2] is False)
+    return source.id if operation in SAME or is_off or (keeps and operation in (*CASTS, COPY)) else None
 
 
 def _without_constants(graph: RecordedGraph) -> RecordedGraph:

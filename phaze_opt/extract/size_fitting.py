@@ -32,20 +32,26 @@ _SHORT, _LONG = 24, 40
 """Sequences of the small exports."""
 
 
-def sample_sizes(symbols: Mapping[str, int], *, max_sequence_length: int = 0) -> tuple[dict[str, int], ...]:
-    """Values of the symbols at which a model is exported; the last are its defaults but for the micro-batch.
+def sample_sizes(symbols: Mapping[str, int], *, max_sequence_length: int = 0) -> Iterator[tuple[dict[str, int], ...]]:
+    """Values of the symbols at which a model may be exported, one choice after the other.
+
+    Short sequences cost least. Where what a model does depends on its sequence (chunks, windows), sequences of its own
+    order do; the last export is at the default sequence in both.
 
     Args:
         symbols: with their defaults.
         max_sequence_length: longest sequence of the model; 0 if any.
     """
     if SEQUENCE not in symbols:
-        return tuple({BATCH: size} for size in (2, 3, 5))
-    longest = max_sequence_length or 4 * _LONG
-    short, long = (_SHORT, _LONG) if longest > 2 * _LONG else (max(2, longest // 3), max(3, longest // 2))
+        yield tuple({BATCH: size} for size in (2, 3, 5))
+        return
     last = symbols[SEQUENCE]
-    pairs = ((2, short), (3, short), (2, long), (5, last if last not in (short, long) else last - 1))
-    return tuple({BATCH: batch, SEQUENCE: sequence} for batch, sequence in pairs)
+    longest = max_sequence_length or max(4 * _LONG, last)
+    short = (_SHORT, _LONG) if longest > 2 * _LONG else (max(2, longest // 3), max(3, longest // 2))
+    for first, second in (short, (last // 2, last - last // 4)):
+        if last not in (first, second) and 1 < first < second:
+            pairs = ((2, first), (3, first), (2, second), (5, last))
+            yield tuple({BATCH: batch, SEQUENCE: sequence} for batch, sequence in pairs)
 
 
 def fit_sizes(
