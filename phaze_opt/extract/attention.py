@@ -1,4 +1,4 @@
-"""Attention as one operation: what transformers calls for it, in place of its own kernels, while a model is exported."""
+"""Attention as one operation: what transformers calls for it in place of its own kernels."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Deep models are exported shallow: of modules in a row that are alike, a few stand for all.
 
 Two modules are alike if their classes, the shapes of their parameters and buffers and all plain values that they hold
-are the same, but for the numbers that say which of the layers each is. That those that are left run the same operations,
-and are wired the same way, is checked on what was recorded (`extract.folding`).
+are the same, but for the numbers that say which of the layers each is. That those that are left run the same
+operations, and are wired the same way, is checked on what was recorded (`extract.folding`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -113,9 +113,13 @@ def _repeats(signatures: Sequence[object], start: int, period: int) -> int:
 def signature(module: Any) -> tuple[object, ...]:
     """What two modules have in common that run the same operations; comparable, and equal for those alone."""
     own = {**module._parameters, **module._buffers}
-    tensors = tuple((name, None if each is None else (tuple(each.shape), str(each.dtype))) for name, each in own.items())
+    tensors = tuple(
+        (name, None if each is None else (tuple(each.shape), str(each.dtype))) for name, each in own.items()
+    )
     plain = tuple(
-        (key, _plain(value)) for key, value in sorted(vars(module).items()) if not key.startswith("_") and key not in _NUMBERS
+        (key, _plain(value))
+        for key, value in sorted(vars(module).items())
+        if not key.startswith("_") and key not in _NUMBERS
     )
     children = tuple((name, signature(each)) for name, each in module._modules.items() if each is not None)
     return (type(module).__module__, type(module).__qualname__, tensors, plain, children)

@@ -27,9 +27,7 @@ def export_step(step: TrainingStep, values: Mapping[str, int]) -> RecordedGraph:
         InputError: the framework cannot export the model; says what it said.
     """
     torch = TORCH.load()
-    tensors = [
-        torch.empty(each.sizes(values), dtype=getattr(torch, each.dtype), device="meta") for each in step.inputs
-    ]
+    tensors = [torch.empty(each.sizes(values), dtype=getattr(torch, each.dtype), device="meta") for each in step.inputs]
     with _quiet(), leaves_for(step.module):
         try:
             program = torch.export.export(step.module, tuple(tensors), strict=False)

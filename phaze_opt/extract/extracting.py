@@ -1,7 +1,8 @@
-"""From a training step to a traced model: exports at several sizes, sizes as polynomials, runs folded, parameters counted."""
+"""From a training step to a traced model: exported at several sizes, sizes fitted, runs folded, parameters counted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Required, TypedDict, Unpack
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.depth import KEPT, Run, shallow
@@ -11,6 +12,17 @@ from phaze_opt.extract.recorded_graph import RecordedGraph
 from phaze_opt.extract.size_fitting import fit_sizes, sample_sizes
 from phaze_opt.extract.training_step import TrainingStep
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedModel, TracedRepeat, TracedRole, TracedTensor
+
+
+class ModelFacts(TypedDict, total=False):
+    """Attributes of a traced model beside its graph."""
+
+    name: Required[str]
+    producer: Required[Mapping[str, str]]
+    symbols: Required[Mapping[str, int]]
+    num_positions: int
+    max_sequence_length: int
+    notes: tuple[str, ...]
 
 
 def extract(step: TrainingStep) -> TracedModel:
@@ -59,7 +71,8 @@ def _counted(model: TracedModel, step: TrainingStep) -> TracedModel:
     found, expected = num_parameters(model), count_parameters(step)
     if found != expected:
         message = f"the traced model of {step.name} has {found} parameters, the model {expected}"
-        raise InputError(f"{message}; layers that look alike are not: report the model")
+        sentence = f"{message}; layers that look alike are not: report the model"
+        raise InputError(sentence)
     return model
 
 
@@ -68,6 +81,12 @@ def num_parameters(model: TracedModel) -> int:
     counts = {step.body: step.count for step in model.steps if isinstance(step, TracedRepeat)}
     inner = sum(counts[body.name] * _elements(body.tensors) for body in model.bodies)
     return _elements(model.tensors) + inner
+
+
+def num_operations(model: TracedModel) -> int:
+    """Operations of a traced model with its repeats written out."""
+    lengths = {body.name: len(body.nodes) for body in model.bodies}
+    return sum(step.count * lengths[step.body] if isinstance(step, TracedRepeat) else 1 for step in model.steps)
 
 
 def _elements(tensors: Sequence[TracedTensor]) -> int:
@@ -84,17 +103,32 @@ def _elements(tensors: Sequence[TracedTensor]) -> int:
 def _traced(
     step: TrainingStep, runs: Sequence[Run], graphs: Sequence[RecordedGraph], values: Sequence[Mapping[str, int]]
 ) -> TracedModel:
-    tensors, nodes = fit_sizes(graphs, values)
-    flat = TracedModel(
+    model = traced_of(
+        graphs,
+        values,
         name=step.name,
         producer=step.producer,
         symbols=step.symbols,
-        tensors=tensors,
-        steps=nodes,
-        outputs=graphs[0].outputs,
-        loss=graphs[0].outputs[0],
         num_positions=step.num_positions,
         max_sequence_length=step.max_sequence_length,
         notes=step.notes,
     )
-    return fold(flat, runs)
+    return fold(model, runs)
+
+
+def traced_of(
+    graphs: Sequence[RecordedGraph], values: Sequence[Mapping[str, int]], **facts: Unpack[ModelFacts]
+) -> TracedModel:
+    """The traced model of graphs at several sizes, whose first output is the loss.
+
+    Args:
+        graphs: one a choice of sizes.
+        values: of the symbols, one a graph.
+        facts: what else a traced model says.
+
+    Raises:
+        InputError: as `size_fitting.fit_sizes`.
+    """
+    tensors, nodes = fit_sizes(graphs, values)
+    outputs = graphs[0].outputs
+    return TracedModel(tensors=tensors, steps=nodes, outputs=outputs, loss=outputs[0], **facts)

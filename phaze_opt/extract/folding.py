@@ -1,8 +1,8 @@
 """Runs of a recorded model as one body and a count, where what was recorded of every unit is alike and wired alike.
 
-Two units are alike if their operations, arguments, shapes and the names of their parameters within the unit are the same
-one by one, and so is what each takes from the unit before it; all else that they take must be one tensor for all. A run that
-is not so stays written out.
+Two units are alike if their operations, arguments, shapes and the names of their parameters within the unit are the
+same one by one, and so is what each takes from the unit before it; all else that they take must be one tensor for all.
+A run that is not so stays written out.
 """
 
 from collections import Counter
@@ -14,8 +14,6 @@ from phaze_opt.extract.depth import Run
 from phaze_opt.extract.recorded_graph import renamed
 from phaze_opt.graph.traced.traced_model import (
     ITERATION,
-    Argument,
-    TensorRef,
     TracedBody,
     TracedModel,
     TracedNode,
@@ -118,7 +116,11 @@ class _Folding:
         given = [name for node in nodes for name in node.outputs]
         known = {*own, *given}
         inputs = tuple(dict.fromkeys(name for node in nodes for name in node.tensor_ids() if name not in known))
-        plain = {name: f"{kind}{at}" for kind, names in (("w", own), ("t", given), ("x", inputs)) for at, name in enumerate(names)}
+        plain = {
+            name: f"{kind}{at}"
+            for kind, names in (("w", own), ("t", given), ("x", inputs))
+            for at, name in enumerate(names)
+        }
         form = (
             *(self._form(node, index, plain) for node in nodes),
             *((self._within(self._tensors[name].fqn, index), self._kind(name)) for name in own),
@@ -227,7 +229,8 @@ class _Folding:
         own = tuple(self._renamed(self._tensors[name]) for name in unit.own)
         given = tuple(self._tensors[name] for name in unit.outputs)
         nodes = tuple(
-            TracedNode(node.op, node.inputs, node.outputs, node.attrs, self._within(node.module, 0)) for node in unit.nodes
+            TracedNode(node.op, node.inputs, node.outputs, node.attrs, self._within(node.module, 0))
+            for node in unit.nodes
         )
         name = f"{self._run.path}.{self._run.first}".replace("/", "_")
         return TracedBody(name, unit.inputs, tuple(unit.outputs[at] for at in results), (*inputs, *own, *given), nodes)

@@ -1,4 +1,4 @@
-"""An exported program of torch to a recorded graph: subgraphs inlined, operations by the names that change nothing in place."""
+"""An exported program of torch to a recorded graph: subgraphs inlined, operations that change nothing in place."""
 
 import math
 import operator
@@ -120,8 +120,11 @@ class _Recorder:
             places = [each for each in inner.graph.nodes if each.op == "placeholder"]
             return self._walk(inner, dict(zip(places, given, strict=False)), path=path)
         if not hasattr(target, "_schema"):
-            message = f"operation '{getattr(target, '__name__', target)}' in module '{path}' is Python's, not the framework's"
-            raise InputError(f"{message}; write that part of the model with tensors alone")
+            message = (
+                f"operation '{getattr(target, '__name__', target)}' in module '{path}' is Python's, not the framework's"
+            )
+            sentence = f"{message}; write that part of the model with tensors alone"
+            raise InputError(sentence)
         keywords = {key: self._value(each, known) for key, each in node.kwargs.items()}
         return self._operation(node, arguments, keywords, path=path)
 
@@ -227,13 +230,15 @@ def _functional_name(target: Any) -> tuple[str, bool]:
     space, _, name = target._schema.name.partition("::")
     changes = name.endswith("_") and not name.endswith("__")
     overload = target._schema.overload_name or "default"
-    return (f"{OWN}.{name}" if space == OWN else f"{space}.{name.removesuffix('_') if changes else name}.{overload}"), changes
+    return (
+        f"{OWN}.{name}" if space == OWN else f"{space}.{name.removesuffix('_') if changes else name}.{overload}"
+    ), changes
 
 
 def _by_schema(
     target: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
-    """Positional arguments in the order of the schema, and those by keyword; what says where tensors lie is left out."""
+    """Positional arguments in the order of the schema, and those by keyword, but for where tensors lie."""
     inputs: list[Argument] = []
     attrs: list[tuple[str, Argument]] = []
     last = 0

@@ -80,7 +80,8 @@ def _config(document: Document, transformers: Any) -> Any:
         also = f" (near it: {likely[0]})" if likely else ""
         rule = f"value {shorten(family)} is no family of transformers {transformers.__version__}{also}"
         remedy = "install a version that has it, or write the model for --torch; code beside a config is never run"
-        raise document.fault(f"{rule}; {remedy}", "model_type")
+        sentence = f"{rule}; {remedy}"
+        raise document.fault(sentence, "model_type")
     try:
         return transformers.AutoConfig.for_model(**_plain(document.values))
     except Exception as error:  # noqa: BLE001 - checks of many families
@@ -99,7 +100,8 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
         found = getattr(transformers, named[0], None)
         if found is None or not hasattr(found, "_from_config"):
             rule = f"{shorten(named[0])} is no class of transformers {transformers.__version__}"
-            raise document.fault(f"{rule}; name one of the family, or leave the key out", "architectures")
+            sentence = f"{rule}; name one of the family, or leave the key out"
+            raise document.fault(sentence, "architectures")
         return found
     tables = transformers.models.auto.modeling_auto
     for table in (*(f"MODEL_FOR_{head}_MAPPING" for head in HEADS), "MODEL_MAPPING"):
@@ -107,7 +109,8 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
             found = getattr(tables, table)[type(config)]
             return found[0] if isinstance(found, tuple) else found
     rule = f"family {shorten(config.model_type)} has no model to train"
-    raise document.fault(f"{rule}; name a class under 'architectures'", "model_type")
+    sentence = f"{rule}; name a class under 'architectures'"
+    raise document.fault(sentence, "model_type")
 
 
 def _build(kind: Any, config: Any, document: Document, torch: Any) -> Any:
@@ -148,7 +151,8 @@ def _inputs(model: Any, config: Any, document: Document) -> tuple[StepInput, ...
     }
     if name not in main:
         rule = f"the model takes '{name}', of which only a program can say what it is"
-        raise document.fault(f"{rule}; write a factory and give --torch and --input", "model_type")
+        sentence = f"{rule}; write a factory and give --torch and --input"
+        raise document.fault(sentence, "model_type")
     inputs = [main[name]]
     if _is_paired(config):
         inputs.append(StepInput("decoder_input_ids", tokens, "int64"))

@@ -1,7 +1,7 @@
-"""Operations that change a tensor in place, as operations that give a new one: who reads the old one reads the new one.
+"""Operations that change a tensor in place, as operations that give a new one, which is read in place of the old.
 
-A change of a slice of a tensor makes a new tensor of the whole. A tensor that was changed through another view of it has
-no value that can be written down; it may only not be read again.
+A change of a slice of a tensor makes a new tensor of the whole. A tensor that was changed through another view of it
+has no value that can be written down; it may only not be read again.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,5 +79,6 @@ class Storage:
             name = self._changed[name]
         if name in self._stale:
             message = f"{self._stale[name]} changes a tensor in place through another shape of it, and it is read again"
-            raise InputError(f"{message}; write that part of the model so that it makes a new tensor")
+            sentence = f"{message}; write that part of the model so that it makes a new tensor"
+            raise InputError(sentence)
         return name

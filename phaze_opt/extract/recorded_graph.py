@@ -1,4 +1,4 @@
-"""A graph as one export gives it, at given sizes; its arguments are those of a traced model, its shapes plain numbers."""
+"""A graph as one export gives it: its arguments are those of a traced model, its shapes plain numbers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class RecordedNode:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """Operations in topological order, the tensors by their ids, and the ids of the losses or outputs that it ends with."""
+    """Operations in topological order, tensors by their ids, and the ids of what it ends with."""
 
     tensors: Mapping[str, RecordedTensor]
     nodes: tuple[RecordedNode, ...]

@@ -3,18 +3,31 @@
 from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor, renamed
 from phaze_opt.graph.traced.traced_model import TensorRef, TracedRole
 
-SAME = frozenset(f"aten.{name}" for name in ("alias", "contiguous", "clone", "lift_fresh", "lift_fresh_copy", "positive"))
+SAME = frozenset(
+    f"aten.{name}" for name in ("alias", "contiguous", "clone", "lift_fresh", "lift_fresh_copy", "positive")
+)
 """Operations that give what they take."""
 CASTS = frozenset(f"aten.{name}" for name in ("to", "_to_copy", "type_as", "expand", "reshape", "view"))
 """Operations that give what they take where type and shape stay."""
 COPY = "aten.copy"
 """Operation that gives its second argument in the shape and type of its first."""
+FRESH = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"),
+        *("rand_like", "randn_like"),
+    )
+)
+"""Operations that take of a tensor its shape and type alone."""
 DROPOUTS = frozenset({"aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"})
 
 
 def simplify(graph: RecordedGraph) -> RecordedGraph:
-    """The graph without operations that give what they take, without those that depend on no parameter and no input
-    (their results become constants), and without those that no output needs."""
+    """The graph without operations that cost nothing.
+
+    These give what they take, depend on no parameter and no input (their results become constants), or give what no
+    output needs.
+    """
     for step in (_without_copies, _without_constants, _without_dead_code):
         graph = step(graph)
     return graph
@@ -58,7 +71,7 @@ def _without_constants(graph: RecordedGraph) -> RecordedGraph:
     kept: list[RecordedNode] = []
     tensors = dict(graph.tensors)
     for node in graph.nodes:
-        if any(each in depends for each in node.tensor_ids()):
+        if node.op.rpartition(".")[0] not in FRESH and any(each in depends for each in node.tensor_ids()):
             depends.update(node.outputs)
             kept.append(node)
             continue
@@ -82,4 +95,3 @@ def _without_dead_code(graph: RecordedGraph) -> RecordedGraph:
         if name in needed or name in given or tensor.role is TracedRole.PARAMETER
     }
     return RecordedGraph(tensors, tuple(reversed(kept)), graph.outputs)
-

@@ -12,14 +12,7 @@ from itertools import chain
 from phaze_opt.errors import InputError
 from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode
 from phaze_opt.graph.traced.polynomial import Monomial, Polynomial
-from phaze_opt.graph.traced.traced_model import (
-    BATCH,
-    SEQUENCE,
-    Argument,
-    TensorRef,
-    TracedNode,
-    TracedTensor,
-)
+from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedTensor
 
 MONOMIALS: tuple[Monomial, ...] = (
     (BATCH,),
@@ -80,7 +73,8 @@ class _Fit:
         self._found: dict[tuple[int, ...], Polynomial] = {}
         lengths = sorted({len(graph.nodes) for graph in graphs})
         if len(lengths) > 1:
-            raise self._differ(f"{lengths[0]} operations at some sizes, {lengths[-1]} at others")
+            sentence = f"{lengths[0]} operations at some sizes, {lengths[-1]} at others"
+            raise self._differ(sentence)
         self._names = [self._matching(graph) for graph in graphs]
 
     def _matching(self, graph: RecordedGraph) -> dict[str, str]:
@@ -88,7 +82,8 @@ class _Fit:
         names = {name: name for name in graph.tensors}
         for ours, theirs in zip(self._graphs[0].nodes, graph.nodes, strict=True):
             if (ours.op, len(ours.outputs)) != (theirs.op, len(theirs.outputs)):
-                raise self._differ(f"{ours.op} in module '{ours.module}' at some sizes, {theirs.op} at others")
+                sentence = f"{ours.op} in module '{ours.module}' at some sizes, {theirs.op} at others"
+                raise self._differ(sentence)
             names |= dict(zip(theirs.outputs, ours.outputs, strict=True))
             names |= dict(zip(theirs.tensor_ids(), ours.tensor_ids(), strict=False))
         return names
@@ -99,7 +94,8 @@ class _Fit:
         for name, first in self._graphs[0].tensors.items():
             rows = [graph.tensors[back[name]].shape for graph, back in zip(self._graphs, inverse, strict=True)]
             if len({len(shape) for shape in rows}) > 1:
-                raise self._differ(f"tensor {name} of {len(rows[0])} axes at some sizes, of others at others")
+                sentence = f"tensor {name} of {len(rows[0])} axes at some sizes, of others at others"
+                raise self._differ(sentence)
             shape = tuple(self.size(numbers) for numbers in zip(*rows, strict=True))
             yield TracedTensor(name, shape, first.dtype, first.role, first.fqn)
 
@@ -114,15 +110,21 @@ class _Fit:
 
     def _arguments(self, rows: Sequence[tuple[Argument, ...]], place: str) -> tuple[Argument, ...]:
         if len({len(row) for row in rows}) > 1:
-            raise self._differ(f"{place} with another number of arguments")
+            sentence = f"{place} with another number of arguments"
+            raise self._differ(sentence)
         return tuple(self._argument(values, place) for values in zip(*rows, strict=True))
 
     def _argument(self, values: Sequence[Argument], place: str) -> Argument:
         first = values[0]
         if isinstance(first, TensorRef):
-            ids = {names.get(each.id) for each, names in zip(values, self._names, strict=True) if isinstance(each, TensorRef)}
+            ids = {
+                names.get(each.id)
+                for each, names in zip(values, self._names, strict=True)
+                if isinstance(each, TensorRef)
+            }
             if ids != {first.id} or not all(isinstance(each, TensorRef) for each in values):
-                raise self._differ(f"{place} with other tensors")
+                sentence = f"{place} with other tensors"
+                raise self._differ(sentence)
             return first
         if isinstance(first, tuple):
             return self._arguments([each if isinstance(each, tuple) else (each,) for each in values], place)
@@ -130,7 +132,8 @@ class _Fit:
             return first
         if all(isinstance(each, int) and not isinstance(each, bool) for each in values):
             return self.size(tuple(each for each in values if isinstance(each, int)))
-        raise self._differ(f"{place} with {first!r} at some sizes, with {values[-1]!r} at others")
+        sentence = f"{place} with {first!r} at some sizes, with {values[-1]!r} at others"
+        raise self._differ(sentence)
 
     def size(self, numbers: tuple[int, ...]) -> Polynomial:
         """The simplest form of a number that every export obeys."""
@@ -149,7 +152,8 @@ class _Fit:
                     return found
         sizes = " and ".join(str(dict(values)) for values in self._values)
         message = f"a size of the model is {', '.join(map(str, numbers))} at {sizes}, which is no polynomial in them"
-        raise InputError(f"{message}; give the sequence a fixed length (--input with numbers alone)")
+        sentence = f"{message}; give the sequence a fixed length (--input with numbers alone)"
+        raise InputError(sentence)
 
     def _differ(self, what: str) -> InputError:
         message = f"the model runs other operations at other sizes: {what}"
@@ -177,5 +181,3 @@ def _affine(monomial: Monomial, powers: Sequence[int], numbers: Sequence[int]) -
     start = numbers[0] - slope * powers[0]
     holds = all(start + slope * power == number for power, number in zip(powers, numbers, strict=True))
     return Polynomial.of({(): start, monomial: slope}) if holds else None
-
-

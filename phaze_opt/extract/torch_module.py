@@ -1,4 +1,4 @@
-"""Models of torch by a factory: ``module:factory`` is imported and called, on no device; that runs the user's own code."""
+"""Models of torch by a factory: ``module:factory`` is imported and called on no device, which runs the user's code."""
 
 import importlib
 import re
@@ -62,11 +62,15 @@ def parse_input(text: str, symbols: dict[str, int]) -> StepInput:
     sizes, _, dtype = text.partition(":")
     dtype = dtype.strip() or TracedDtype.FLOAT32.value
     if dtype not in set(TracedDtype) - {TracedDtype.FLOAT8}:
-        message = f"'{dtype[:40]}' is no element type; known: {', '.join(each for each in TracedDtype if each != 'float8')}"
+        message = (
+            f"'{dtype[:40]}' is no element type; known: {', '.join(each for each in TracedDtype if each != 'float8')}"
+        )
         raise InputError(message, source="--input")
     parts = [part.strip() for part in sizes.split(",")]
     if not _SIZES.fullmatch(sizes) or not all(parts):
-        message = f"'{text[:60]}' is no input; give sizes and, if it is not float32, the type: {INPUT_EXAMPLE} or 1,128:int64"
+        message = (
+            f"'{text[:60]}' is no input; give sizes and, if it is not float32, the type: {INPUT_EXAMPLE} or 1,128:int64"
+        )
         raise InputError(message, source="--input")
     shape: list[Size] = [BATCH, *(_size(part, symbols, text) for part in parts[1:])]
     if parts[0] != BATCH:

@@ -1,4 +1,4 @@
-"""The frameworks that extraction asks for, each imported when it is needed, in the versions that it is known to work with."""
+"""The frameworks that extraction asks for, each imported when it is needed, in versions that are known to work."""
 
 import importlib
 import re
@@ -36,15 +36,19 @@ class Framework:
             module = importlib.import_module(self.module)
         except ModuleNotFoundError as error:
             if error.name != self.module:
-                raise self._fault(f"does not import ({error})") from error
-            raise self._fault("is not installed") from None
+                sentence = f"does not import ({error})"
+                raise self._fault(sentence) from error
+            sentence = "is not installed"
+            raise self._fault(sentence) from None
         except (ImportError, OSError, RuntimeError) as error:
-            raise self._fault(f"does not import ({str(error)[:200]})") from error
+            sentence = f"does not import ({str(error)[:200]})"
+            raise self._fault(sentence) from error
         version = self.version(module)
         numbers = re.match(r"(\d+)\.(\d+)", version)
         found = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
         if not self.least <= found < self.below:
-            raise self._fault(f"is {version}")
+            sentence = f"is {version}"
+            raise self._fault(sentence)
         return module
 
     def version(self, module: Any) -> str:

@@ -1,7 +1,7 @@
 """Models that no package at hand brings, as factories for ``--torch``; torch is imported when one is called.
 
-GNMT-4: Wu et al. 2016 with four layers a side (an encoder whose first layer reads both ways, attention, a decoder of LSTMs
-that reads the context in every layer). DLRM: Naumov et al. 2019. NCF: He et al. 2017.
+GNMT-4: Wu et al. 2016 with four layers a side (an encoder whose first layer reads both ways, attention, a decoder of
+LSTMs that reads the context in every layer). DLRM: Naumov et al. 2019. NCF: He et al. 2017.
 """
 
 
