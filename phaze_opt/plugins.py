@@ -1,7 +1,7 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
-Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``. Built-ins
-register through the same groups in pyproject.toml that outside packages use.
+Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
+``phaze_opt.operators``. Built-ins register through the same groups in pyproject.toml that outside packages use.
 """
 
 import hashlib
@@ -28,6 +28,7 @@ class PluginGroup(StrEnum):
     PRUNERS = "phaze_opt.pruners"
     ESTIMATORS = "phaze_opt.estimators"
     TRACKERS = "phaze_opt.trackers"
+    OPERATORS = "phaze_opt.operators"
 
 
 def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:

@@ -10,7 +10,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.trial import Trial
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.result import CellResult, ChipTable, StudyResult, Truth, TruthKind
 from phaze_opt.testing.events import example_cluster
@@ -33,7 +33,7 @@ def make_condition(
     scenario = Scenario((load_model("bert-large"),), example_cluster(devices), global_batch=64)
     space = phaze_space(hbm_bytes=(32 * GIBI,), micro_batches=(1, 2))
     made = Setting(name=setting, goal=goal, devices=devices)
-    return Condition(made, Workload(workload, ("bert-large",), weight=weight), scenario, space, load_constants())
+    return Condition(made, StudyWorkload(workload, ("bert-large",), weight=weight), scenario, space, load_constants())
 
 
 def make_cell(cell: Cell, values: Sequence[Values], *, points: Sequence[DesignPoint], probes: int = 0) -> CellResult:

@@ -41,11 +41,11 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 DEFAULT_DTYPE = "bf16"
 OF_SILICON = ("silicon", "process_nm", "hbm_generation")
@@ -70,7 +70,7 @@ class _Chip:
     provenance: Provenance
 
 
-def price_plans(request: EvaluateRequest, model: ModelSpec) -> PricedJob:
+def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     """Price every plan of one model that the options leave.
 
     Raises:
@@ -110,7 +110,7 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanki
     return without_beaten(rank_plans(model, training, plans, machine=job.machine))
 
 
-def _job(request: EvaluateRequest, model: ModelSpec, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:
+def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:
     """What is asked for, without the plans."""
     scenario = request.scenario
     for flag, budget, value in (

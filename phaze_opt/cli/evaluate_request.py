@@ -11,11 +11,12 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import PLAN, Kind, ScenarioOptions, declared
 
 if TYPE_CHECKING:
+    from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.report.software import SoftwareChoice
-    from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.software import TrainingStack
+    from phaze_opt.workload.workload import Workload
 
 _planned = partial(declared, panel=PLAN)
 
@@ -44,7 +45,7 @@ class EvaluateRequest:
         has_range: whether the figure is priced again under each doubt.
     """
 
-    models: tuple[ModelSpec, ...]
+    models: tuple[AnyModel, ...]
     arch: str
     micro_batch: str | None
     network: str | None
@@ -72,23 +73,22 @@ class EvaluateRequest:
         return form_of(self.scenario).plans is PlanSpace.PHAZE
 
 
-def training_length(model: ModelSpec, asked: int | None) -> int:
-    """Tokens of a sequence: as asked, or the model's own maximum within reason.
+def training_length(model: Workload, asked: int | None) -> int:
+    """Tokens of a sequence: as asked, or the model's own.
 
     Raises:
-        InputError: more than the model has positions for.
+        InputError: the model cannot be run on as many; of a config, what in it says so.
     """
-    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
+    from phaze_opt.workload.model import ModelSpec
+    from phaze_opt.workload.workload import sequence_length_of
 
-    longest = model.max_sequence_length
-    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if asked is None else asked
-    if length > longest:
-        message = (
-            f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}, or as --model its "
-            "config.json with a larger max_position_embeddings"
-        )
-        raise InputError(message, source="--sequence-length")
-    return length
+    try:
+        return sequence_length_of(model, asked)
+    except InputError as error:
+        message = str(error).removeprefix(f"'{error.key}': ")
+        if isinstance(model, ModelSpec):
+            message += ", or as --model its config.json with a larger max_position_embeddings"
+        raise InputError(message, source="--sequence-length") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,13 +159,13 @@ def _compile(options: SplitOptions) -> CompiledStep:
         InputError: the degrees do not fill the devices, or model and batch cannot be split this way.
     """
     from phaze_opt.cost.compiled_step import compile_step
+    from phaze_opt.graph.any_model import load_any_model
     from phaze_opt.plan.plan_space import plan_obstacle
-    from phaze_opt.workload.config import load_model
     from phaze_opt.workload.plan import ParallelPlan
     from phaze_opt.workload.software import IDEAL_STACK
     from phaze_opt.workload.training import Optimizer, TrainingSpec
 
-    model = load_model(options.model)
+    model = load_any_model(options.model)
     devices, tensor, pipeline, data = options.devices, options.tensor_parallel, options.pipeline, options.data
     replicas = devices // (tensor * pipeline) if data is None else data
     if tensor * pipeline * replicas != devices:

@@ -13,15 +13,15 @@ from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.cli.options import ModelOptions
+    from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
     from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.workload.model import ModelSpec
 
 
-def load_models(options: ModelOptions, *, is_heterogeneous: bool = False) -> tuple[ModelSpec, ...]:
+def load_models(options: ModelOptions, *, is_heterogeneous: bool = False) -> tuple[AnyModel, ...]:
     """The models that exactly one of --model and --models names.
 
     Raises:
@@ -36,13 +36,13 @@ def load_models(options: ModelOptions, *, is_heterogeneous: bool = False) -> tup
     return named_models(options.names, source="--model" if options.model else "--models")
 
 
-def named_models(names: str, *, source: str) -> tuple[ModelSpec, ...]:
+def named_models(names: str, *, source: str) -> tuple[AnyModel, ...]:
     """Models by comma-separated zoo names or config files; each at most once.
 
     Raises:
         InputError: a name is empty, repeated or unknown.
     """
-    from phaze_opt.workload.config import load_model
+    from phaze_opt.graph.any_model import load_any_model
 
     words = [word.strip() for word in names.split(",")]
     if not all(words):
@@ -52,12 +52,12 @@ def named_models(names: str, *, source: str) -> tuple[ModelSpec, ...]:
     if repeated:
         message = f"{', '.join(repeated)} is given twice; name each model once"
         raise InputError(message, source=source)
-    return tuple(load_model(word) for word in words)
+    return tuple(load_any_model(word) for word in words)
 
 
 def load_scenario(
     options: ScenarioOptions,
-    models: tuple[ModelSpec, ...],
+    models: tuple[AnyModel, ...],
     *,
     common: str,
     constants: Constants,

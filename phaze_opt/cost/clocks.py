@@ -22,11 +22,11 @@ from phaze_opt.schedule.structure import compile_structure
 _Problem = tuple[tuple[CoreType, ...], tuple[tuple[int, int], ...], bytes, bytes, float]
 """A schedule's graph and latencies, and its floor."""
 Schedules = tuple[tuple[ScheduleResult, ...], ...]
-"""Of embedding, block and head, each in forward, backward and update."""
+"""Of every distinct layer, each in forward, backward and update."""
 
 
 class LayerClock(Protocol):
-    """Times embedding, block and head on one device."""
+    """Times front, unit and back on one device."""
 
     def times(self, step: CompiledStep) -> LayerTimes:
         """Every pass of the three, collectives apart."""
@@ -57,7 +57,7 @@ def serial_times(classes_s: Floats, attention_s: Floats) -> LayerTimes:
 
 
 class ScheduleClock:
-    """Makespans of embedding, block and head on one accelerator; a problem that comes again is not solved again.
+    """Makespans of the distinct layers on one accelerator; a problem that comes again is not solved again.
 
     Args:
         accelerator: the chip.
@@ -101,7 +101,7 @@ class ScheduleClock:
         return self._estimator.explain(operators, self._accelerator)
 
     def schedules(self, step: CompiledStep) -> Schedules:
-        """The schedules of embedding, block and head, each in its three phases."""
+        """The schedules of the distinct layers, each in its three phases."""
         return tuple(tuple(self._schedule(graph) for graph in layer.graph.phases) for layer in step.layers)
 
     def _times(
@@ -112,10 +112,11 @@ class ScheduleClock:
         again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
             again_s = np.array([seconds(self._schedule(forward_again(layer, step))) for layer in step.layers])
-        pass_s = np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])])
+        pass_s = step.graph.of_parts(np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])]))
         estimates = self.estimate(step.operators)
         spread_s = estimates.spread_s[0]
         attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
+        attention_s = step.graph.of_parts(attention_s)
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 

@@ -1,6 +1,6 @@
 """A training step without times: operators, collectives and sizes of every distinct layer under one plan."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -12,17 +12,20 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
+from phaze_opt.graph.part import PartGraph
 from phaze_opt.graph.residency import is_on_core, operators_again, run_again
-from phaze_opt.graph.sharding import ShardingOptions
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 EMBEDDING, BLOCK, HEAD = range(3)
 NUM_LAYERS = 3
-"""A model's kinds of layers, as in `CompiledStep.layers`; an axis of arrays."""
+"""A model's parts, as in `CompiledStep.parts`; an axis of arrays. The embedding stands for all of the front, a block
+for a unit, the head for all of the back (`workload.chain`)."""
 FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
 """Passes of a layer; an axis of arrays. AGAIN is forward as full recomputation runs it, without what is kept."""
 NUM_PASSES = 4
@@ -32,10 +35,11 @@ RUN = (FORWARD, BACKWARD, AGAIN)
 
 @dataclass(frozen=True, slots=True)
 class CompiledPass:
-    """Forward, backward or update of one distinct layer.
+    """Forward, backward or update of one distinct layer, or of the layers of a part one after the other.
 
     Attributes:
-        columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only.
+        columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only. Those of a
+            layer that comes twice in a part are listed twice.
         attention_columns: what selective recomputation runs again of a forward pass; columns of its own where the
             buffer may hold something else for it.
         kept_columns: those of them that full recomputation does not run again.
@@ -61,6 +65,16 @@ class CompiledLayer:
     backward: CompiledPass
     update: CompiledPass
 
+
+@dataclass(frozen=True, slots=True)
+class CompiledPart:
+    """Front, unit or back under a plan: its layers one after the other."""
+
+    graph: PartGraph
+    forward: CompiledPass
+    backward: CompiledPass
+    update: CompiledPass
+
     @property
     def passes(self) -> tuple[CompiledPass, CompiledPass, CompiledPass]:
         """Forward, backward and update."""
@@ -79,16 +93,20 @@ class CompiledStep:
 
     Attributes:
         operators: of all its distinct layers, in the order that `CompiledPass.columns` index.
-        layers: embedding, block, head.
-        blocks: blocks of each pipeline stage, first stage first; embedding and head go with the ends.
+        graph: the sharded model.
+        layers: its distinct layers, as in ``graph``; each is scheduled apart.
+        parts: front, unit and back, which stages are made of.
+        blocks: units of each pipeline stage, first stage first; front and back go with the ends.
     """
 
-    model: ModelSpec
+    model: Workload
     training: TrainingSpec
     plan: ParallelPlan
     stack: TrainingStack
     operators: tuple[Operator, ...]
-    layers: tuple[CompiledLayer, CompiledLayer, CompiledLayer]
+    graph: ModelGraph
+    layers: tuple[CompiledLayer, ...]
+    parts: tuple[CompiledPart, CompiledPart, CompiledPart]
     blocks: tuple[int, ...]
 
     @property
@@ -102,7 +120,7 @@ class CompiledStep:
         return bool(self.stack.kept_operators) and Recompute.FULL in self.plan.recomputes
 
 
-def compile_step(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack) -> CompiledStep:
+def compile_step(model: Workload, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack) -> CompiledStep:
     """Build the sharded graphs of a plan.
 
     Args:
@@ -120,30 +138,31 @@ def compile_step(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, *
     )
     operators: list[Operator] = []
     kept = frozenset(stack.kept_operators)
-    embedding, block, head = (_compile_layer(layer, operators, kept) for layer in graph.layers)
+    layers = tuple(_compile_layer(layer, operators, kept) for layer in graph.layers)
+    front, unit, back = (_compile_part([layers[kind] for kind in part]) for part in graph.cut.parts)
     blocks = blocks_of(model, plan)
-    return CompiledStep(model, training, plan, stack, tuple(operators), (embedding, block, head), blocks)
+    return CompiledStep(model, training, plan, stack, tuple(operators), graph, layers, (front, unit, back), blocks)
 
 
-def blocks_of(model: ModelSpec, plan: ParallelPlan) -> tuple[int, ...]:
-    """Blocks of each stage of a model under a plan.
+def blocks_of(model: Workload, plan: ParallelPlan) -> tuple[int, ...]:
+    """Blocks (units) of each stage of a model under a plan.
 
     Raises:
         InputError: the plan's cuts have another number of blocks than the model.
     """
-    if plan.blocks and sum(plan.blocks) != model.num_layers:
+    if plan.blocks and sum(plan.blocks) != model.num_units:
         given = f"blocks = {list(plan.blocks)} has {sum(plan.blocks)} blocks"
-        message = f"{given}, not the {model.num_layers} of {model.name}"
+        message = f"{given}, not the {model.num_units} of {model.name}"
         raise InputError(message, key="blocks")
-    return plan.blocks or split_blocks(model.num_layers, plan.pipeline)
+    return plan.blocks or split_blocks(model.num_units, plan.pipeline)
 
 
 def _as_run(
-    model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack
-) -> tuple[ModelSpec, TrainingSpec]:
+    model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack
+) -> tuple[Workload, TrainingSpec]:
     """Model and training with what the plan and the software decide."""
     if stack.combines_qkv:
-        model = replace(model, is_qkv_combined=True)
+        model = model.with_combined_qkv()
     return model, replace(
         training,
         micro_batch=plan.micro_batch,
@@ -166,18 +185,18 @@ class StepCompiler:
         self._known: dict[object, CompiledStep] = {}
 
     def compile(
-        self, model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack
+        self, model: Workload, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack
     ) -> CompiledStep:
         """As `compile_step`; steps of the same graphs share their ``operators``."""
-        layers = replace(model, num_layers=1, name="", source="")
         # Experts are spread over replicas, so as many as they need stay.
         alone = replace(plan, pipeline=1, data=plan.expert, **_ANY_STAGES)
-        key = layers, replace(training, global_batch=1), alone, stack
+        key = model.layers_key, replace(training, global_batch=1), alone, stack
         if key not in self._known:
             self._known[key] = compile_step(model, training, plan, stack=stack)
         model, training = _as_run(model, training, plan, stack)
-        blocks = blocks_of(model, plan)
-        return replace(self._known[key], model=model, training=training, plan=plan, blocks=blocks)
+        known, blocks = self._known[key], blocks_of(model, plan)
+        graph = replace(known.graph, model=model.name, cut=model.cut)
+        return replace(known, model=model, training=training, plan=plan, graph=graph, blocks=blocks)
 
 
 def forward_again(layer: CompiledLayer, step: CompiledStep) -> OperatorGraph:
@@ -196,6 +215,33 @@ def attention_again(graph: OperatorGraph) -> tuple[Operator, ...]:
 def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:
     forward, backward, update = (_compile_pass(graph, operators, kept) for graph in layer.phases)
     return CompiledLayer(layer, forward, backward, update)
+
+
+def _compile_part(layers: Sequence[CompiledLayer]) -> CompiledPart:
+    """Layers one after the other."""
+    forward, backward, update = (
+        _joined([getattr(layer, name) for layer in layers]) for name in ("forward", "backward", "update")
+    )
+    return CompiledPart(PartGraph(tuple(layer.graph for layer in layers)), forward, backward, update)
+
+
+def _joined(passes: Sequence[CompiledPass]) -> CompiledPass:
+    """One pass of several layers."""
+
+    def columns(name: str) -> NDArray[np.intp]:
+        return np.concatenate([_indices([]), *(getattr(each, name) for each in passes)])
+
+    def collectives(name: str) -> tuple[Collective, ...]:
+        return tuple(collective for each in passes for collective in getattr(each, name))
+
+    return CompiledPass(
+        columns=columns("columns"),
+        attention_columns=columns("attention_columns"),
+        kept_columns=columns("kept_columns"),
+        again_columns=columns("again_columns"),
+        collectives=collectives("collectives"),
+        kept_collectives=collectives("kept_collectives"),
+    )
 
 
 def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledPass:

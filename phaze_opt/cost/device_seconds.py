@@ -66,7 +66,7 @@ class SerialSteps:
         offset = 0
         for graph, step in enumerate(graphs.values()):
             classes = np.array([_class_of(operator) for operator in step.operators], np.intp)
-            for row, layer in enumerate(step.layers, start=graph * NUM_LAYERS):
+            for row, layer in enumerate(step.parts, start=graph * NUM_LAYERS):
                 for column, each in enumerate(layer.passes):
                     columns.append(each.columns + offset)
                     segments.append((row * 3 + column) * 3 + classes[each.columns])

@@ -121,7 +121,7 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
     """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
     counts: Counter[Collective] = Counter()
     is_full = step.plan.recomputes[stage] is Recompute.FULL
-    for index, (layer, times) in enumerate(zip(step.layers, _own_counts(step, stage)[0].tolist(), strict=True)):
+    for index, (layer, times) in enumerate(zip(step.parts, _own_counts(step, stage)[0].tolist(), strict=True)):
         forwards = 2 if is_full and index == BLOCK else 1
         for each in layer.forward.collectives:
             counts[each] += forwards * times
@@ -173,6 +173,6 @@ def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective
     width = stage_width(step)
     level = exchange_level(network, first=0, width=width)
     pair = tuple(replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions))
-    payload = 2.0 * step.layers[BLOCK].graph.output_bytes
+    payload = 2.0 * step.parts[BLOCK].graph.output_bytes
     count = 2.0 * plan.interleave * step.num_micro_batches
     yield GroupCollective("stage boundary", CollectiveKind.ALL_GATHER, payload, pair, count)

@@ -14,11 +14,12 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK
+from phaze_opt.cost.compiled_step import BLOCK, HEAD
 from phaze_opt.cost.step_table import StepTable, ranges
 from phaze_opt.cost.step_traffic import stage_counts
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.part import PartGraph
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
@@ -95,22 +96,26 @@ class PlanMemory:
 
 @dataclass(frozen=True, slots=True)
 class GraphSizes:
-    """Sizes of embedding, block and head on one device; rows are graphs.
+    """Sizes of front, unit and back on one device; rows are graphs.
 
     Attributes:
-        parameters, expert_parameters, stash_bytes: shape (rows, layers), as in `LayerGraph`.
-        tied_parameters: of the head, shape (rows,).
-        selective_bytes, input_bytes, working_set_bytes: of a block, shape (rows,).
+        parameters, expert_parameters, stash_bytes: shape (rows, parts), as in `PartGraph`.
+        largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
+            shape (rows, parts, 4).
+        tied_parameters: of the back, shape (rows,).
+        kept_bytes, layer_bytes, again_bytes: of a unit under each recomputation: what it keeps, what its layer with the
+            most keeps, and what one layer makes anew; shape (rows, recomputations).
         logits: of a micro-batch, shape (rows,).
     """
 
     parameters: Floats
     expert_parameters: Floats
     stash_bytes: Floats
+    largest: Floats
     tied_parameters: Floats
-    selective_bytes: Floats
-    input_bytes: Floats
-    working_set_bytes: Floats
+    kept_bytes: Floats
+    layer_bytes: Floats
+    again_bytes: Floats
     logits: Floats
 
     def take(self, rows: Rows) -> "GraphSizes":
@@ -118,30 +123,49 @@ class GraphSizes:
         return GraphSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def graph_sizes(graphs: Sequence[Sequence[LayerGraph]]) -> GraphSizes:
-    """Sizes of embedding, block and head of several graphs, a row for each."""
+def graph_sizes(graphs: Sequence[Sequence[PartGraph]]) -> GraphSizes:
+    """Sizes of front, unit and back of several graphs, a row for each."""
 
-    def of_layers(name: str) -> Floats:
-        return np.array([[getattr(layer, name) for layer in layers] for layers in graphs], float)
+    def of_parts(name: str) -> Floats:
+        return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
 
-    def of_blocks(name: str) -> Floats:
-        return np.array([getattr(layers[1], name) for layers in graphs], float)
-
+    kept = np.array([[_kept_of(layer) for layer in parts[BLOCK].layers] for parts in graphs], float)
     return GraphSizes(
-        parameters=of_layers("num_parameters"),
-        expert_parameters=of_layers("num_expert_parameters"),
-        stash_bytes=of_layers("stash_bytes"),
-        tied_parameters=np.array([layers[2].num_tied_parameters for layers in graphs], float),
-        selective_bytes=of_blocks("selective_bytes"),
-        input_bytes=of_blocks("input_bytes"),
-        working_set_bytes=of_blocks("working_set_bytes"),
-        logits=np.array([_num_logits(layers[2]) for layers in graphs], float),
+        parameters=of_parts("num_parameters"),
+        expert_parameters=of_parts("num_expert_parameters"),
+        stash_bytes=of_parts("stash_bytes"),
+        largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
+        tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
+        kept_bytes=kept.sum(axis=1),
+        layer_bytes=kept.max(axis=1),
+        again_bytes=np.array([_again_of(parts[BLOCK]) for parts in graphs], float),
+        logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
     )
 
 
-def _num_logits(head: LayerGraph) -> int:
-    logits = next(each.matmuls[0] for each in head.forward.operators if each.name.partition("+")[0] == LOGITS)
-    return logits.m * logits.n
+def _kept_of(layer: LayerGraph) -> tuple[float, float, float]:
+    """What a layer keeps of a micro-batch under each of `RECOMPUTES`."""
+    return layer.stash_bytes, layer.selective_bytes, layer.input_bytes
+
+
+def _again_of(unit: PartGraph) -> tuple[float, float, float]:
+    """What the layer of a unit that makes the most anew makes under each of `RECOMPUTES`."""
+    return 0.0, max(layer.stash_bytes - layer.selective_bytes for layer in unit.layers), unit.working_set_bytes
+
+
+def _largest(part: PartGraph) -> tuple[int, int, int, int]:
+    """The most parameters of any layer: of no sharded ones, all but experts, experts, all."""
+    experts = [layer.num_expert_parameters for layer in part.layers]
+    dense = [layer.num_parameters - own for layer, own in zip(part.layers, experts, strict=True)]
+    both = [layer.num_parameters for layer in part.layers]
+    return 0, max(dense, default=0), max(experts, default=0), max(both, default=0)
+
+
+def _num_logits(back: PartGraph) -> int:
+    """Logits of a micro-batch; 0 where nothing goes by their name."""
+    operators = (operator for layer in back.layers for operator in layer.forward.operators)
+    logits = (each.matmuls[0] for each in operators if each.name.partition("+")[0] == LOGITS)
+    return next((each.m * each.n for each in logits), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +192,7 @@ class StageRows:
 
 
 def plan_memory(
-    layers: Sequence[LayerGraph],
+    parts: Sequence[PartGraph],
     plan: ParallelPlan,
     *,
     blocks: Sequence[int],
@@ -180,7 +204,7 @@ def plan_memory(
     """Memory of a plan.
 
     Args:
-        layers: embedding, block and head, as `build_model_graph` gives them for the plan's degrees and micro-batch.
+        parts: front, unit and back, as `build_model_graph` gives them for the plan's degrees and micro-batch.
         plan: degrees, interleave, ZeRO stage and recomputation.
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
@@ -210,7 +234,7 @@ def plan_memory(
         expert_shards=same(plan.expert_shards),
         recompute=np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
     )
-    sizes = graph_sizes([layers]).take(np.zeros(num_stages, np.intp))
+    sizes = graph_sizes([parts]).take(np.zeros(num_stages, np.intp))
     memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
     return PlanMemory(list_stages(memory))
 
@@ -273,24 +297,25 @@ def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats
 
 def _whole(sizes: GraphSizes, stages: StageRows, *, num_sets: int) -> Floats:
     """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
-    dense = sizes.parameters - sizes.expert_parameters
-    sharded = dense * (stages.shards > 1)[:, None] + sizes.expert_parameters * (stages.expert_shards > 1)[:, None]
-    largest = np.where(stages.counts > 0, sharded, 0.0).max(axis=-1)
+    sharded = (stages.shards > 1) + 2 * (stages.expert_shards > 1)
+    of_parts = sizes.largest[np.arange(len(sharded)), :, sharded]
+    largest = np.where(stages.counts > 0, of_parts, 0.0).max(axis=-1)
     return np.asarray(largest * np.select([stages.zero == 3, stages.zero == 2], [num_sets, 1], 0))
 
 
 def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Floats:
-    """Kept activations of stages' blocks in flight, and what one block's recomputation needs besides.
+    """Kept activations of stages' blocks in flight, and what one layer's recomputation needs besides.
 
-    On the host, all but those of the two blocks that are on their way there or back.
+    On the host, all but those of the two layers that are on their way there or back.
     """
-    stash, nothing = sizes.stash_bytes[:, 1], np.zeros(len(stages.stage))
-    kept = np.choose(stages.recompute, [stash, sizes.selective_bytes, sizes.input_bytes])
-    extra = np.choose(stages.recompute, [nothing, stash - sizes.selective_bytes, sizes.working_set_bytes])
+    every = np.arange(len(stages.stage))
+    kept, layer, again = (
+        each[every, stages.recompute] for each in (sizes.kept_bytes, sizes.layer_bytes, sizes.again_bytes)
+    )
     flights = chunks_in_flight(stages, stage=stages.stage, num_micro_batches=stages.num_micro_batches)
     num_kept = flights / stages.interleave * stages.counts[:, 1]
-    here = np.minimum(2.0, num_kept) if is_on_host else num_kept
-    return np.where(stages.counts[:, 1] > 0, here * kept + extra, 0.0)
+    here = np.minimum(2.0 * layer, num_kept * kept) if is_on_host else num_kept * kept
+    return np.where(stages.counts[:, 1] > 0, here + again, 0.0)
 
 
 def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
@@ -328,7 +353,7 @@ class TableStages:
         """Stages by their runs in the table and their numbers."""
         plan = table.runs.plan[run]
         graph = table.graph_of_group[table.plans.group[plan]]
-        sizes = graph_sizes([[layer.graph for layer in step.layers] for step in table.graphs])
+        sizes = graph_sizes([[part.graph for part in step.parts] for step in table.graphs])
         return cls(_stage_rows(table, run, stage), graph, sizes, optimizer, stack)
 
     def memory(self) -> StageMemory[Floats]:

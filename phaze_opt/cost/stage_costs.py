@@ -72,7 +72,7 @@ def list_stage_choices(step: CompiledStep, network: Network) -> StageChoices:
         network: that its devices are on (`step_traffic.plan_network`).
     """
     table = build_table([PlanLayout.of_step(step, network, row=0)])
-    counts = _all_counts(step.model.num_layers, table.runs.counts)
+    counts = _all_counts(step.model.num_units, table.runs.counts)
     kinds, place = np.unique(counts.reshape(-1, NUM_LAYERS), axis=0, return_inverse=True)
     place = place.reshape(counts.shape[:2])
     sent = replica_costs(step, kinds, network)
@@ -151,7 +151,7 @@ def choice_bytes(step: CompiledStep) -> Floats:
     Args:
         step: the plan; its own cuts and recomputation play no part.
     """
-    counts = _all_counts(step.model.num_layers, stage_counts(step.blocks))
+    counts = _all_counts(step.model.num_units, stage_counts(step.blocks))
     rows, num_stages = counts.shape[:2]
     recompute = np.repeat(np.arange(len(RECOMPUTES)), rows // len(RECOMPUTES) * num_stages)
 
@@ -169,7 +169,7 @@ def choice_bytes(step: CompiledStep) -> Floats:
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
     )
-    sizes = graph_sizes([[layer.graph for layer in step.layers]]).take(np.zeros(rows * num_stages, np.intp))
+    sizes = graph_sizes([[part.graph for part in step.parts]]).take(np.zeros(rows * num_stages, np.intp))
     memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
     return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
 

@@ -26,11 +26,11 @@ from phaze_opt.cost.traffic import NUM_FIELDS, Costs, Traffic
 from phaze_opt.graph.operator import CollectiveGroup
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.hardware.torus_mapping import is_torus
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, RECOMPUTES, Ints, PlanColumns, Rows, number_rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 _DEGREES = ("tensor", "pipeline", "data", "context", "expert", "expert_tensor")
 Columns = dict[str, np.ndarray]
@@ -67,7 +67,7 @@ class PlanLayout:
 
 
 def list_layouts(
-    model: ModelSpec, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
+    model: Workload, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
 ) -> Iterator[PlanLayout]:
     """The layouts of plans, each graph compiled once.
 
@@ -204,7 +204,7 @@ class TableParts:
         steps = [step for step, _ in self._inside]
         costs = np.array([costs for _, costs in self._inside])
         return LayerColumns(
-            launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
+            launches=np.array([[part.launches for part in step.parts] for step in steps], float),
             tensor=Traffic.of(costs[:, 0]),
             beside=Traffic.of(costs[:, 1]),
             waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
@@ -231,11 +231,11 @@ class TableParts:
         """The group of graphs on a network; a member of it that only one device makes up has no place."""
         members = [group_members(step, group, network) for group in CollectiveGroup]
         spanned = tuple(tuple(each if each.size > 1 else None for each in dimensions) for dimensions in members)
-        key = id(step.layers), step.stack.hides_input_reductions, spanned
+        key = id(step.parts), step.stack.hides_input_reductions, spanned
         if key not in self._group_of:
             self._group_of[key] = len(self._inside)
             self._inside.append((step, layer_costs(step, network)))
-            place = self._place_of_graph.setdefault(id(step.layers), len(self._graphs))
+            place = self._place_of_graph.setdefault(id(step.parts), len(self._graphs))
             if place == len(self._graphs):
                 self._graphs.append(step)
             self.graph_of_group.append(place)
@@ -245,7 +245,7 @@ class TableParts:
         """Graphs that any plan runs again in full are timed so: all other times are the same."""
         is_full = (layout.plans.recompute == FULL) | bool((layout.stage_recompute == FULL).any())
         for number in np.unique(layout.step_of_plan[is_full]):
-            place = self._place_of_graph[id(layout.steps[number].layers)]
+            place = self._place_of_graph[id(layout.steps[number].parts)]
             step = self._graphs[place]
             if step.plan.recompute is not Recompute.FULL:
                 full = replace(step.plan, recompute=Recompute.FULL, stage_recompute=())
@@ -253,7 +253,7 @@ class TableParts:
 
     def _add_transfers(self, layout: PlanLayout) -> tuple[Ints, Ints]:
         """Pair of boundaries of every stage, and each plan's first row of transfers."""
-        sizes = np.array([step.layers[BLOCK].graph.output_bytes for step in layout.steps])
+        sizes = np.array([step.parts[BLOCK].graph.output_bytes for step in layout.steps])
         wanted, of_plan = _distinct(layout.step_of_plan, layout.plans.interleave)
         found = transfer_costs(
             layout.steps[0], layout.network, payload_bytes=sizes[wanted[:, 0]], interleave=wanted[:, 1].astype(float)
@@ -308,8 +308,8 @@ def _with_state(step: CompiledStep, zero: int, state_shards: int) -> CompiledSte
 
 def _update_bytes(step: CompiledStep) -> float:
     """Bytes that the optimizer moves for a parameter of a block."""
-    graph = step.layers[BLOCK].graph
-    return sum(operator.traffic_bytes for operator in graph.update.operators) / max(1, graph.num_parameters)
+    graph = step.parts[BLOCK].graph
+    return graph.update_traffic_bytes / max(1, graph.num_parameters)
 
 
 def _num_islands(step: CompiledStep, network: Network) -> int:
@@ -322,13 +322,13 @@ def _num_islands(step: CompiledStep, network: Network) -> int:
 
 def _tied_share(step: CompiledStep) -> float:
     """The update is one pass over a layer's parameters, so a share of them takes that share of its time."""
-    head = step.layers[HEAD].graph
+    head = step.parts[HEAD].graph
     return head.num_tied_parameters / head.num_parameters if len(step.blocks) == 1 and head.num_parameters else 0.0
 
 
 def update_shards(step: CompiledStep) -> float:
     """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
-    plan, graph = step.plan, step.layers[BLOCK].graph
+    plan, graph = step.plan, step.parts[BLOCK].graph
     if plan.zero == 0 or not plan.has_expert_groups:
         return float(plan.shards if plan.zero else 1)
     dense = graph.num_parameters - graph.num_expert_parameters

@@ -64,8 +64,8 @@ class HeldParameters:
     """Parameters that one device of each of some stages holds (under ZeRO 3: would hold whole), and who else does.
 
     Attributes:
-        units: pieces that ZeRO 3 gathers and scatters: blocks, and all else at once (FSDP's root); how many of what
-            size in each stage.
+        units: pieces that ZeRO 3 gathers and scatters: layers one by one, the first and the last of the model at once
+            (FSDP's root); how many of what size in each stage.
         shards: devices that the sharded state of one copy is spread over; 1 without ZeRO.
         group: those devices, or without ZeRO all that hold the same parameters.
         copies: with hybrid sharding the devices that hold the same shard, one of each copy; else a group of one.
@@ -114,15 +114,26 @@ Units = tuple[tuple[Floats, Floats], ...]
 
 
 def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
-    """Units of stages that data-parallel replicas share, and those of experts that have replicas of their own."""
-    graphs = [layer.graph for layer in step.layers]
-    embeddings, blocks, heads = np.asarray(counts, float).T
-    ends = embeddings * graphs[EMBEDDING].num_parameters + heads * graphs[HEAD].num_parameters
-    ends -= embeddings * heads * graphs[HEAD].num_tied_parameters
-    experts = graphs[BLOCK].num_expert_parameters if step.plan.has_expert_groups else 0
-    dense = graphs[BLOCK].num_parameters - experts
-    one = np.ones_like(blocks)
-    return ((blocks, dense * one), (one, ends)), ((blocks, experts * one),)
+    """Units of stages that data-parallel replicas share, and those of experts that have replicas of their own.
+
+    Every layer between the model's first and last one is a unit of its own.
+    """
+    graph, has_own = step.graph, step.plan.has_expert_groups
+    of_parts = np.asarray(counts, float).T
+    first, last = graph.cut.front[:1], graph.cut.back[-1:]
+    ends, one = np.zeros(of_parts.shape[1]), np.ones(of_parts.shape[1])
+    for part, kinds in ((EMBEDDING, first), (HEAD, last)):
+        ends += of_parts[part] * sum(graph.layers[kind].num_parameters for kind in kinds)
+    ends -= of_parts[EMBEDDING] * of_parts[HEAD] * step.parts[HEAD].graph.num_tied_parameters
+    inner = (graph.cut.front[1:], graph.cut.unit, graph.cut.back[:-1])
+    dense, experts = [], []
+    for kind in sorted(set().union(*inner)):
+        layer = graph.layers[kind]
+        own = layer.num_expert_parameters if has_own else 0
+        times = np.asarray(sum(count * part.count(kind) for count, part in zip(of_parts, inner, strict=True)))
+        dense.append((times, (layer.num_parameters - own) * one))
+        experts += [(times, own * one)] if own else []
+    return (*dense, (one, ends)), tuple(experts)
 
 
 def stage_width(step: CompiledStep) -> int:
@@ -167,7 +178,7 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
 
 def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:
     """Place of the pass in `RUN`, collective, whether it runs beside the compute, and how many of them."""
-    forward, backward = step.layers[layer].forward, step.layers[layer].backward
+    forward, backward = step.parts[layer].forward, step.parts[layer].backward
     again = Counter(forward.collectives)
     again.subtract(forward.kept_collectives)
     for run, counts in ((FORWARD, Counter(forward.collectives)), (AGAIN, again)):
@@ -333,7 +344,7 @@ def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Costs:
 def _tied_costs(step: CompiledStep, counts: Counts, network: Network) -> Costs:
     """Gradients of a tied table, added up between the first and the last stage: of a device's shard if sharded."""
     shards = step.plan.shards if step.plan.zero >= 2 else 1
-    payload = step.layers[HEAD].graph.num_tied_parameters * step.stack.gradient_bytes / shards
+    payload = step.parts[HEAD].graph.num_tied_parameters * step.stack.gradient_bytes / shards
     if len(step.blocks) == 1 or not payload:
         return np.zeros((len(counts), NUM_FIELDS))
     width = stage_width(step)

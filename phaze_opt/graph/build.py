@@ -3,25 +3,28 @@
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
 from phaze_opt.graph.fusion import fuse
-from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.model_ends import record_embedding, record_head
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.program import Program
-from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, sharding_obstacle
+from phaze_opt.graph.recorded import as_recorded
+from phaze_opt.graph.sharding import Sharding, sharding_obstacle
+from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 
 def build_model_graph(
-    model: ModelSpec,
+    model: Workload,
     training: TrainingSpec,
     *,
     tensor_parallel: int,
     fusion: FusionLevel = FusionLevel.EPILOGUE,
     options: ShardingOptions = PLAIN_SHARDING,
 ) -> ModelGraph:
-    """The chain embedding, blocks, head on one device of a tensor-parallel group; identical blocks appear once.
+    """The chain of a model's layers on one device of a tensor-parallel group; identical layers appear once.
 
     Args:
         model: what is trained.
@@ -35,14 +38,13 @@ def build_model_graph(
     """
     programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
     layers = tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
-    chain = (0, *[1] * model.num_layers, 2)
-    return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, chain=chain)
+    return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, cut=model.cut)
 
 
 def build_programs(
-    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions = PLAIN_SHARDING
-) -> tuple[Program, Program, Program]:
-    """Embedding, block and head as unfused programs.
+    model: Workload, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions = PLAIN_SHARDING
+) -> tuple[Program, ...]:
+    """Each kind of layer as an unfused program, in the order of the kinds of the model's cut.
 
     Raises:
         InputError: as `build_model_graph`.
@@ -50,6 +52,15 @@ def build_programs(
     obstacle = sharding_obstacle(model, tensor_parallel, options=options)
     if obstacle is not None:
         raise InputError(obstacle)
+    if not isinstance(model, ModelSpec):
+        return as_recorded(model).record_layers(training, tensor_parallel=tensor_parallel, options=options)
+    return _record_transformer(model, training, tensor_parallel, options)
+
+
+def _record_transformer(
+    model: ModelSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+) -> tuple[Program, ...]:
+    """Embedding, block and head."""
     if not model.has_rotary_positions and training.sequence_length > model.max_sequence_length:
         message = (
             f"sequence length {training.sequence_length} exceeds the {model.max_sequence_length} learned positions "

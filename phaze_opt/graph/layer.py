@@ -1,8 +1,7 @@
-"""Layers of a sharded model: three operator graphs and the sizes that placement needs."""
+"""A layer of a sharded model: three operator graphs and the sizes that placement needs."""
 
 from dataclasses import dataclass
 
-from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import OperatorGraph
 
 
@@ -41,26 +40,3 @@ class LayerGraph:
     def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:
         """Forward, backward and update graphs, in that order."""
         return (self.forward, self.backward, self.update)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelGraph:
-    """A model as a chain of layers; identical layers appear once in ``layers`` and often in ``chain``.
-
-    Attributes:
-        model: name of the model.
-        tensor_parallel: degree t it is sharded for.
-        layers: the distinct layers.
-        chain: index into ``layers`` of each position 0..n-1.
-    """
-
-    model: str
-    tensor_parallel: int
-    layers: tuple[LayerGraph, ...]
-    chain: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        """Check that the chain refers to layers."""
-        if not self.chain or not all(0 <= index < len(self.layers) for index in self.chain):
-            message = f"model graph '{self.model}': chain {self.chain} must be non-empty and index its layers"
-            raise InputError(message)

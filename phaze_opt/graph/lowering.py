@@ -121,6 +121,7 @@ def _operator(node: Node, stash_bytes: int, use: BufferUse) -> Operator:
         stash_bytes=float(stash_bytes),
         collective=node.collective,
         buffer=use,
+        serial_steps=node.serial_steps,
     )
 
 
@@ -140,7 +141,8 @@ def _core_type(node: Node) -> CoreType:
         return CoreType.NONE
     if not node.matmuls:
         return CoreType.VC
-    return CoreType.TC_AND_VC if node.vector_works else CoreType.TC
+    may_use_lanes = any(matmul.is_grouped for matmul in node.matmuls)
+    return CoreType.TC_AND_VC if node.vector_works or may_use_lanes else CoreType.TC
 
 
 _KINDS = {Optimizer.ADAM: VectorKind.ADAM, Optimizer.SGD: VectorKind.SGD}

@@ -31,6 +31,7 @@ class OperatorKind(StrEnum):
 
     MATMUL = "matmul"
     ATTENTION = "attention"
+    RECURRENT = "recurrent"
     VECTOR = "vector"
     COLLECTIVE = "collective"
     VIEW = "view"
@@ -76,29 +77,55 @@ class CollectiveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """``batch`` independent products of an m x k by a k x n matrix."""
+    """``batch`` independent products of an m x k by a k x n matrix.
+
+    The rows of a convolution's left operand are patches of a tensor that overlap (implicit im2col): fewer elements
+    than m x k lie in memory.
+
+    Attributes:
+        batch, m, n, k: the shape.
+        left_elements: elements in memory behind one left operand, where they are fewer than m x k; else 0.
+        left_overlap: at most so many of them belong both to rows before and to rows from any one row on.
+        is_grouped: whether the products are the groups of one convolution, which may share an array block-diagonally
+            or run on vector lanes.
+    """
 
     batch: int
     m: int
     n: int
     k: int
+    left_elements: int = 0
+    left_overlap: int = 0
+    is_grouped: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse empty or negative shapes."""
+        """Refuse empty or negative shapes, and more elements than the operand has."""
         for field in ("batch", "m", "n", "k"):
             value = getattr(self, field)
             if value < 1:
                 message = f"matmul {field} = {value} must be a positive integer"
                 raise InputError(message)
+        if not (0 <= self.left_elements < self.m * self.k and 0 <= self.left_overlap <= self.left_elements):
+            message = (
+                f"matmul left_elements = {self.left_elements} with left_overlap = {self.left_overlap} must be below "
+                f"m x k = {self.m * self.k}, and the overlap at most the elements; give 0 where the operand lies in "
+                "memory as it is"
+            )
+            raise InputError(message)
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates: batch * m * n * k."""
         return self.batch * self.m * self.n * self.k
 
+    @property
+    def distinct_left(self) -> int:
+        """Elements in memory behind one left operand."""
+        return self.left_elements or self.m * self.k
+
     def operand_elements(self) -> int:
-        """Elements of both operands and the result, each once: b (mk + kn + mn)."""
-        return self.batch * (self.m * self.k + self.k * self.n + self.m * self.n)
+        """Elements of both operands and the result in memory, each once: b (mk + kn + mn) of a plain product."""
+        return self.batch * (self.distinct_left + self.k * self.n + self.m * self.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +169,18 @@ class Operator:
         phase: forward, backward or update.
         kind: decides how HBM traffic is counted. MATMUL: tiled traffic of ``matmuls`` plus what
             ``bytes_read + bytes_written`` exceeds their compulsory bytes by (a fused epilogue's operands).
-            ATTENTION and VECTOR: exactly ``bytes_read + bytes_written``.
+            ATTENTION and VECTOR: exactly ``bytes_read + bytes_written``. RECURRENT: these, and in every step but the
+            first what the buffer does not hold of the right operands.
         core_type: TC, VC, TC_AND_VC, NETWORK or NONE.
-        matmuls: tensor-core work (more than one only for fused attention).
-        vector_works: vector-core work (a fused epilogue, softmax, normalisation, optimizer ...).
+        matmuls: tensor-core work (more than one only for fused attention); of RECURRENT, that of one step.
+        vector_works: vector-core work (a fused epilogue, softmax, normalisation, optimizer ...); of all steps.
         bytes_read: compulsory bytes read from HBM.
         bytes_written: compulsory bytes written to HBM.
         parameter_bytes: bytes of parameters it reads.
         stash_bytes: bytes of its output, or inputs, kept for the backward phase.
         collective: set if and only if ``kind`` is COLLECTIVE.
         buffer: what of the bytes above the chip's buffer may hold between operators.
+        serial_steps: steps of a recurrence, each of which waits for all of the one before.
     """
 
     name: str
@@ -166,6 +195,7 @@ class Operator:
     stash_bytes: float = 0.0
     collective: Collective | None = None
     buffer: BufferUse = NO_BUFFER_USE
+    serial_steps: int = 1
 
     def __post_init__(self) -> None:
         """Check that core type, work and sizes agree."""
@@ -180,11 +210,18 @@ class Operator:
         if bool(self.matmuls) != needs_tc:
             message = f"operator '{self.name}': core type {self.core_type} and matmuls disagree"
             raise InputError(message)
+        may_repeat = self.kind in (OperatorKind.RECURRENT, OperatorKind.VECTOR)
+        if self.serial_steps < 1 or (self.serial_steps > 1 and not may_repeat):
+            message = (
+                f"operator '{self.name}': serial_steps = {self.serial_steps} must be positive, and above 1 only where "
+                f"its kind ({self.kind}) is recurrent or vector"
+            )
+            raise InputError(message)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all its matmuls."""
-        return sum(matmul.macs for matmul in self.matmuls)
+        """Multiply-accumulates of all its matmuls in all its steps."""
+        return self.serial_steps * sum(matmul.macs for matmul in self.matmuls)
 
     @property
     def matmul_flops(self) -> int:

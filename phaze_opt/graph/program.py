@@ -59,7 +59,8 @@ class Tensor:
 class Node:
     """One operation of a program: tensors in, tensors out, and its work.
 
-    ``left`` and ``right`` are those of its inputs that are the operands of its matmul, if it has one alone.
+    ``left`` and ``right`` are those of its inputs that are the operands of its matmul, if it has one alone. Of a
+    recurrence ``matmuls`` are done in each of its ``serial_steps``; ``vector_works`` are those of all.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Node:
     collective: Collective | None = None
     left: tuple[Tensor, ...] = ()
     right: tuple[Tensor, ...] = ()
+    serial_steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,13 @@ class Tape:
             rule()
 
     def gradient(self, tensor: Tensor) -> Tensor:
-        """Gradient of a tensor all of whose users have been differentiated; several are added by one node."""
-        parts = self._gradients[tensor.name]
+        """Gradient of a tensor all of whose users have been differentiated; several are added by one node.
+
+        Where no user gives one it has no elements; `graph.traced.gradients` removes what would be done with it.
+        """
+        parts = self._gradients.get(tensor.name)
+        if parts is None:
+            return Tensor(f"d_{tensor.name}", 0, tensor.element_bytes, TensorRole.GRADIENT)
         if len(parts) == 1:
             return parts[0]
         total = self._gradient_of(tensor)
@@ -188,9 +195,10 @@ class Tape:
         collective: Collective | None = None,
         left: tuple[Tensor, ...] = (),
         right: tuple[Tensor, ...] = (),
+        serial_steps: int = 1,
     ) -> None:
         """Append one node in the current phase."""
-        work = (matmuls, vector_works, collective, left, right)
+        work = (matmuls, vector_works, collective, left, right, serial_steps)
         self._nodes.append(Node(name, self._phase, kind, fusibility, tuple(inputs), outputs, *work))
 
     def _gradient_of(self, tensor: Tensor, *, by: str = "") -> Tensor:

@@ -2,71 +2,34 @@
 
 from dataclasses import dataclass
 
-from phaze_opt.errors import InputError
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.graph.recorded import as_recorded
+from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.training import TrainingSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ShardingOptions:
-    """What sharding does beyond plain tensor parallelism; the defaults leave graphs of design searches as they are.
-
-    Attributes:
-        context: shards of every sequence c. A device has 1/c of the tokens; queries meet all keys, which ring attention
-            passes round (Liu et al. 2023), forward and again backward with their gradients, beside the attention. The
-            shards are of equal work: with a causal mask each takes an early and a late part of the sequence.
-        expert: shards of the experts e over the devices of a stage; None for whole experts over the tensor group.
-        expert_tensor: devices of a tensor group that split each of these experts by channels, which divides the tensor
-            degree; None for all of them.
-        has_kv_replicas: whether a tensor degree above the number of key-value heads, a multiple of it, is allowed:
-            devices that share a head then each hold a copy of it (Megatron-LM does so for grouped queries).
-        has_regathers: whether backward's second gather of sequence shards is an operator.
-    """
-
-    context: int = 1
-    expert: int | None = None
-    has_kv_replicas: bool = False
-    has_regathers: bool = False
-    expert_tensor: int | None = None
-
-    @classmethod
-    def of_plan(cls, plan: ParallelPlan) -> "ShardingOptions":
-        """How a plan shards: copies of key-value heads where it must; groups of experts once the plan asks."""
-        return cls(
-            context=plan.context,
-            expert=plan.expert if plan.has_expert_groups else None,
-            has_kv_replicas=True,
-            has_regathers=plan.is_sequence_parallel,
-            expert_tensor=plan.expert_tensor or None,
-        )
-
-    def __post_init__(self) -> None:
-        """Refuse degrees below 1."""
-        degrees = (("context", self.context), ("expert", self.expert), ("expert_tensor", self.expert_tensor))
-        for name, value in degrees:
-            if value is not None and value < 1:
-                message = f"{name} parallel degree {value} must be at least 1"
-                raise InputError(message, key=name)
-
-
-PLAIN_SHARDING = ShardingOptions()
-"""Tensor parallelism alone, every head on one device."""
+from phaze_opt.workload.workload import Workload
 
 
 def sharding_obstacle(
-    model: ModelSpec, tensor_parallel: int, *, options: ShardingOptions = PLAIN_SHARDING
+    model: Workload, tensor_parallel: int, *, options: ShardingOptions = PLAIN_SHARDING
 ) -> str | None:
     """Why a model cannot be sharded ``tensor_parallel`` ways, as a sentence; None if it can.
 
-    Heads, key-value heads, MLP width (or experts) and a projected embedding must divide; the vocabulary need not.
-    Shards of experts must divide their number, and devices that split an expert its width and the tensor degree.
+    Of transformers heads, key-value heads, MLP width (or experts) and a projected embedding must divide; the vocabulary
+    need not. Shards of experts must divide their number, and devices that split an expert its width and the tensor
+    degree.
     """
     if tensor_parallel < 1:
         return f"tensor parallel degree {tensor_parallel} must be at least 1"
+    if not isinstance(model, ModelSpec):
+        return as_recorded(model).sharding_obstacle(tensor_parallel, options)
+    return _transformer_obstacle(model, tensor_parallel, options)
+
+
+def _transformer_obstacle(model: ModelSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
+    """Why a transformer cannot be sharded so."""
     divided = [("attention heads", model.num_heads)]
     if not (options.has_kv_replicas and tensor_parallel % model.num_kv_heads == 0):
         divided.append(("key-value heads", model.num_kv_heads))

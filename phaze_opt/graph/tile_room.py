@@ -1,7 +1,8 @@
 """How much buffer the tiles of a matmul are worth: bytes of HBM traffic that more room saves, from sizes alone.
 
 Tiles of w columns and h rows, double-buffered, move each operand once for every strip of the other: with w = h = the
-root of the room about 2 mnk / w elements. Where an operand or the result fits, each is moved once.
+root of the room about 2 mnk / w elements. Where an operand or the result fits, each is moved once. Of a convolution's
+left operand what lies in memory counts; that strips of rows share some of it is left out.
 """
 
 from itertools import pairwise
@@ -29,7 +30,7 @@ def tile_rooms(number: int, node: Node) -> tuple[Hold, ...]:
         return ()
     matmul, element_bytes = node.matmuls[0], node.left[0].element_bytes
     m, n, k = matmul.m, matmul.n, matmul.k
-    enough = 2 * element_bytes * min(m * k, k * n, m * n)
+    enough = 2 * element_bytes * min(matmul.distinct_left, k * n, m * n)
     sizes = []
     size = FIRST_BYTES
     while size < enough:
@@ -47,13 +48,13 @@ def tile_rooms(number: int, node: Node) -> tuple[Hold, ...]:
 
 def _moved_elements(matmul: Matmul, room: int) -> int:
     """Elements that tiles of so many elements move, about: never fewer than each of the three matrices once."""
-    m, n, k = matmul.m, matmul.n, matmul.k
-    once = m * k + k * n + m * n
-    if min(m * k, k * n, m * n) <= room:
+    m, n, k, left = matmul.m, matmul.n, matmul.k, matmul.distinct_left
+    once = left + k * n + m * n
+    if min(left, k * n, m * n) <= room:
         return matmul.batch * once
     edge = isqrt(room)
     width, height = (n, room // n) if n < edge else (room // m, m) if m < edge else (edge, edge)
-    strips = -(-n // width) * m * k + -(-m // height) * k * n + m * n
+    strips = -(-n // width) * left + -(-m // height) * k * n + m * n
     return matmul.batch * max(once, strips)
 
 

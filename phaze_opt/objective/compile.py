@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep, attention_again, forward_again
+from phaze_opt.cost.compiled_step import CompiledStep, attention_again, forward_again
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.graph.layer import ModelGraph
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.network import NetworkDimension
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 Prepare = Callable[[Sequence[Operator]], Sequence[Operator]]
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
@@ -88,14 +88,19 @@ class CompiledModel:
     Of full plans the options differ in micro-batch too, and ``training`` is that of the smallest one.
     """
 
-    model: ModelSpec
+    model: Workload
     training: TrainingSpec
     operators: Sequence[Operator]
     options: tuple[CompiledOption, ...]
     flops_per_sample: float
 
+    @property
+    def graph(self) -> ModelGraph:
+        """Of the first option; all have the same kinds of layers in the same parts."""
+        return self.options[0].graph
 
-def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int, prepare: Prepare = tuple) -> CompiledModel:
+
+def compile_model(scenario: Scenario, model: Workload, *, micro_batch: int, prepare: Prepare = tuple) -> CompiledModel:
     """Build the graphs of a model for every tensor degree and precompute what no architecture changes.
 
     Args:
@@ -145,9 +150,6 @@ def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) ->
     columns: dict[Operator, int] = {}
     options = []
     for step in steps:
-        layers = tuple(layer.graph for layer in step.layers)
-        chain = (EMBEDDING, *[BLOCK] * step.model.num_layers, HEAD)
-        graph = ModelGraph(step.model.name, step.plan.tensor, layers, chain)
         phases = []
         for layer in step.layers:
             problems = list(zip(PHASES, layer.graph.phases, strict=True))
@@ -160,7 +162,7 @@ def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) ->
                 )
             )
         attention = tuple(_columns_of(attention_again(layer.graph.forward), columns) for layer in step.layers)
-        option = _option(graph, tuple(phases), list(columns), prepare)
+        option = _option(step.graph, tuple(phases), list(columns), prepare)
         options.append(replace(option, attention_columns=attention))
     return CompiledModel(
         model=steps[0].model,

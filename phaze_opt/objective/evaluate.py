@@ -44,7 +44,7 @@ from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plan.plan_search import Machine
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.schedule.highs import solver_words
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.workload import Workload
 
 
 def load_estimator(name: str) -> Estimator:
@@ -256,7 +256,7 @@ class Objective:
             _check_elements(accelerator, planned.compiled)
             estimates = self.estimate(accelerator, PLANNED, index=index)
             bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
-            chips.append(ChipMakespans.of(accelerator, estimates, bounds))
+            chips.append(ChipMakespans.of(accelerator, estimates, planned.compiled.graph, bounds))
         return schedule_mixed_plan(planned, chips, scenario=self.scenario)
 
     def _pools_of(self, index: int) -> PhasePools:
@@ -289,7 +289,7 @@ class Objective:
         """The evaluation of a design that is infeasible before anything is placed."""
         return replace(self._blank(self.scenario.models[index], accelerator, micro_batch), status=status, reason=reason)
 
-    def _evaluate_model(self, index: int, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+    def _evaluate_model(self, index: int, model: Workload, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One model on one accelerator."""
         if self.scenario.plans is not None:
             return self.evaluate_planned(accelerator, index=index)[0]
@@ -350,7 +350,7 @@ class Objective:
         options = schedule_options(scenario.schedule_gap, scenario.schedule_nodes)
         return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=scenario.exclusivity, options=options)
 
-    def _blank(self, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+    def _blank(self, model: Workload, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """What is known of an evaluation before anything is estimated."""
         check_covered(accelerator, self.constants)
         area = area_mm2_of(accelerator, self.constants)

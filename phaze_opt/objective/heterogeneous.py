@@ -195,10 +195,9 @@ def _by_tdp(chip: _Chip) -> tuple[float, DesignPoint]:
 
 def _stage_layers(step: CompiledStep, stage: int) -> StageLayers:
     """Layers of a stage; with interleaving those of all its chunks."""
-    embedding, block, head = (layer.graph.name for layer in step.layers)
-    last = len(step.blocks) - 1
-    counts = ((embedding, int(stage == 0)), (block, step.blocks[stage]), (head, int(stage == last)))
-    return tuple(each for each in counts if each[1])
+    cut, last = step.graph.cut, len(step.blocks) - 1
+    kinds = (*cut.front * (stage == 0), *cut.unit * step.blocks[stage], *cut.back * (stage == last))
+    return _runs([step.graph.layers[kind].name for kind in kinds])
 
 
 def _best_placed(

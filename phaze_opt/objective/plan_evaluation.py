@@ -31,9 +31,9 @@ from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utili
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 NOT_MODELLED = ("tc_utilisation", "vc_utilisation", "energy_per_iteration_j", "average_power_w")
 """Figures that machines without schedules do not have: utilisations and energy (semantics 7)."""
@@ -57,7 +57,7 @@ class PlannedJob:
         provenance: of the evaluation; its digest of the scenario is `job_digest` unless given.
     """
 
-    model: ModelSpec
+    model: Workload
     training: TrainingSpec
     machine: Machine
     accelerator: Accelerator
@@ -299,7 +299,7 @@ def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTim
     clock = job.machine.clock
     if not isinstance(clock, ScheduleClock):
         return PlanTimes(clock.times(step), bound_s=step_s)
-    repeats = (1, job.model.num_layers, 1)
+    repeats = map(step.graph.chain.count, range(len(step.layers)))
     found = clock.schedules(step)
     schedules = tuple(
         LayerSchedule(

@@ -91,22 +91,36 @@ def tell_causes(chip: ChipStep, time: StepTime, layers: LayerTimes, breakdown: T
 
 
 def _cause_shares(chip: ChipStep) -> Floats:
-    """Shares of every pass by cause, in the classes of a price, shape (layers, passes, classes); they sum to 1."""
-    shares = np.zeros((NUM_LAYERS, NUM_PASSES, 3))
+    """Shares of every pass by cause, in the classes of a price, shape (parts, passes, classes); they sum to 1."""
+    layers = np.zeros((len(chip.step.layers), NUM_PASSES, 3))
+    makespan_s = np.ones(layers.shape[:2])
     causes = list(map(cause_shares, chip.clock.explain(chip.step.operators)))
     off_core = (CoreType.NONE, CoreType.NETWORK)
     for row, (layer, results) in enumerate(zip(chip.step.layers, chip.schedules, strict=True)):
-        passes = zip(layer.graph.phases, layer.passes, results, strict=True)
+        passes = zip(layer.graph.phases, (layer.forward, layer.backward, layer.update), results, strict=True)
         for column, (graph, own, result) in enumerate(passes):
             places = [at for at, operator in enumerate(graph.operators) if operator.core_type not in off_core]
             columns = own.columns.tolist()
             split = split_makespan(result, places, columns, chip.estimates, [causes[each] for each in columns])
-            whole = result.makespan_s or 1.0
-            shares[row, column, MATMUL] = split.tensor_cores_s / whole
-            shares[row, column, VECTOR] = split.vector_cores_s / whole
-            shares[row, column, ATTENTION] = split.memory_bound_s / whole
+            makespan_s[row, column] = whole = result.makespan_s or 1.0
+            layers[row, column, MATMUL] = split.tensor_cores_s / whole
+            layers[row, column, VECTOR] = split.vector_cores_s / whole
+            layers[row, column, ATTENTION] = split.memory_bound_s / whole
     # Forward again has the schedule of forward, or a shorter one of most of its operators.
-    shares[:, FORWARD_AGAIN] = shares[:, FORWARD]
+    layers[:, FORWARD_AGAIN], makespan_s[:, FORWARD_AGAIN] = layers[:, FORWARD], makespan_s[:, FORWARD]
+    return _shares_of_parts(layers, makespan_s, chip.step.graph.part_counts)
+
+
+def _shares_of_parts(layers: Floats, makespan_s: Floats, counts: NDArray[np.int64]) -> Floats:
+    """Shares of the passes of parts from those of their layers: each layer counts as long as it takes."""
+    shares = np.zeros((NUM_LAYERS, *layers.shape[1:]))
+    for part, own in zip(shares, counts, strict=True):
+        kinds = np.flatnonzero(own)
+        if len(kinds) == 1:
+            part[:] = layers[kinds[0]]
+        elif len(kinds):
+            weights = own[kinds, None] * makespan_s[kinds]
+            part[:] = (weights[..., None] * layers[kinds]).sum(axis=0) / weights.sum(axis=0)[:, None]
     return shares
 
 
@@ -125,18 +139,18 @@ def plan_runs(step: CompiledStep) -> Floats:
             runs[stage, BLOCK, again] = step.num_micro_batches * counts[stage, BLOCK]
     runs[..., UPDATE] = counts / update_shards(step)
     if len(counts) == 1:
-        head = step.layers[HEAD].graph
-        runs[0, HEAD, UPDATE] *= 1.0 - head.num_tied_parameters / head.num_parameters
+        head = step.parts[HEAD].graph
+        runs[0, HEAD, UPDATE] *= 1.0 - head.num_tied_parameters / max(1, head.num_parameters)
     return runs
 
 
 def _of_passes(step: CompiledStep, values: Floats) -> Floats:
     """Sums of a figure of operators over every pass, shape (layers, passes and selective)."""
     sums = np.zeros((NUM_LAYERS, SELECTIVE + 1))
-    for row, layer in enumerate(step.layers):
-        forward = layer.forward
+    for row, part in enumerate(step.parts):
+        forward = part.forward
         again = (forward.again_columns, forward.attention_columns)
-        columns = (forward.columns, layer.backward.columns, layer.update.columns, *again)
+        columns = (forward.columns, part.backward.columns, part.update.columns, *again)
         sums[row] = [float(values[each].sum()) for each in columns]
     return sums
 
@@ -175,17 +189,17 @@ def _collective_bytes(step: CompiledStep, network: Network) -> Floats:
             sent_bytes(each.kind, each.payload_bytes, group_members(step, each.group, network)) for each in collectives
         )
 
-    for row, layer in enumerate(step.layers):
-        for column, each in enumerate(layer.passes):
+    for row, part in enumerate(step.parts):
+        for column, each in enumerate(part.passes):
             sent[row, column] = added(each.collectives)
-        sent[row, FORWARD_AGAIN] = sent[row, FORWARD] - added(layer.forward.kept_collectives)
+        sent[row, FORWARD_AGAIN] = sent[row, FORWARD] - added(part.forward.kept_collectives)
     return sent
 
 
 def _boundary_bytes(step: CompiledStep) -> float:
     """Activations forward and their gradients back over every boundary between model chunks."""
     boundaries = len(step.blocks) * step.plan.interleave - 1
-    return 2.0 * step.num_micro_batches * boundaries * step.layers[BLOCK].graph.output_bytes
+    return 2.0 * step.num_micro_batches * boundaries * step.parts[BLOCK].graph.output_bytes
 
 
 def _replica_bytes(step: CompiledStep, network: Network) -> float:
@@ -197,7 +211,7 @@ def _replica_bytes(step: CompiledStep, network: Network) -> float:
     """
     plan, m = step.plan, step.num_micro_batches
     gradient, parameter = step.stack.gradient_bytes, step.training.dtype_bytes
-    tied = step.layers[HEAD].graph.num_tied_parameters / (plan.shards if plan.zero > 1 else 1)
+    tied = step.parts[HEAD].graph.num_tied_parameters / (plan.shards if plan.zero > 1 else 1)
     # An all-reduce of two, at both ends.
     total = 2.0 * gradient * tied if len(step.blocks) > 1 else 0.0
     for held in held_parameters(step, stage_counts(step.blocks), network):

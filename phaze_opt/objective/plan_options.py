@@ -12,8 +12,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_space import NoPlan
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
+from phaze_opt.workload.workload import Workload
 
 FREE_ZERO = (0, 1, 2, 3)
 MAX_STAGES = 10_000
@@ -61,7 +61,7 @@ RECOMPUTES = {
 """What stages may recompute, by the word of the option."""
 
 
-def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], models: Sequence[ModelSpec]) -> PlanChoices:
+def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], models: Sequence[Workload]) -> PlanChoices:
     """Every full plan that the options leave; a degree of which nothing is said is free, but for context parallelism.
 
     Args:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes, bound_option, solve_option, verify_option
 from phaze_opt.objective.bound_phases import MakespanBounds
@@ -37,18 +38,20 @@ SAME_STEP = 1e-9
 """Relative difference up to which a step priced among all plans and alone are the same."""
 
 
-def layer_classes(makespan_s: Floats, num_classes: int = NUM_CLASSES) -> Floats:
-    """Times of layers by class from makespans, shape (..., layers, passes, classes), s.
+def layer_classes(makespan_s: Floats, graph: ModelGraph, *, num_classes: int = NUM_CLASSES) -> Floats:
+    """Times of front, unit and back by class from makespans of layers, shape (..., parts, passes, classes), s.
 
     What full recomputation runs again takes no longer than forward itself, whose schedule serves it too.
 
     Args:
         makespan_s: of forward, backward, update and maybe forward again, shape (..., layers, phases), s.
+        graph: which layers make up which part.
         num_classes: a makespan is of one class; others are 0, and may be left out where no parts are told.
     """
     forward_s = makespan_s[..., 0]
     again_s = np.minimum(makespan_s[..., len(PHASES)], forward_s) if makespan_s.shape[-1] > len(PHASES) else forward_s
     passes_s = np.concatenate([makespan_s[..., : len(PHASES)], again_s[..., None]], axis=-1)
+    passes_s = graph.of_parts(passes_s, axis=-2)
     classes_s = np.zeros((*passes_s.shape, num_classes))
     classes_s[..., 0] = passes_s
     return classes_s
@@ -61,6 +64,7 @@ class ChipMakespans:
     Attributes:
         accelerator: the chip.
         estimates: of all operators, row 0.
+        graph: of any of the sets; all have the same layers in the same parts.
         lower_s: what no schedule goes below, shape (sets, layers, phases), s.
         known_s: what is attained where schedules are solved, and ``lower_s`` elsewhere.
         attention_s: what selective recomputation runs again, shape (sets, layers), s.
@@ -69,16 +73,19 @@ class ChipMakespans:
 
     accelerator: Accelerator
     estimates: Estimates
+    graph: ModelGraph
     lower_s: Floats
     known_s: Floats
     attention_s: Floats
     times: dict[int, OptionTimes] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, accelerator: Accelerator, estimates: Estimates, bounds: MakespanBounds) -> "ChipMakespans":
+    def of(
+        cls, accelerator: Accelerator, estimates: Estimates, graph: ModelGraph, bounds: MakespanBounds
+    ) -> "ChipMakespans":
         """Bounds alone, those of row 0."""
         makespan_s = bounds.makespan_s[0]
-        return cls(accelerator, estimates, makespan_s.copy(), makespan_s.copy(), bounds.attention_s[0])
+        return cls(accelerator, estimates, graph, makespan_s.copy(), makespan_s.copy(), bounds.attention_s[0])
 
     def is_solved(self, layers: int) -> bool:
         """Whether the schedules of a set of layers are solved."""
@@ -86,7 +93,8 @@ class ChipMakespans:
 
     def layer_times(self, layers: int, makespan_s: Floats) -> LayerTimes:
         """Of one set of layers."""
-        return LayerTimes(layer_classes(makespan_s)[layers], self.attention_s[layers])
+        attention_s = self.graph.of_parts(self.attention_s[layers])
+        return LayerTimes(layer_classes(makespan_s[layers], self.graph), attention_s)
 
     def stage_chip(self, layers: int) -> StageChip:
         """What stages with a set of layers know of the chip."""
@@ -187,8 +195,9 @@ class PlanRefinement:
     def _fastest_s(self, makespan_s: Sequence[Floats]) -> Floats:
         """What the software makes of layer times, each layer and pass on the chip that is fastest at it."""
         attention_s = np.minimum.reduce([each.attention_s for each in self._chips])
-        classes_s = layer_classes(np.minimum.reduce(makespan_s), 1)
-        return self._degrees.prices.layer_s(classes_s[None], attention_s[None])
+        graph = self._compiled.graph
+        classes_s = layer_classes(np.minimum.reduce(makespan_s), graph, num_classes=1)
+        return self._degrees.prices.layer_s(classes_s[None], graph.of_parts(attention_s, axis=-1)[None])
 
     def _searched_s(self, number: int) -> float:
         """The best plan of a set on chips that are scheduled, or the least bound of any; infinite where none can win.

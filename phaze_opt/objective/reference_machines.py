@@ -20,8 +20,8 @@ from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices, split_blocks
+from phaze_opt.workload.workload import Workload
 
 REFERENCES = ("tpu-v4", "tpu-v4-published")
 """Phaze's TPUv4-like point (256 vector lanes), and the published machine (2,048 lanes, 1,200 GB/s)."""
@@ -273,7 +273,7 @@ class ExpertBook:
     num_devices: int
     placements: Mapping[str, ExpertPlacement]
 
-    def placement_of(self, model: ModelSpec) -> ExpertPlacement | None:
+    def placement_of(self, model: Workload) -> ExpertPlacement | None:
         """The hand placement of a model; None if there is none, or if the name stands for another depth."""
         known = self.placements.get(model.name)
         return known if known is not None and known.num_layers == model.num_layers else None

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from phaze_opt.cost.stacks import DESIGN_SOFTWARE, list_stacks, load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
+from phaze_opt.graph.any_model import AnyModel
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
@@ -30,13 +31,11 @@ from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
+from phaze_opt.workload.workload import Workload, sequence_length_of
 
-MAX_DEFAULT_SEQUENCE_LENGTH = 4096
-"""A model that admits longer sequences is still evaluated at this length unless told otherwise."""
 LIMITED_NODES = 200
 """Branch-and-bound nodes of each schedule's ILP wherever a gap is accepted; proving a schedule takes what it takes."""
 NO_NODE_LIMIT = 0
@@ -92,7 +91,7 @@ class Scenario:
         models: one, or several for a common design.
         cluster: devices and network.
         global_batch: samples an iteration, over all replicas.
-        sequence_length: tokens; None means each model's own maximum, at most 4096.
+        sequence_length: tokens; None means each model's own.
         optimizer, attention, exclusivity, recompute, is_sequence_parallel: training and scheduling choices.
         tensor_parallel: degrees that placement may choose from; those a model cannot be sharded by are left out.
         common: the mean over models.
@@ -108,7 +107,7 @@ class Scenario:
         silicon: what dies are built of; None for the tables at 22 nm.
     """
 
-    models: tuple[ModelSpec, ...]
+    models: tuple[AnyModel, ...]
     cluster: Cluster
     global_batch: int
     sequence_length: int | None = None
@@ -152,23 +151,15 @@ class Scenario:
             self.sequence_length_of(model)
             self.tensor_degrees_of(model)
 
-    def sequence_length_of(self, model: ModelSpec) -> int:
+    def sequence_length_of(self, model: Workload) -> int:
         """Tokens a sample of one model.
 
         Raises:
-            InputError: the length asked for exceeds what the model's position embedding holds.
+            InputError: the model cannot be run on the length asked for.
         """
-        if self.sequence_length is None:
-            return min(model.max_sequence_length, MAX_DEFAULT_SEQUENCE_LENGTH)
-        if self.sequence_length > model.max_sequence_length:
-            message = (
-                f"{self.sequence_length} exceeds the {model.max_sequence_length} positions of {model.name}; "
-                f"give at most {model.max_sequence_length}"
-            )
-            raise InputError(message, key="sequence_length")
-        return self.sequence_length
+        return sequence_length_of(model, self.sequence_length)
 
-    def tensor_degrees_of(self, model: ModelSpec) -> tuple[int, ...]:
+    def tensor_degrees_of(self, model: Workload) -> tuple[int, ...]:
         """Degrees that the cluster holds and the model can be sharded by.
 
         Raises:
@@ -182,7 +173,7 @@ class Scenario:
             raise InputError(message, key="tensor_parallel")
         return degrees
 
-    def training_of(self, model: ModelSpec, micro_batch: int) -> TrainingSpec:
+    def training_of(self, model: Workload, micro_batch: int) -> TrainingSpec:
         """The training set-up of one model at one micro-batch."""
         return TrainingSpec(
             micro_batch=micro_batch,
@@ -222,7 +213,7 @@ def _fitted_digests(estimator: str) -> tuple[str, ...]:
 
 def build_scenario(
     options: ScenarioOptions,
-    models: tuple[ModelSpec, ...],
+    models: tuple[AnyModel, ...],
     *,
     network: Network,
     common: CommonMean,

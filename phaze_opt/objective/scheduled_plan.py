@@ -28,10 +28,10 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.record.near_ties import comparable
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class PlannedModel:
         return self.degrees.prices
 
 
-def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple) -> PlannedModel:
+def plan_model(scenario: Scenario, model: Workload, *, prepare: Prepare = tuple) -> PlannedModel:
     """Every plan of a model that a scenario of full plans admits.
 
     Args:
@@ -73,7 +73,7 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices))
 
 
-def plans_of(scenario: Scenario, model: ModelSpec) -> tuple[PlanColumns, PlanChoices, TrainingSpec]:
+def plans_of(scenario: Scenario, model: Workload) -> tuple[PlanColumns, PlanChoices, TrainingSpec]:
     """The plans of a model that a scenario of full plans admits, the choices they are of, and the training.
 
     Raises:
@@ -127,7 +127,7 @@ def schedule_best_plan(
         accelerator: the chip.
         scenario: how schedules are solved.
     """
-    chip = ChipMakespans.of(accelerator, estimates, bounds)
+    chip = ChipMakespans.of(accelerator, estimates, planned.compiled.graph, bounds)
     search = PlanRefinement(planned.compiled, planned.degrees, [chip], scenario)
     found = search.run()
     if found is None:
@@ -212,11 +212,12 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
         bounds: of its makespans on the chips.
         memory_bytes: of each chip, shape (chips,).
     """
-    prices, least_s = planned.prices, np.empty(len(memory_bytes))
+    prices, graph, least_s = planned.prices, planned.compiled.graph, np.empty(len(memory_bytes))
     size = max(1, VALUES_AT_ONCE // max(len(planned.degrees), 128 * len(prices.table.graph_of_group)))
     for start in range(0, len(memory_bytes), size):
         chips = slice(start, start + size)
-        layer_s = prices.layer_s(layer_classes(bounds.makespan_s[chips], 1), bounds.attention_s[chips])
+        classes_s = layer_classes(bounds.makespan_s[chips], graph, num_classes=1)
+        layer_s = prices.layer_s(classes_s, graph.of_parts(bounds.attention_s[chips], axis=-1))
         seconds = planned.degrees.bounds_s(layer_s)
         for row, capacity in enumerate(memory_bytes[chips].tolist(), start=start):
             fits = planned.degrees.may_fit(capacity)
@@ -238,8 +239,9 @@ def least_step(
         enough_s: a bound of so much need not be raised.
     """
     degrees, layers_of = planned.degrees, planned.degrees.layers_of
-    classes_s = layer_classes(bounds.makespan_s)
-    layer_s = planned.prices.layer_s(classes_s, bounds.attention_s)
+    graph = planned.compiled.graph
+    classes_s, attention_s = layer_classes(bounds.makespan_s, graph), graph.of_parts(bounds.attention_s, axis=-1)
+    layer_s = planned.prices.layer_s(classes_s, attention_s)
     values = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     is_searched = np.zeros(len(values), dtype=np.bool_)
     while True:
@@ -247,6 +249,6 @@ def least_step(
         layers = int(layers_of[best])
         if is_searched[best] or np.isinf(values[best]) or values[best] >= enough_s:
             return layers, float(values.min())
-        times = LayerTimes(classes_s[0, layers], bounds.attention_s[0, layers])
+        times = LayerTimes(classes_s[0, layers], attention_s[0, layers])
         limit_s = float(values[is_searched].min(initial=math.inf)) * (1.0 + SAME_STEP)
         values[best], is_searched[best] = degrees.least_bound_s(best, times, memory_bytes, limit_s=limit_s), True

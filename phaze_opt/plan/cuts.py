@@ -116,7 +116,7 @@ def _solve(
     overhead_s, factor = float(rules.overhead_s[0]), 1.0 + float(rules.waiting[0])
     value, chosen, most, _ = solve_cuts(
         StageCandidates(comparable(seconds) if is_on_grid else seconds, table.kinds, table.blocks, allowed),
-        PipelineRules(table.step.model.num_layers, m, v, hidden_share),
+        PipelineRules(table.step.model.num_units, m, v, hidden_share),
         limit_s / factor - overhead_s,
     )
     if not most:
@@ -167,7 +167,7 @@ def is_as_fast(seconds: float, best_s: float) -> bool:
 def _loads_of(tables: Sequence[CutTable], stages: MixedStages) -> tuple[StageLoads, StepRules]:
     """What stages do, of the candidates in the tables of their chips."""
     kinds, blocks = tables[0].kinds, np.asarray(stages.blocks, np.intp)
-    every_size = tables[0].step.model.num_layers + 1
+    every_size = tables[0].step.model.num_units + 1
     rows = np.array([RECOMPUTES.index(each) for each in stages.recomputes], np.intp) * every_size + blocks
     chips = np.asarray(stages.chips, np.intp)
 

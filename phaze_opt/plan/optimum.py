@@ -15,9 +15,9 @@ from phaze_opt.plan.plan_search import Machine, RankedPlan, clock_sets
 from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.plan.priced_plans import price_plans
 from phaze_opt.record.near_ties import comparable
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 SLACK = 1.0 + 1e-9
 """Steps this close to the best are priced as well, so that order decides between equal ones."""
@@ -41,7 +41,7 @@ class PlanOptimum:
 
 
 def optimal_plan(
-    model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
+    model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
 ) -> PlanOptimum:
     """The fastest plan that fits, over all degrees that the choices leave, all cuts and all recomputations per stage.
 
@@ -83,7 +83,7 @@ def optimal_plan(
 
 
 def free_degrees(
-    model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
+    model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices, machine: Machine
 ) -> PlanDegrees:
     """Every set of degrees that the choices leave, in order; interleaved ones once for each way to cut them.
 

@@ -106,7 +106,7 @@ class PlanDegrees:
             rows, most = rows[chosen], most[chosen]
         seconds = np.empty((len(layer_s), len(rows)))
         may = np.array([each in self.recomputes for each in RECOMPUTES])
-        num_blocks = self.prices.sets[0].model.num_layers
+        num_blocks = self.prices.sets[0].model.num_units
         degree_bounds_s(self.prices.rows, num_blocks, may, most, np.ascontiguousarray(layer_s), rows, seconds)
         return seconds
 
@@ -271,7 +271,7 @@ class PlanDegrees:
         step = self.step(number)
         fitting = [self.fitting(number, each) for each in memories_bytes]
         allowed = fitting[0] if len(fitting) == 1 else np.concatenate(fitting, axis=2)
-        return allowed if holds_all_blocks(allowed, self.sizes(number), step.model.num_layers) else None
+        return allowed if holds_all_blocks(allowed, self.sizes(number), step.model.num_units) else None
 
     def _even_stages(
         self, number: int, recompute: Recompute, tables: Sequence[CutTable], allowed: Flags

@@ -20,11 +20,11 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.record.near_ties import comparable
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.plan_columns import Ints, PlanColumns, Rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 AT_ONCE = 4096
 """Plans made into objects at once: bounds the memory that their arrays take."""
@@ -157,7 +157,7 @@ class PlanRanking:
 
 
 def rank_plans(
-    model: ModelSpec, training: TrainingSpec, plans: Iterable[ParallelPlan] | PlanColumns, *, machine: Machine
+    model: Workload, training: TrainingSpec, plans: Iterable[ParallelPlan] | PlanColumns, *, machine: Machine
 ) -> PlanRanking:
     """Every plan that fits the memory, fastest step first; ties in the order given.
 
@@ -239,7 +239,7 @@ def _least_before(group: Ints, values: Floats) -> Rows:
 def step_memory(step: CompiledStep) -> PlanMemory:
     """Memory of every stage of a compiled step."""
     return plan_memory(
-        [layer.graph for layer in step.layers],
+        [part.graph for part in step.parts],
         step.plan,
         blocks=step.blocks,
         num_micro_batches=step.num_micro_batches,

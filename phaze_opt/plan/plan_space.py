@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
+from phaze_opt.graph.sharding import sharding_obstacle
+from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.record.input_files import shorten
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import FREE_EXPERT_TENSOR, PLAN_RULES, ParallelPlan, PlanChoices, Recompute, chunked_cuts
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 Flags = NDArray[np.bool_]
 
@@ -25,13 +26,13 @@ _ENDS = ("embedding", "head")
 
 
 def enumerate_plans(
-    model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
+    model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
 ) -> Iterator[ParallelPlan]:
     """The plans of `list_plans` one by one."""
     yield from list_plans(model, training, num_devices=num_devices, choices=choices)
 
 
-def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> PlanColumns:
+def list_plans(model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> PlanColumns:
     """Every plan that the choices, the devices and the model admit, in a fixed order.
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
@@ -50,31 +51,31 @@ def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, ch
         if choices.blocks:
             combined = _with_given_stages(combined, choices)
         elif choices.has_cuts:
-            combined = _with_cuts(combined, model.num_layers)
+            combined = _with_cuts(combined, model.num_units)
         parts.append(_admitted(model, training, combined, choices))
     plans = PlanColumns.joined([PlanColumns.of([]), *parts])
     return plans.take(~_copies_in_group(plans)) if is_fold_free else plans
 
 
-def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
+def _resolved(choices: PlanChoices, model: Workload) -> PlanChoices:
     """The choices with free interleaving, expert and expert tensor degrees as the model admits, and stages given."""
     return replace(
         choices,
         pipeline=choices.pipeline or ((len(choices.blocks),) if choices.blocks else ()),
         recompute=(Recompute.NONE,) if choices.stage_recompute else choices.recompute,
-        interleave=choices.interleave or _divisors(model.num_layers),
+        interleave=choices.interleave or _divisors(model.num_units),
         expert=choices.expert or _divisors(model.num_experts),
         expert_tensor=_expert_tensors(choices, model),
     )
 
 
-def _expert_tensors(choices: PlanChoices, model: ModelSpec) -> tuple[int, ...]:
+def _expert_tensors(choices: PlanChoices, model: Workload) -> tuple[int, ...]:
     """Expert tensor degrees as the model admits them; without experts 1 says nothing."""
     free = choices.expert_tensor or FREE_EXPERT_TENSOR
     return free if model.has_experts else tuple(dict.fromkeys(0 if degree == 1 else degree for degree in free))
 
 
-def _with_split_experts(choices: PlanChoices, model: ModelSpec, tensor: int) -> PlanChoices:
+def _with_split_experts(choices: PlanChoices, model: Workload, tensor: int) -> PlanChoices:
     """Free choices with experts split by all of a tensor group that cannot have whole ones on its devices."""
     if model.has_experts and model.num_experts % tensor:
         return replace(choices, expert_tensor=tuple(dict.fromkeys((*choices.expert_tensor, tensor))))
@@ -142,7 +143,7 @@ def _uneven_cuts(num_layers: int, pipeline: int, interleave: int) -> tuple[tuple
     return ()
 
 
-def _admitted(model: ModelSpec, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
+def _admitted(model: Workload, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
     """Those plans that no rule forbids, that are told from others, and that fit the model and the batch."""
     for rule in PLAN_RULES:
         plans = plans.take(~rule.is_broken(plans))
@@ -180,7 +181,7 @@ def _copies_in_group(plans: PlanColumns) -> Flags:
     return np.asarray((plans.expert_tensor > 0) & (plans.expert * plans.expert_tensor < plans.tensor))
 
 
-def _is_shardable(model: ModelSpec, plans: PlanColumns) -> Flags:
+def _is_shardable(model: Workload, plans: PlanColumns) -> Flags:
     """Whether the model can be split over the tensor and expert degrees of each plan."""
     degrees = np.stack([plans.tensor, plans.expert, plans.expert_tensor], axis=1)
     distinct, place = np.unique(degrees, axis=0, return_inverse=True)
@@ -189,11 +190,11 @@ def _is_shardable(model: ModelSpec, plans: PlanColumns) -> Flags:
     return np.array(fits, np.bool_)[place.reshape(-1)]
 
 
-def _sharding_obstacle(model: ModelSpec, plan: ParallelPlan) -> str | None:
+def _sharding_obstacle(model: Workload, plan: ParallelPlan) -> str | None:
     return sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
 
 
-def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -> str | None:
+def plan_obstacle(model: Workload, training: TrainingSpec, plan: ParallelPlan) -> str | None:
     """Why a model cannot be trained by a plan, as a sentence; None if it can."""
     sharding = _sharding_obstacle(model, plan)
     if sharding is not None:
@@ -216,8 +217,8 @@ class _Obstacle:
         says: of one plan, as a sentence.
     """
 
-    is_met: Callable[[ModelSpec, TrainingSpec, Any], Any]
-    says: Callable[[ModelSpec, TrainingSpec, ParallelPlan], str]
+    is_met: Callable[[Workload, TrainingSpec, Any], Any]
+    says: Callable[[Workload, TrainingSpec, ParallelPlan], str]
 
 
 _OBSTACLES = (
@@ -239,9 +240,9 @@ _OBSTACLES = (
         lambda model, training, plan: _uneven_batch(training.global_batch, plan.data, plan.micro_batch),
     ),
     _Obstacle(
-        lambda model, training, plan: isinstance(plan, ParallelPlan) and sum(plan.blocks) not in (0, model.num_layers),
+        lambda model, training, plan: isinstance(plan, ParallelPlan) and sum(plan.blocks) not in (0, model.num_units),
         lambda model, training, plan: (
-            f"stages of {list(plan.blocks)} blocks have {sum(plan.blocks)}, not the {model.num_layers} of {model.name}"
+            f"stages of {list(plan.blocks)} blocks have {sum(plan.blocks)}, not the {model.num_units} of {model.name}"
         ),
     ),
     _Obstacle(
@@ -249,7 +250,7 @@ _OBSTACLES = (
             isinstance(plan, ParallelPlan)
             and bool(plan.blocks)
             and plan.interleave > 1
-            and plan.blocks not in chunked_cuts(model.num_layers, plan.pipeline, plan.interleave)
+            and plan.blocks not in chunked_cuts(model.num_units, plan.pipeline, plan.interleave)
         ),
         lambda model, training, plan: (
             f"stages of {list(plan.blocks)} blocks are not {plan.interleave} equal chunks each, "
@@ -257,17 +258,17 @@ _OBSTACLES = (
         ),
     ),
     _Obstacle(
-        lambda model, training, plan: _is_even(plan) & (plan.pipeline * plan.interleave > model.num_layers),
+        lambda model, training, plan: _is_even(plan) & (plan.pipeline * plan.interleave > model.num_units),
         lambda model, training, plan: (
-            f"{plan.pipeline * plan.interleave} model chunks exceed the {model.num_layers} blocks of {model.name}"
+            f"{plan.pipeline * plan.interleave} model chunks exceed the {model.num_units} blocks of {model.name}"
         ),
     ),
     _Obstacle(
         lambda model, training, plan: (
-            _is_even(plan) & (plan.interleave > 1) & (model.num_layers % (plan.pipeline * plan.interleave) > 0)
+            _is_even(plan) & (plan.interleave > 1) & (model.num_units % (plan.pipeline * plan.interleave) > 0)
         ),
         lambda model, training, plan: (
-            f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
+            f"{model.num_units} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
         ),
     ),
     _Obstacle(
@@ -289,11 +290,11 @@ def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
     return f"a global batch of {global_batch} does not divide into {whole}; give {nearest}"
 
 
-def given_obstacle(model: ModelSpec, choices: PlanChoices) -> str | None:
+def given_obstacle(model: Workload, choices: PlanChoices) -> str | None:
     """Why stages that are given are not of a model or of a pipeline, as a sentence; None if they are."""
     given = f"stages of {shorten(list(choices.blocks))} blocks"
-    if sum(choices.blocks) != model.num_layers:
-        return f"{given} have {sum(choices.blocks)}, not the {model.num_layers} of {model.name}"
+    if sum(choices.blocks) != model.num_units:
+        return f"{given} have {sum(choices.blocks)}, not the {model.num_units} of {model.name}"
     if choices.pipeline and len(choices.blocks) not in choices.pipeline:
         return f"{given} are {len(choices.blocks)} of a pipeline of {' or '.join(map(str, choices.pipeline))}"
     try:
@@ -316,7 +317,7 @@ class NoPlan:
     field: str = ""
 
 
-def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> NoPlan:
+def explain_no_plan(model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> NoPlan:
     """What hinders the smallest plan of choices that admit none."""
     faulty = given_obstacle(model, choices) if choices.blocks else None
     if faulty:
@@ -328,7 +329,7 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
         return NoPlan(str(error).removeprefix(f"'{error.key}': "), error.key or "")
 
 
-def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
+def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
     """The sentence, where no stages are given or they are the model's.
 
     Raises:
@@ -368,9 +369,9 @@ def _explain(model: ModelSpec, training: TrainingSpec, num_devices: int, choices
     return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
 
 
-def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
+def _pipeline_and_data(model: Workload, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
     """Pipeline and data degrees on the devices that tensor and context groups leave."""
-    most = min(devices, model.num_layers + len(_ENDS) * (choices.has_cuts or bool(choices.blocks)))
+    most = min(devices, model.num_units + len(_ENDS) * (choices.has_cuts or bool(choices.blocks)))
     stages = choices.pipeline or tuple(p for p in range(1, most + 1) if devices % p == 0)
     for pipeline in stages:
         if choices.data:

@@ -13,10 +13,10 @@ from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.hardware.network import Network
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -104,7 +104,7 @@ class PricedPlans:
 
 
 def price_plans(
-    model: ModelSpec, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
+    model: Workload, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
 ) -> PricedPlans:
     """Plans made ready to be priced.
 

@@ -36,7 +36,7 @@ def stage_sizes(step: CompiledStep, *, has_free_cuts: bool = True) -> Sequence[i
     if plan.pipeline == 1:
         return step.blocks
     # The other stages between the first and the last have a block each.
-    return range(step.model.num_layers - max(0, plan.pipeline - 3) + 1)
+    return range(step.model.num_units - max(0, plan.pipeline - 3) + 1)
 
 
 def fitting_stages(
@@ -79,7 +79,7 @@ def least_memory_bytes(
     held = np.zeros((*memory.shape, max(FORWARD, BACKWARD) + 1))
     held[..., FORWARD] = memory
     candidates = StageCandidates(held, stages, sizes, _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts))
-    _, fullest = front_bounds(candidates, step.model.num_layers)
+    _, fullest = front_bounds(candidates, step.model.num_units)
     return float(fullest[-1, -1])
 
 

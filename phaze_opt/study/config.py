@@ -67,7 +67,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class StudyWorkload:
     """One model, or several that share one design.
 
     Attributes:
@@ -186,7 +186,7 @@ class StudyConfig:
 
     name: str = field(metadata={WRITTEN: Text})
     description: str
-    workloads: tuple[Workload, ...]
+    workloads: tuple[StudyWorkload, ...]
     contenders: tuple[Contender, ...]
     settings: tuple[Setting, ...] = (Setting(),)
     seeds: tuple[int, ...] = written(Seeds, (0, 1, 2, 3, 4))

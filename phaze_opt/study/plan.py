@@ -7,7 +7,7 @@ from phaze_opt.objective.goals import Goal, evaluations_digest, problem_digest
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import Contender, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Contender, Setting, StudyConfig, StudyWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Condition:
     """
 
     setting: Setting
-    workload: Workload
+    workload: StudyWorkload
     scenario: Scenario
     space: SearchSpace
     constants: Constants

@@ -1,12 +1,16 @@
 """`ModelSpec`: a transformer as sizes and switches, with its exact parameter counts."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
+from phaze_opt.workload.chain import ChainCut, cut_chain
 
+MAX_DEFAULT_SEQUENCE_LENGTH = 4096
+"""A model that admits longer sequences is still run at this length unless told otherwise."""
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of BERT's next-sentence head."""
 
@@ -100,6 +104,48 @@ class ModelSpec:
         if self.num_active_experts > self.num_experts:
             message = f"{self.name}: {self.num_active_experts} active experts must not exceed {self.num_experts}"
             raise InputError(message)
+
+    @property
+    def chain(self) -> tuple[int, ...]:
+        """Kind of every layer: the embedding is of kind 0, blocks are of kind 1, the head is of kind 2."""
+        return (0, *[1] * self.num_layers, 2)
+
+    @property
+    def cut(self) -> ChainCut:
+        """Embedding, blocks and head as front, units and back."""
+        return cut_chain(self.chain)
+
+    @property
+    def num_units(self) -> int:
+        """Units that pipeline stages share out."""
+        return self.cut.num_units
+
+    @property
+    def layers_key(self) -> Hashable:
+        """Equal for models that differ in depth alone."""
+        return replace(self, num_layers=1, name="", source=""), self.cut.parts
+
+    @property
+    def own_sequence_length(self) -> int:
+        """Its maximum, at most `MAX_DEFAULT_SEQUENCE_LENGTH`."""
+        return min(self.max_sequence_length, MAX_DEFAULT_SEQUENCE_LENGTH)
+
+    @property
+    def sizes_sentence(self) -> str:
+        """Layers, hidden size and experts in words."""
+        experts = f", {self.num_active_experts} of {self.num_experts} experts" if self.has_experts else ""
+        return f"{self.num_layers} layers, hidden size {self.hidden_size:,}{experts}"
+
+    def length_obstacle(self, length: int) -> str | None:
+        """Why it cannot be run on a sequence of ``length``; None if it can."""
+        longest = self.max_sequence_length
+        if length <= longest:
+            return None
+        return f"{length} exceeds the {longest} positions of {self.name}; give at most {longest}"
+
+    def with_combined_qkv(self) -> "ModelSpec":
+        """The same with one matmul for query, key and value."""
+        return replace(self, is_qkv_combined=True)
 
     @property
     def has_experts(self) -> bool:

@@ -122,7 +122,7 @@ def test_memory_is_that_of_every_stage(name, software):
             own = check.memory_bytes(staged)
             step = compiled(scenario, staged)
             theirs = plan_memory(
-                [layer.graph for layer in step.layers],
+                [part.graph for part in step.parts],
                 step.plan,
                 blocks=step.blocks,
                 num_micro_batches=step.num_micro_batches,

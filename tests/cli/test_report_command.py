@@ -12,7 +12,7 @@ from command_runs import printed, refused, run_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.study.cards import draw_design
-from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
@@ -31,7 +31,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     config = StudyConfig(
         name="small",
         description="Is *one* design enough?",
-        workloads=(Workload("tiny", ("tiny",)), Workload("both", ("tiny", "bert-large"), CommonMean.GEOMETRIC)),
+        workloads=(
+            StudyWorkload("tiny", ("tiny",)),
+            StudyWorkload("both", ("tiny", "bert-large"), CommonMean.GEOMETRIC),
+        ),
         contenders=(Contender("random", "random"), Contender("tpe", "tpe")),
         settings=(Setting(name="fast", **CHOICES), Setting(name="front", goal=Goal.PARETO, **CHOICES)),
         seeds=(0, 1),

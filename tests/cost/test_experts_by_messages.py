@@ -263,7 +263,8 @@ def test_memory_is_that_of_the_parameters_on_each_device(plan: ParallelPlan, zer
         count * (each.num_parameters - each.num_expert_parameters) for count, each in zip(counts, graphs, strict=True)
     )
     rest = own / (plan.data * plan.context)
-    (memory,) = plan_memory(graphs, step.plan, blocks=step.blocks, num_micro_batches=2, stack=step.stack).stages
+    parts = [part.graph for part in step.parts]
+    (memory,) = plan_memory(parts, step.plan, blocks=step.blocks, num_micro_batches=2, stack=step.stack).stages
     for found, element, first in (
         (memory.weight_bytes, WEIGHT_BYTES, 3),
         (memory.gradient_bytes, GRADIENT_BYTES, 2),

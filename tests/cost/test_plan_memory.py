@@ -11,7 +11,7 @@ from kits.pipelines import order
 from phaze_opt.cost.plan_memory import RESERVE_SHARE, PlanMemory, chunks_in_flight, plan_memory
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.part import PartGraph
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
@@ -41,14 +41,14 @@ def gpt(hidden: int, heads: int, layers: int, *, vocab: int = 51200) -> ModelSpe
     return parse_config({"model_type": "gpt2", "vocab_size": vocab} | sizes, name="gpt", source="s")
 
 
-def layers_of(model: ModelSpec, plan: ParallelPlan, *, attention: AttentionForm) -> tuple[LayerGraph, ...]:
+def layers_of(model: ModelSpec, plan: ParallelPlan, *, attention: AttentionForm) -> tuple[PartGraph, ...]:
     training = TrainingSpec(
         plan.micro_batch, 2048, 8, attention=attention, is_sequence_parallel=plan.is_sequence_parallel
     )
-    return build_model_graph(model, training, tensor_parallel=plan.tensor).layers
+    return build_model_graph(model, training, tensor_parallel=plan.tensor).parts
 
 
-def megatron(name: str, **changes: object) -> tuple[tuple[LayerGraph, ...], ParallelPlan, dict[str, object]]:
+def megatron(name: str, **changes: object) -> tuple[tuple[PartGraph, ...], ParallelPlan, dict[str, object]]:
     hidden, heads, layers, plan, batch = MEGATRON[name]
     plan = replace(plan, **changes)
     graph = layers_of(gpt(hidden, heads, layers), plan, attention=AttentionForm.UNFUSED)
@@ -162,7 +162,7 @@ plans = st.builds(
 )
 
 
-def small(plan: ParallelPlan, attention: AttentionForm = AttentionForm.UNFUSED) -> tuple[LayerGraph, ...]:
+def small(plan: ParallelPlan, attention: AttentionForm = AttentionForm.UNFUSED) -> tuple[PartGraph, ...]:
     return layers_of(gpt(64, 4, 8, vocab=256), plan, attention=attention)
 
 

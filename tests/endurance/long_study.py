@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Contender, Judgement, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Judgement, StudyConfig, StudyWorkload
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.run import run_study
@@ -22,7 +22,7 @@ def main(folder: str, num_trials: str) -> None:
     config = StudyConfig(
         name="long",
         description="A long study of cheap trials.",
-        workloads=(Workload("tiny", ("tiny",)),),
+        workloads=(StudyWorkload("tiny", ("tiny",)),),
         contenders=(Contender("random", "random"),),
         seeds=tuple(range(NUM_SEARCHES)),
         budget=Budget(evaluations=int(num_trials) // NUM_SEARCHES),

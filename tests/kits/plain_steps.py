@@ -35,7 +35,7 @@ def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         again=_does(steps, Recompute.FULL, num_stages),
         is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
         inside=LayerColumns(
-            launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
+            launches=np.array([[part.launches for part in step.parts] for step in steps], float),
             tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
             beside=_traffic([collective_costs(step, network, is_overlapped=True) for step, network in both]),
             waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),

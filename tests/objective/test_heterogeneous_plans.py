@@ -55,7 +55,7 @@ def solved_times(objective, point, layers):
     bounds = objective._pools_of(0).bounds_and_choices(planned.compiled, estimates, table_of(chip))
     times = bound_option(option, estimates, chip, scenario=objective.scenario)
     solve_option(option, times, estimates, chip, scenario=objective.scenario)
-    return LayerTimes(layer_classes(times.upper_s), bounds.attention_s[0, layers])
+    return LayerTimes(layer_classes(times.upper_s, option.graph), bounds.attention_s[0, layers])
 
 
 def least_of_all(objective, points):

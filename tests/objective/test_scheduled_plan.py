@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.planned import least_of_all
 
 from phaze_opt.certify.check.plans.cut_check import CutCheck
 from phaze_opt.cost.stacks import load_stack
@@ -15,7 +16,6 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.best_placement import bound_option, solve_option
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
@@ -51,22 +51,6 @@ def points_of(rng, count, **axes):
         replace(space.point(int(at)), micro_batch=PLANNED, **axes)
         for at in rng.choice(space.size, count, replace=False)
     ]
-
-
-def least_of_all(objective, point, check):
-    """Solve every set's schedules, and have the checker's program find the least price over all plans."""
-    planned, chip = objective.planned(0), objective.accelerator(point)
-    estimates = objective.estimate(chip, PLANNED)
-    makespan_s = []
-    for option in planned.compiled.options:
-        times = bound_option(option, estimates, chip, scenario=objective.scenario)
-        solve_option(option, times, estimates, chip, scenario=objective.scenario)
-        forward, again = times.upper_s[:, :1], times.upper_s[:, 3:]
-        makespan_s.append(np.concatenate([times.upper_s[:, :3], np.minimum(again, forward)], axis=1))
-    columns = {operator: at for at, operator in enumerate(planned.compiled.operators)}
-    spread_s = estimates.spread_s[:, [columns[operator] for operator in check.even.operators]]
-    attention_s = check.even.attention_s(spread_s)[0]
-    return check.least_price(np.array(makespan_s), attention_s, capacity_bytes=float(chip.hbm_bytes))
 
 
 @pytest.mark.parametrize(("name", "software", "num_layers"), CASES)

@@ -15,7 +15,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.spotlight.dabo import CostLedger, fit_surrogate
-from phaze_opt.search.spotlight.features import DomainFeatures, WorkloadTotals, effective_macs, raw_features, sum_phases
+from phaze_opt.search.spotlight.features import DomainFeatures, OperatorTotals, effective_macs, raw_features, sum_phases
 from phaze_opt.search.spotlight.spotlight import (
     SpotlightFixedStrategy,
     SpotlightRandomStrategy,
@@ -141,7 +141,7 @@ def test_totals_by_hand() -> None:
 
 def test_features_are_finite_and_the_weighted_ones_need_totals() -> None:
     columns = PointColumns.of(list(SPACE.points()))
-    with_totals = DomainFeatures(WorkloadTotals(1e3, 1e2, 1e9, 1e11))(columns)
+    with_totals = DomainFeatures(OperatorTotals(1e3, 1e2, 1e9, 1e11))(columns)
     without = DomainFeatures(None)(columns)
     assert np.isfinite(with_totals).all()
     assert with_totals.shape[1] == without.shape[1] + 6

@@ -21,7 +21,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
 from phaze_opt.search.run import run_search
-from phaze_opt.study.config import Budget, Contender, Setting, Workload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
 from phaze_opt.study.execution.cell_runner import CellRunner
@@ -358,7 +358,7 @@ def test_what_a_search_raises_ends_the_study_and_keeps_the_rest(tmp_path: Path, 
         ({"contenders": (Contender("a.b", "random"),)}, "letters, digits and dashes"),
         ({"contenders": (Contender("a", "tpe", {"nope": 1}),)}, "no option 'nope'"),
         ({"contenders": (Contender("a", "nope"),)}, "no plug-in is named 'nope'"),
-        ({"workloads": (Workload("w", ("nope",)),)}, "no model and no file"),
+        ({"workloads": (StudyWorkload("w", ("nope",)),)}, "no model and no file"),
         ({"settings": (Setting(network="nope"),)}, "no network is named"),
         ({"settings": (Setting(constants={"nope": 1.0}),)}, "no constant is named"),
         ({"num_starts": 13}, "starting points"),

@@ -9,7 +9,16 @@ from sample_files import fill_study_folder, good_text
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, TruthForm, Workload
+from phaze_opt.study.config import (
+    Budget,
+    Contender,
+    Generality,
+    Judgement,
+    Setting,
+    StudyConfig,
+    StudyWorkload,
+    TruthForm,
+)
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_file import read_study
 
@@ -55,9 +64,9 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         name="full",
         description="All of it.",
         workloads=(
-            Workload("tiny", ("tiny",)),
-            Workload("both", ("tiny", str(folder / "mine" / "config.json")), CommonMean.WORST, 2.0),
-            Workload("alone", (str(folder / "mine" / "config.json"),)),
+            StudyWorkload("tiny", ("tiny",)),
+            StudyWorkload("both", ("tiny", str(folder / "mine" / "config.json")), CommonMean.WORST, 2.0),
+            StudyWorkload("alone", (str(folder / "mine" / "config.json"),)),
         ),
         contenders=(
             Contender("random", "random"),

@@ -23,7 +23,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
-from phaze_opt.study.config import Budget, Judgement, Setting, TruthForm, Workload
+from phaze_opt.study.config import Budget, Judgement, Setting, StudyWorkload, TruthForm
 from phaze_opt.study.judging.scoring import yardstick_of
 from phaze_opt.study.load import load_study
 from phaze_opt.study.plan import Condition
@@ -41,7 +41,7 @@ SPACE = tiny_space()
 def make_condition(goal=Goal.THROUGHPUT, *, batch=64):
     cluster = Cluster(16, load_network("two-level", num_devices=16, constants=load_constants()))
     scenario = Scenario((load_model("tiny"),), cluster, batch, tensor_parallel=(1, 2))
-    return Condition(Setting(goal=goal), Workload("tiny", ("tiny",)), scenario, SPACE, load_constants())
+    return Condition(Setting(goal=goal), StudyWorkload("tiny", ("tiny",)), scenario, SPACE, load_constants())
 
 
 @dataclass

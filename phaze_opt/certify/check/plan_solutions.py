@@ -62,7 +62,7 @@ class PlanSolutions:
             return "has a placement beside its full plan, or other degrees"
         if _degrees(plan) not in map(_degrees, check.even.plans):
             return f"its plan is none that the scenario admits: {plan}"
-        return _fault_of_stages(solved.plan, scenario.models[model].num_layers, scenario.plans.recompute)
+        return _fault_of_stages(solved.plan, scenario.models[model].num_units, scenario.plans.recompute)
 
     def _makespans(
         self, layers: LayerSet, schedules: tuple[SolvedSchedule, ...], chip: AcceleratorTable, estimates: Estimates

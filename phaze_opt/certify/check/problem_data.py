@@ -13,7 +13,8 @@ from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.graph.layer import LayerGraph, ModelGraph
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants

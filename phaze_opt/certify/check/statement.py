@@ -18,6 +18,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.workload import Workload
 from phaze_opt.workload.zoo import list_models
 
 _MAX_NAME = 60
@@ -63,10 +64,9 @@ def find_differences(certificate: Certificate, constants: Constants) -> tuple[st
     )
 
 
-def _describe_model(model: ModelSpec, scenario: Scenario) -> str:
-    experts = f", {model.num_active_experts} of {model.num_experts} experts" if model.has_experts else ""
+def _describe_model(model: Workload, scenario: Scenario) -> str:
     return (
-        f"{shown(model.name)}: {model.num_layers} layers, hidden size {model.hidden_size:,}{experts}, "
+        f"{shown(model.name)}: {model.sizes_sentence}, "
         f"{model.num_parameters:,} parameters, sequences of {scenario.sequence_length_of(model):,}"
     )
 
@@ -153,7 +153,10 @@ def _listed(values: Sequence[float]) -> str:
     return f"{values[0]:.6g} to {values[-1]:.6g} ({len(values)} values)"
 
 
-def _model_differences(model: ModelSpec) -> Iterator[str]:
+def _model_differences(model: Workload) -> Iterator[str]:
+    if not isinstance(model, ModelSpec):
+        yield f"Model {shown(model.name)} is none of the zoo's: its layers are the certificate's own."
+        return
     if model.name not in list_models():
         yield f"Model {shown(model.name)} is none of the zoo's: its sizes are the certificate's own."
         return

@@ -47,6 +47,15 @@ class Polynomial:
         """The symbols that it depends on."""
         return frozenset(symbol for monomial, _ in self.terms for symbol in monomial)
 
+    def times(self, other: "Polynomial") -> "Polynomial":
+        """The product of two polynomials."""
+        found: dict[Monomial, Fraction] = {}
+        for left, first in self.terms:
+            for right, second in other.terms:
+                key = tuple(sorted((*left, *right)))
+                found[key] = found.get(key, Fraction(0)) + first * second
+        return Polynomial.of(found)
+
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The size at given values of the symbols.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,7 +24,7 @@ from phaze_opt.graph.traced.traced_model import (
     TracedTensor,
 )
 from phaze_opt.record.document import Document, parse_json_object
-from phaze_opt.record.input_files import read_text_file, shorten, shorten_path
+from phaze_opt.record.input_files import is_file, read_text_file, shorten, shorten_path
 
 FORMAT = "phaze-traced"
 VERSION = 1
@@ -34,6 +35,8 @@ MAX_DEPTH = 4
 TENSOR_MARK, SIZE_MARK = "%", "="
 """What a text that is a tensor's id, and one that is a size, begins with among arguments."""
 _MAX_LIST = 4096
+_HEAD_BYTES = 1024
+"""Beginning of a file in which its format stands."""
 _Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:{}\[\]-]+$")]
 _Text = Annotated[str, Field(max_length=1000)]
 
@@ -96,6 +99,18 @@ class _FileTable(_Table):
 def is_traced_model(values: Mapping[str, Any]) -> bool:
     """Whether a parsed JSON object says that it is a traced model."""
     return values.get("format") == FORMAT
+
+
+def begins_as_traced_model(path: Path) -> bool:
+    """Whether a file begins as a traced model does; one that cannot be read does not."""
+    if not is_file(path):
+        return False
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return re.search(rb'"format"\s*:\s*"phaze-traced"', head) is not None
 
 
 def read_traced_model(path: Path) -> TracedModel:

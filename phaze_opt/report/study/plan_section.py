@@ -11,7 +11,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_failure
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.table import Column, Fields, TableContent, pairs_table, table_of, words
-from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.result import ROUNDING
 
 MAX_MISSING = 30
@@ -75,7 +75,7 @@ def plan_table(inputs: ReportInputs) -> TableContent:
     return pairs_table("Plan", rows)
 
 
-def _workload(workload: Workload) -> str:
+def _workload(workload: StudyWorkload) -> str:
     is_alone = workload.models == (workload.name,)
     weight = "" if workload.weight == 1.0 else f", weight {workload.weight:g}"
     return f"{workload.name}{'' if is_alone else f' ({workload.common.value}): ' + ', '.join(workload.models)}{weight}"

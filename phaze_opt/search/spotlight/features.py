@@ -19,7 +19,7 @@ from phaze_opt.search.probe import PhaseView, Probe
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadTotals:
+class OperatorTotals:
     """Sums over the operators of all models at the smallest tensor degree, per sample.
 
     Attributes:
@@ -36,14 +36,14 @@ class WorkloadTotals:
     update_bytes: float
 
 
-def probe_totals(probe: Probe | None, point: DesignPoint, constants: Constants) -> WorkloadTotals | None:
+def probe_totals(probe: Probe | None, point: DesignPoint, constants: Constants) -> OperatorTotals | None:
     """The totals, by one counted probe; None where there is none left or nothing to probe."""
     if probe is None or probe.num_left < 1:
         return None
     return sum_phases(probe.phases(point), point, constants)
 
 
-def sum_phases(phases: Sequence[PhaseView], point: DesignPoint, constants: Constants) -> WorkloadTotals:
+def sum_phases(phases: Sequence[PhaseView], point: DesignPoint, constants: Constants) -> OperatorTotals:
     """Add up the phases of an architecture, models together.
 
     Args:
@@ -70,7 +70,7 @@ def sum_phases(phases: Sequence[PhaseView], point: DesignPoint, constants: Const
                 mac_seconds += share_s * macs
             elif core_type is CoreType.VC:
                 lane_seconds += share_s * lanes
-    return WorkloadTotals(mac_seconds, lane_seconds, traffic_bytes, update_bytes)
+    return OperatorTotals(mac_seconds, lane_seconds, traffic_bytes, update_bytes)
 
 
 Matrix = NDArray[np.float64]
@@ -95,7 +95,7 @@ class DomainFeatures:
         constants: of the space.
     """
 
-    totals: WorkloadTotals | None
+    totals: OperatorTotals | None
     constants: Constants = field(default_factory=load_constants)
 
     def __call__(self, columns: PointColumns) -> Matrix:
@@ -152,7 +152,7 @@ def _training(columns: PointColumns) -> list[Matrix]:
     return [np.log2(micro_batch), micro_batch, 1.0 / micro_batch]
 
 
-def _weighted(totals: WorkloadTotals, columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
+def _weighted(totals: OperatorTotals, columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
     """Time of the workload if every unit were busy, and its pressure on the memory."""
     tensor_s = totals.mac_seconds / effective_macs(table)
     vector_s = totals.lane_seconds / (columns.num_vc * columns.vc_width)

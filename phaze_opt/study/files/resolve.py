@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product, starmap
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
@@ -29,9 +30,8 @@ from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import Setting, StudyConfig, TruthForm, Workload
+from phaze_opt.study.config import Setting, StudyConfig, StudyWorkload, TruthForm
 from phaze_opt.study.plan import Cell, Condition, search_config
-from phaze_opt.workload.config import load_model
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,59}")
 """Names of studies, settings and contenders: file names hold them, separated by dots."""
@@ -83,7 +83,7 @@ def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], ori
                 raise InputError(message, key="truth")
 
 
-def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> Condition:
+def resolve_condition(setting: Setting, workload: StudyWorkload, origin: Origin) -> Condition:
     """One setting on one workload.
 
     Raises:
@@ -229,13 +229,13 @@ def _resolve_space(setting: Setting, scenario: Scenario, constants: Constants, o
         return space.restrict(max_area_mm2=setting.max_area_mm2)
 
 
-def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants, origin: Origin) -> Scenario:
+def _resolve_scenario(setting: Setting, workload: StudyWorkload, constants: Constants, origin: Origin) -> Scenario:
     """Workload, cluster and choices."""
     with origin("workload", workload.name, "models"):
         if len(set(workload.models)) < len(workload.models):
             message = f"{', '.join(workload.models)} names a model twice"
             raise InputError(message)
-        models = tuple(load_model(name) for name in workload.models)
+        models = tuple(load_any_model(name) for name in workload.models)
     at_setting = partial(origin, "setting", setting.name)
     fault = f"{setting.devices} must be an integer from 1 to {MAX_DEVICES}"
     _require(1 <= setting.devices <= MAX_DEVICES, at_setting("devices"), fault)

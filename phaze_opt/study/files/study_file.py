@@ -12,7 +12,7 @@ from phaze_opt.errors import InputError, PluginError
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.line_numbers import KeyPath
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_tables import FIELDS, OPTIONS, STATISTICS, STUDY, StudyDocument
 from phaze_opt.workload.zoo import list_models
@@ -50,7 +50,7 @@ class _Reader:
             InputError: a budget has no limit or two.
         """
         study, generality = document.study, document.generality
-        short = tuple(Workload(_stem(model), (self._locate_model(model),)) for model in study.workloads)
+        short = tuple(StudyWorkload(_stem(model), (self._locate_model(model),)) for model in study.workloads)
         return StudyConfig(
             **({"description": study.description} | _given(study, STUDY)),
             workloads=(*short, *map(self._workload, document.workload)),
@@ -71,9 +71,9 @@ class _Reader:
             raise self.toml.fault(message, "study", "budget")
         return Budget(evaluations=MAX_TRIALS_IN_TIME, seconds=budget.seconds)
 
-    def _workload(self, table: Any) -> Workload:
+    def _workload(self, table: Any) -> StudyWorkload:
         models = tuple(map(self._locate_model, table.models))
-        return Workload(**({"name": "+".join(map(_stem, table.models))} | _given(table) | {"models": models}))
+        return StudyWorkload(**({"name": "+".join(map(_stem, table.models))} | _given(table) | {"models": models}))
 
     def _settings(self, document: Any) -> tuple[Setting, ...]:
         """The base setting, or one per table that starts from it."""

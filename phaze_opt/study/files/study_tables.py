@@ -23,9 +23,9 @@ from phaze_opt.study.config import (
     Number,
     Some,
     StudyConfig,
+    StudyWorkload,
     Text,
     Word,
-    Workload,
     distinct,
 )
 
@@ -133,7 +133,7 @@ _SECTION_FIELDS: dict[str, Any] = {name: (table, table()) for name, table in SEC
 SettingTable = _of_options(
     "SettingTable", *SECTIONS, name=(Text, ...), objective=(_OBJECTIVE | None, None), constants=(_CONSTANTS, {})
 )
-WorkloadTable = _of_plan("WorkloadTable", Workload, optional=("name",))
+WorkloadTable = _of_plan("WorkloadTable", StudyWorkload, optional=("name",))
 StrategyTable = _of_plan("StrategyTable", Contender, optional=("name",))
 StatisticsTable = _of_plan("StatisticsTable", Judgement, STATISTICS)
 GeneralityTable = _of_plan("GeneralityTable", Generality)

@@ -14,7 +14,7 @@ from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.search.trial import Trial
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.result import CellResult, ChipTable, StudyResult
 from phaze_opt.study.summary import summarise
@@ -53,7 +53,7 @@ def build_inputs(
     config = StudyConfig(
         name="example",
         description=description,
-        workloads=tuple(Workload(model, (model,)) for model in models),
+        workloads=tuple(StudyWorkload(model, (model,)) for model in models),
         contenders=tuple(Contender(name, "random", {"option": index}) for index, name in enumerate(names)),
         settings=tuple(Setting(name=goal.value.replace("_", "-"), goal=goal) for goal in goals),
         seeds=seeds,

@@ -12,7 +12,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.plan import Condition
@@ -23,7 +23,7 @@ from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 CONFIG = StudyConfig(
     name="toy",
     description="A toy.",
-    workloads=(Workload("tiny", ("tiny",)), Workload("bert", ("bert-large",))),
+    workloads=(StudyWorkload("tiny", ("tiny",)), StudyWorkload("bert", ("bert-large",))),
     contenders=(Contender("random", "random"), Contender("tpe", "tpe", {"startup_trials": 4})),
     settings=(Setting(silicon="phaze"),),
     seeds=(0, 1),

@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 from itertools import product
 
+from phaze_opt.graph.recorded import as_recorded
+from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.workload import Workload
 
 _RECOMPUTE = tuple(Recompute)
 
 
 def admitted_plans(
-    model: ModelSpec,
+    model: Workload,
     choices: PlanChoices,
     *,
     num_devices: int,
@@ -37,7 +40,7 @@ def admitted_plans(
             continue
         if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
             continue
-        for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_layers + ends):
+        for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_units + ends):
             # Devices with tokens of their own for the experts, and those of them that hold the same.
             routing = data * context * (tensor // split if split else 1)
             if routing % expert:
@@ -65,7 +68,7 @@ def admitted_plans(
     return tuple(sorted(found, key=_rank))
 
 
-def _expert_degrees(model: ModelSpec, choices: PlanChoices, tensor: int) -> Iterator[tuple[int, int]]:
+def _expert_degrees(model: Workload, choices: PlanChoices, tensor: int) -> Iterator[tuple[int, int]]:
     """Shards of the experts, and devices that split each: 0 where nothing is said of them.
 
     A tensor group that is free and cannot share whole experts among its devices splits each of them.
@@ -78,7 +81,7 @@ def _expert_degrees(model: ModelSpec, choices: PlanChoices, tensor: int) -> Iter
     yield from product(experts, splits)
 
 
-def _is_left_out(model: ModelSpec, choices: PlanChoices, *, tensor: int, expert: int, split: int) -> bool:
+def _is_left_out(model: Workload, choices: PlanChoices, *, tensor: int, expert: int, split: int) -> bool:
     """Whether leaving out who splits the experts, which is among the choices, puts them on the same devices.
 
     Where nothing is said at all, whole experts go round a tensor group before any is copied.
@@ -91,8 +94,16 @@ def _is_left_out(model: ModelSpec, choices: PlanChoices, *, tensor: int, expert:
     return (split == tensor and expert > 1) or (split == 1 and expert == tensor and has_one)
 
 
-def is_shardable(model: ModelSpec, *, tensor: int, expert: int, split: int) -> bool:
-    """Whether heads, key-value heads or their copies, channels or whole experts, and shards of experts divide."""
+def is_shardable(model: Workload, *, tensor: int, expert: int, split: int) -> bool:
+    """Whether heads, key-value heads or their copies, channels or whole experts, and shards of experts divide.
+
+    A model that is no transformer says so itself.
+    """
+    if not isinstance(model, ModelSpec):
+        own = ShardingOptions(
+            expert=expert if expert > 1 or split else None, has_kv_replicas=True, expert_tensor=split or None
+        )
+        return as_recorded(model).sharding_obstacle(tensor, own) is None
     if (expert > 1 or split > 1) and not model.has_experts:
         return False
     if model.num_experts % expert or (split and tensor % split):
@@ -148,7 +159,7 @@ def _spreads(choices: PlanChoices, devices: int, most_stages: int) -> Iterator[t
 
 
 def _batches(
-    model: ModelSpec, choices: PlanChoices, spread: tuple[int, int, int], ends: int
+    model: Workload, choices: PlanChoices, spread: tuple[int, int, int], ends: int
 ) -> Iterator[tuple[int, int]]:
     """Micro-batch and chunks a stage: whole micro-batches on every replica, equal chunks, whole rounds of stages."""
     pipeline, data, global_batch = spread
@@ -156,9 +167,9 @@ def _batches(
         num_micro, rest = divmod(global_batch, data * micro_batch)
         if rest:
             continue
-        for interleave in choices.interleave or _divisors(model.num_layers):
+        for interleave in choices.interleave or _divisors(model.num_units):
             chunks = pipeline * interleave
-            divides = any((model.num_layers + counted) % chunks == 0 for counted in range(ends + 1))
+            divides = any((model.num_units + counted) % chunks == 0 for counted in range(ends + 1))
             is_round = pipeline > 1 and num_micro % pipeline == 0
             if interleave == 1 or (divides and is_round):
                 yield micro_batch, interleave

@@ -9,8 +9,8 @@ from phaze_opt.certify.check.plans.free_plans import CutPlan, FixedPlan, FreePla
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.plan_check import Paces, PlanCheck
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -29,13 +29,13 @@ class CutCheck:
         even: the model's plans; what fits with even cuts is not all that is looked at here.
     """
 
-    def __init__(self, scenario: Scenario, model: ModelSpec, choices: PlanChoices) -> None:
+    def __init__(self, scenario: Scenario, model: Workload, choices: PlanChoices) -> None:
         """Arguments as of `PlanCheck`."""
         self.even = PlanCheck(scenario, model, choices, has_cuts=True)
         self._planner = FreePlanner(
             self.even.tabler,
             self.even.plans,
-            num_layers=model.num_layers,
+            num_layers=model.num_units,
             recompute=choices.recompute,
             stack=scenario.stack,
         )

@@ -3,20 +3,24 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.residency import operators_again, run_again
-from phaze_opt.graph.sharding import ShardingOptions
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload
 
+Floats = NDArray[np.float64]
 EMBEDDING, BLOCK, HEAD = range(3)
-"""Distinct layers, in order."""
+"""Parts of a model: all before the blocks, one block (which may be several layers), all behind them."""
 FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
 """Passes of layers, as makespans come: AGAIN only where the software keeps results of some operators."""
 EVERY = (FORWARD, BACKWARD, AGAIN)
@@ -81,11 +85,12 @@ class SentCollectives:
 
 @dataclass(frozen=True, slots=True)
 class LayerSet:
-    """Embedding, block and head of some plans, on one device and for one micro-batch.
+    """Layers of some plans, on one device and for one micro-batch.
 
     Attributes:
         key: degrees and micro-batch.
-        layers: their graphs, for sizes.
+        layers: the graphs of the distinct ones, for sizes.
+        parts: places in ``layers`` of all that a part consists of, in order: embedding, block, head.
         phases: ``phases[layer][pass]``: forward, backward, update, and maybe forward again; without collectives.
         attention: of each layer, places of the operators that selective recomputation runs again.
         launches: operators on cores, ``launches[layer][EVERY]``.
@@ -94,16 +99,53 @@ class LayerSet:
     """
 
     key: SetKey
-    layers: tuple[LayerGraph, LayerGraph, LayerGraph]
+    layers: tuple[LayerGraph, ...]
+    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     phases: tuple[tuple[PhaseGraph, ...], ...]
     attention: tuple[tuple[int, ...], ...]
     launches: tuple[tuple[int, int, int], ...]
     collectives: tuple[tuple[SentCollectives, SentCollectives, SentCollectives], ...]
     update_bytes: float
 
+    def of(self, part: int) -> tuple[LayerGraph, ...]:
+        """Layers of a part, in order."""
+        return tuple(self.layers[place] for place in self.parts[part])
+
+    def parameters(self, part: int) -> int:
+        """Parameters of a part."""
+        return sum(layer.num_parameters for layer in self.of(part))
+
+    @property
+    def tied_parameters(self) -> int:
+        """Parameters of the head that are a copy of the embedding's."""
+        return sum(layer.num_tied_parameters for layer in self.of(HEAD))
+
+    @property
+    def sent_bytes(self) -> float:
+        """What goes from one block to the next."""
+        return self.of(BLOCK)[-1].output_bytes
+
+    @property
+    def roots(self) -> tuple[tuple[LayerGraph, ...], tuple[LayerGraph, ...]]:
+        """The first layer of the model, if it is before the blocks, and the last, if it is behind them."""
+        return self.of(EMBEDDING)[:1], self.of(HEAD)[-1:]
+
+    @property
+    def inner(self) -> tuple[tuple[LayerGraph, ...], tuple[LayerGraph, ...], tuple[LayerGraph, ...]]:
+        """Layers of every part but those."""
+        return self.of(EMBEDDING)[1:], self.of(BLOCK), self.of(HEAD)[:-1]
+
+    def in_parts(self, values: Floats) -> Floats:
+        """Sums over what parts consist of, shape (3, ...), of values of distinct layers, shape (layers, ...)."""
+        found = np.zeros((len(self.parts), *values.shape[1:]))
+        for part, places in enumerate(self.parts):
+            for place in places:
+                found[part] += values[place]
+        return found
+
 
 def build_layer_sets(
-    model: ModelSpec, training: TrainingSpec, plans: Sequence[ParallelPlan], stack: TrainingStack
+    model: Workload, training: TrainingSpec, plans: Sequence[ParallelPlan], stack: TrainingStack
 ) -> tuple[tuple[LayerSet, ...], tuple[Operator, ...]]:
     """Every set of some plans by rising keys, and the operators of all of them.
 
@@ -121,10 +163,10 @@ def build_layer_sets(
 
 
 def _build_set(
-    model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack, operators: list[Operator]
+    model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack, operators: list[Operator]
 ) -> LayerSet:
     graph = build_model_graph(
-        replace(model, is_qkv_combined=True) if stack.combines_qkv else model,
+        model.with_combined_qkv() if stack.combines_qkv else model,
         replace(
             training,
             micro_batch=plan.micro_batch,
@@ -141,17 +183,18 @@ def _build_set(
             expert_tensor=plan.expert_tensor or None,
         ),
     )
-    block = graph.layers[BLOCK]
-    moved = sum(each.bytes_read + each.bytes_written for each in block.update.operators)
+    unit = [graph.layers[place] for place in graph.cut.unit]
+    moved = sum(each.bytes_read + each.bytes_written for layer in unit for each in layer.update.operators)
     layers = [_build_layer(layer, stack, operators) for layer in graph.layers]
     return LayerSet(
         key=key_of(plan),
-        layers=(graph.layers[EMBEDDING], block, graph.layers[HEAD]),
+        layers=graph.layers,
+        parts=(graph.cut.front, graph.cut.unit, graph.cut.back),
         phases=tuple(layer.phases for layer in layers),
         attention=tuple(layer.attention for layer in layers),
         launches=tuple(layer.launches for layer in layers),
         collectives=tuple(layer.collectives for layer in layers),
-        update_bytes=moved / max(1, block.num_parameters),
+        update_bytes=moved / max(1, sum(layer.num_parameters for layer in unit)),
     )
 
 

@@ -22,7 +22,7 @@ LAUNCH_POWER = 12.0
 
 @dataclass(frozen=True, slots=True)
 class PassTraffic:
-    """What passes of layers send and launch, each of shape (layers, `EVERY`), s.
+    """What passes of parts send and launch, each of shape (parts, `EVERY`), s.
 
     Attributes:
         between_s: collectives that the layer waits for.
@@ -49,22 +49,22 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
 
     # Hosts take exponential times to launch a collective; the group waits for the slowest: H(t), one of it its own.
     slowest_s = stack.host_s_per_collective * (sum(1.0 / rank for rank in range(1, plan.tensor + 1)) - 1.0)
-    shape = len(layers.layers), len(EVERY)
+    shape = len(layers.parts), len(EVERY)
     between_s, beside_s, host_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    for layer, of_layer in enumerate(layers.collectives):
-        for column, sent in enumerate(of_layer):
-            between = all_of(sent.between)
-            between_s[layer, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
-            beside_s[layer, column] = all_of(sent.beside).seconds(stack)
-            host_s[layer, column] = (
-                layers.launches[layer][column] * stack.host_s_per_operator + between.number * slowest_s
-            )
+    for part, places in enumerate(layers.parts):
+        for column in range(len(EVERY)):
+            sent = [layers.collectives[place][column] for place in places]
+            between = all_of([each for own in sent for each in own.between])
+            between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
+            beside_s[part, column] = all_of([each for own in sent for each in own.beside]).seconds(stack)
+            launches = sum(layers.launches[place][column] for place in places)
+            host_s[part, column] = launches * stack.host_s_per_operator + between.number * slowest_s
     return PassTraffic(between_s, beside_s, host_s)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPace:
-    """Seconds of embedding, block and head on chips; each but ``again`` of shape (layers, chips).
+    """Seconds of embedding, block and head on chips; each but ``again`` of shape (parts, chips).
 
     Attributes:
         forward, backward: passes of a micro-batch.
@@ -102,7 +102,7 @@ class LayerPace:
 def layer_pace(
     layers: LayerSet, traffic: PassTraffic, stack: TrainingStack, makespan_s: Floats, attention_s: Floats
 ) -> LayerPace:
-    """Layers at their pace.
+    """Parts at the pace of their layers, one after the other.
 
     Args:
         layers: the set.
@@ -111,18 +111,18 @@ def layer_pace(
         makespan_s: on cores, shape (layers, 3 or 4, chips), s.
         attention_s: of the operators that selective recomputation runs again, shape (layers, chips), s.
     """
-    update_s = makespan_s[:, UPDATE]
-    forward_s, backward_s = makespan_s[:, FORWARD].copy(), makespan_s[:, BACKWARD].copy()
+    update_s = layers.in_parts(makespan_s[:, UPDATE])
+    forward_s, backward_s = layers.in_parts(makespan_s[:, FORWARD]), layers.in_parts(makespan_s[:, BACKWARD])
     # A schedule of forward serves what is left of it too.
     has_again = makespan_s.shape[1] > AGAIN
-    again_s = np.minimum(forward_s, makespan_s[:, AGAIN]) if has_again else forward_s.copy()
+    again_s = layers.in_parts(np.minimum(makespan_s[:, FORWARD], makespan_s[:, AGAIN if has_again else FORWARD]))
     if layers.key.tensor == 1:
         forward_s[HEAD] /= stack.lone_head_efficiency
         backward_s[HEAD] /= stack.lone_head_efficiency
     # Gradients are added up at the rate of the update.
     backward_s += stack.accumulation_bytes / layers.update_bytes * update_s
     taken = [_taken(on_cores, traffic, column) for column, on_cores in enumerate((forward_s, backward_s, again_s))]
-    return LayerPace(taken[0], taken[1], taken[2][BLOCK], attention_s, update_s)
+    return LayerPace(taken[0], taken[1], taken[2][BLOCK], layers.in_parts(attention_s), update_s)
 
 
 def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int) -> Floats:

@@ -13,8 +13,8 @@ from phaze_opt.certify.check.plans.pipeline import StageKind, lower_s, price_s
 from phaze_opt.certify.check.plans.tabled import PlanTabler, TabledPlan
 from phaze_opt.graph.operator import Operator
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -38,7 +38,7 @@ class PlanCheck:
         operators: of all sets.
     """
 
-    def __init__(self, scenario: Scenario, model: ModelSpec, choices: PlanChoices, *, has_cuts: bool = False) -> None:
+    def __init__(self, scenario: Scenario, model: Workload, choices: PlanChoices, *, has_cuts: bool = False) -> None:
         """Enumerate and build graphs; traffic follows when it is asked for.
 
         Args:
@@ -59,9 +59,9 @@ class PlanCheck:
         self.sets: tuple[LayerSet, ...]
         self.operators: tuple[Operator, ...]
         self.sets, self.operators = build_layer_sets(model, training, self.plans, scenario.stack)
-        self.stack, self.num_layers = scenario.stack, model.num_layers
+        self.stack, self.num_layers = scenario.stack, model.num_units
         self.tabler = PlanTabler(
-            training, self.sets, num_layers=model.num_layers, network=scenario.cluster.network, stack=scenario.stack
+            training, self.sets, num_layers=model.num_units, network=scenario.cluster.network, stack=scenario.stack
         )
 
     def attention_s(self, spread_s: Floats) -> Floats:

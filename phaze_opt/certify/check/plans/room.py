@@ -14,6 +14,7 @@ from phaze_opt.workload.training import TrainingSpec
 Floats = NDArray[np.float64]
 UNCOUNTED = 0.05
 """For each byte counted, what nobody counts takes so many more (decision 0206)."""
+_PARTS = (EMBEDDING, BLOCK, HEAD)
 _GRAPH_LOGIT_BYTES = 2
 _LOGITS = "logits"
 
@@ -53,13 +54,13 @@ class PlanRoom:
 
     def _state(self, stage: int, count: Floats) -> Floats:
         """Weights, gradients and optimizer state; ZeRO 1 shards the last, 2 the last two, 3 all."""
-        first, block, last = self.layers.layers
         is_first, is_last = self._has(stage)
-        experts = count * block.num_expert_parameters
-        dense = count * (block.num_parameters - block.num_expert_parameters)
-        dense = dense + is_first * first.num_parameters + is_last * last.num_parameters
+        own = [sum(layer.num_expert_parameters for layer in self.layers.of(part)) for part in _PARTS]
+        others = [self.layers.parameters(part) - own[part] for part in _PARTS]
+        experts = count * own[BLOCK] + is_first * own[EMBEDDING] + is_last * own[HEAD]
+        dense = count * others[BLOCK] + is_first * others[EMBEDDING] + is_last * others[HEAD]
         if is_first and is_last:
-            dense = dense - last.num_tied_parameters
+            dense = dense - self.layers.tied_parameters
         shared = dense / self.plan.shards + experts / expert_shards(self.plan)
         optimizer, zero = self.training.optimizer, self.plan.zero
         sizes = ((3, optimizer.weight_bytes), (2, self.stack.gradient_bytes), (1, optimizer.state_bytes))
@@ -71,7 +72,7 @@ class PlanRoom:
         """The largest layer, whole for a while though sharded: weights under ZeRO 3, its gradients under ZeRO 2."""
         if self.plan.zero < 2:
             return np.zeros_like(count)
-        first, block, last = (self._gathered(layer) for layer in self.layers.layers)
+        first, block, last = (max(map(self._gathered, self.layers.of(part)), default=0.0) for part in _PARTS)
         is_first, is_last = self._has(stage)
         ends = max(is_first * first, is_last * last)
         largest = np.maximum(ends, np.where(count > 0, block, 0.0))
@@ -85,17 +86,20 @@ class PlanRoom:
         return float((dense if self.plan.shards > 1 else 0) + (experts if expert_shards(self.plan) > 1 else 0))
 
     def _kept(self, flights: float, count: Floats, recompute: Recompute) -> Floats:
-        """Activations of blocks: of all micro-batches under way, and what one block makes anew."""
-        block = self.layers.layers[BLOCK]
-        kept, anew = block.stash_bytes, 0.0
+        """Activations of blocks: of all micro-batches under way, and what one layer makes anew."""
+        unit = self.layers.of(BLOCK)
+        kept, anew = [layer.stash_bytes for layer in unit], 0.0
         if recompute is Recompute.SELECTIVE:
-            kept, anew = block.selective_bytes, block.stash_bytes - block.selective_bytes
+            anew = max(layer.stash_bytes - layer.selective_bytes for layer in unit)
+            kept = [layer.selective_bytes for layer in unit]
         elif recompute is Recompute.FULL:
-            kept, anew = block.input_bytes, block.working_set_bytes
-        held = flights * count
+            anew = max(layer.working_set_bytes for layer in unit)
+            kept = [layer.input_bytes for layer in unit]
+        held = flights * count * sum(kept)
         if self.stack.keeps_on_host:
-            held = np.minimum(held, 2.0)
-        return np.where(count > 0, held * kept + anew, 0.0)
+            # Two layers are on their way there or back.
+            held = np.minimum(held, 2.0 * max(kept))
+        return np.where(count > 0, held + anew, 0.0)
 
     def flights(self, stage: int) -> float:
         """Micro-batches of a stage's blocks under way at most: those that the stages behind have not sent back."""
@@ -113,14 +117,17 @@ class PlanRoom:
         if is_first:
             rounds = 1 if self.plan.interleave == 1 else 2
             num_micro = self.plan.num_micro_batches(self.training.global_batch)
-            total += min(rounds * self.plan.pipeline, num_micro) * self.layers.layers[EMBEDDING].stash_bytes
+            total += min(rounds * self.plan.pipeline, num_micro) * self._stash(EMBEDDING)
         if is_last:
-            total += self.layers.layers[HEAD].stash_bytes + self._wide_logits()
+            total += self._stash(HEAD) + self._wide_logits()
         return total
+
+    def _stash(self, part: int) -> float:
+        return sum(layer.stash_bytes for layer in self.layers.of(part))
 
     def _wide_logits(self) -> float:
         """Logits in more than the 16 bits of the graph."""
-        for operator in self.layers.layers[HEAD].forward.operators:
+        for operator in (each for layer in self.layers.of(HEAD) for each in layer.forward.operators):
             if operator.name.split("+")[0] == _LOGITS:
                 shape = operator.matmuls[0]
                 return float((self.stack.logit_bytes - _GRAPH_LOGIT_BYTES) * shape.m * shape.n)

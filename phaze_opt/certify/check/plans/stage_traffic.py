@@ -1,10 +1,10 @@
 """What the stages of a plan send: boundaries, sharded parameters, gradients, a tied table (decisions 0205, 0207)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_layout, expert_shards
+from phaze_opt.certify.check.plans.layer_sets import LayerSet, expert_layout, expert_shards
 from phaze_opt.certify.check.plans.wires import NOTHING, Group, Sent, Wires, num_devices, together
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind
 from phaze_opt.workload.plan import ParallelPlan
@@ -48,7 +48,7 @@ class StageTraffic:
         The last stage hands every chunk but its last back to the first, over the dearest way of any boundary.
         """
         plan, stack = self.plan, self.stack
-        payload = self.layers.layers[BLOCK].output_bytes
+        payload = self.layers.sent_bytes
         scatters = stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
         gather = NOTHING
         if scatters:
@@ -65,7 +65,7 @@ class StageTraffic:
         return [both[pair] for pair in around]
 
     def forward_gathers(self, stage: int, blocks: int) -> Sent:
-        """ZeRO 3: parameters gathered once, unit by unit: each block, and the ends together."""
+        """ZeRO 3: parameters gathered once, layer by layer; the first and the last of the model together."""
         return self._units(stage, blocks, CollectiveKind.ALL_GATHER, self.training.optimizer.weight_bytes)
 
     def parameters(self, stage: int, blocks: int) -> Sent:
@@ -100,24 +100,27 @@ class StageTraffic:
 
     def _tied(self, stage: int) -> Sent:
         """The table's gradients, added up between the first and the last stage; shards of them from ZeRO 2 on."""
-        plan, table = self.plan, self.layers.layers[HEAD].num_tied_parameters
+        plan, table = self.plan, self.layers.tied_parameters
         if plan.pipeline == 1 or stage not in (0, plan.pipeline - 1) or table == 0:
             return NOTHING
         own = table * self.stack.gradient_bytes / (plan.shards if plan.zero >= 2 else 1)
         return self.wires.collective(CollectiveKind.ALL_REDUCE, own, self.wires.ends_pair(plan))
 
     def _ends(self, stage: int) -> int:
-        """Parameters of embedding and head on a stage; a tied table beside its embedding counts once."""
-        first, last = self.layers.layers[EMBEDDING], self.layers.layers[HEAD]
+        """Parameters of the model's first and last layer on a stage; a tied table counts once."""
+        first, last = (sum(layer.num_parameters for layer in root) for root in self.layers.roots)
         is_first, is_last = stage == 0, stage == self.plan.pipeline - 1
-        shared = last.num_tied_parameters if is_first and is_last else 0
-        return is_first * first.num_parameters + is_last * last.num_parameters - shared
+        shared = self.layers.tied_parameters if is_first and is_last else 0
+        return is_first * first + is_last * last - shared
 
-    def _split(self) -> tuple[int, int]:
-        """Parameters of a block that replicas share, and of experts that have replicas of their own."""
-        block = self.layers.layers[BLOCK]
-        own = block.num_expert_parameters if expert_layout(self.plan).is_apart else 0
-        return block.num_parameters - own, own
+    def _between(self, stage: int, blocks: int) -> Iterator[tuple[int, int, int]]:
+        """Layers between those on a stage: how many, what replicas share of each, and experts with replicas apart."""
+        is_apart = expert_layout(self.plan).is_apart
+        of_parts = (int(stage == 0), blocks, int(stage == self.plan.pipeline - 1))
+        for times, layers in zip(of_parts, self.layers.inner, strict=True):
+            for layer in layers:
+                own = layer.num_expert_parameters if is_apart else 0
+                yield times, layer.num_parameters - own, own
 
     def _dense_sharers(self) -> _Sharers | None:
         return self._sharers(self.plan.data * self.plan.context, self.plan.shards, apart=self.plan.tensor)
@@ -137,20 +140,22 @@ class StageTraffic:
 
     def _held(self, stage: int, blocks: int) -> Sequence[tuple[float, _Sharers]]:
         """Parameters of a stage, and who shares them."""
-        dense, experts = self._split()
-        held = ((blocks * dense + self._ends(stage), self._dense_sharers()), (blocks * experts, self._expert_sharers()))
+        between = list(self._between(stage, blocks))
+        dense = sum(times * size for times, size, _ in between) + self._ends(stage)
+        experts = sum(times * size for times, _, size in between)
+        held = ((dense, self._dense_sharers()), (experts, self._expert_sharers()))
         return [(float(number), who) for number, who in held if number and who is not None]
 
     def _units(self, stage: int, blocks: int, kind: CollectiveKind, element_bytes: int) -> Sent:
         """A collective for every unit that ZeRO 3 shards."""
         if self.plan.zero != 3:
             return NOTHING
-        dense, experts = self._split()
-        units = (
-            (blocks, dense, self._dense_sharers()),
+        between = list(self._between(stage, blocks))
+        units = [
+            *((times, dense, self._dense_sharers()) for times, dense, _ in between),
             (1, self._ends(stage), self._dense_sharers()),
-            (blocks, experts, self._expert_sharers()),
-        )
+            *((times, experts, self._expert_sharers()) for times, _, experts in between),
+        ]
         parts = [NOTHING]
         for times, size, who in units:
             if times and size and who is not None:

@@ -130,19 +130,19 @@ class PlanTabler:
 
     def shape(self, plan: ParallelPlan) -> StepShape:
         """Micro-batches, chunks, shards of the update, islands."""
-        layers = self._sets[self._set_of[key_of(plan)]].layers
-        block, head = layers[BLOCK], layers[HEAD]
-        shards = 1.0
+        layers = self._sets[self._set_of[key_of(plan)]]
+        parameters, shards = layers.parameters(BLOCK), 1.0
         if plan.zero:
-            experts = block.num_expert_parameters if expert_layout(plan).is_apart else 0
-            updated = (block.num_parameters - experts) / plan.shards + experts / expert_shards(plan)
-            shards = block.num_parameters / updated if updated else float(plan.shards)
-        tied = head.num_tied_parameters if plan.pipeline == 1 else 0
+            own = sum(layer.num_expert_parameters for layer in layers.of(BLOCK))
+            experts = own if expert_layout(plan).is_apart else 0
+            updated = (parameters - experts) / plan.shards + experts / expert_shards(plan)
+            shards = parameters / updated if updated else float(plan.shards)
+        tied = layers.tied_parameters if plan.pipeline == 1 else 0
         return StepShape(
             num_micro_batches=plan.num_micro_batches(self._training.global_batch),
             interleave=plan.interleave,
             update_shards=shards,
-            tied_share=tied / head.num_parameters if tied else 0.0,
+            tied_share=tied / layers.parameters(HEAD) if tied else 0.0,
             waiting=self._stack.waiting_share * float(np.log2(self._wires.num_islands(plan))),
         )
 

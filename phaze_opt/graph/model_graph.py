@@ -1,0 +1,70 @@
+"""A sharded model as a chain of layers, cut into a front, equal units and a back."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.part import PartGraph
+from phaze_opt.workload.chain import ChainCut
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGraph:
+    """A model as a chain of layers; identical layers appear once in ``layers`` and often in the chain.
+
+    Attributes:
+        model: name of the model.
+        tensor_parallel: degree t it is sharded for.
+        layers: the distinct layers.
+        cut: the chain as front, equal units and back, by index into ``layers``.
+    """
+
+    model: str
+    tensor_parallel: int
+    layers: tuple[LayerGraph, ...]
+    cut: ChainCut
+
+    def __post_init__(self) -> None:
+        """Check that the chain refers to layers."""
+        if self.cut.num_kinds > len(self.layers):
+            message = f"model graph '{self.model}': a chain of {self.cut.num_kinds} kinds has {len(self.layers)} layers"
+            raise InputError(message)
+
+    @property
+    def chain(self) -> tuple[int, ...]:
+        """Index into ``layers`` of each position 0..n-1."""
+        return self.cut.chain
+
+    @property
+    def parts(self) -> tuple[PartGraph, PartGraph, PartGraph]:
+        """Front, unit and back."""
+        front, unit, back = (PartGraph(tuple(self.layers[kind] for kind in part)) for part in self.cut.parts)
+        return front, unit, back
+
+    @property
+    def part_counts(self) -> NDArray[np.int64]:
+        """How often each distinct layer comes in front, unit and back, shape (3, num_distinct_layers)."""
+        kinds = range(len(self.layers))
+        return np.array([[part.count(kind) for kind in kinds] for part in self.cut.parts], np.int64)
+
+    def of_parts(self, values: Floats, *, axis: int = 0) -> Floats:
+        """Sums over the layers of front, unit and back.
+
+        Args:
+            values: of the distinct layers along one axis, which that of the three parts takes the place of.
+            axis: which one.
+        """
+        counts = self.part_counts
+        if np.array_equal(counts, np.eye(len(counts))):
+            return values
+        of_layers = np.moveaxis(values, axis, 0)
+        parts = np.zeros((len(counts), *of_layers.shape[1:]))
+        for part, own in enumerate(counts.tolist()):
+            for count, value in zip(own, of_layers, strict=True):
+                parts[part] += count * value
+        return np.ascontiguousarray(np.moveaxis(parts, 0, axis))

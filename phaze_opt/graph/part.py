@@ -1,0 +1,70 @@
+"""A part of a model: the layers of its front, of a unit or of its back, one after the other."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from phaze_opt.graph.layer import LayerGraph
+
+
+@dataclass(frozen=True, slots=True)
+class PartGraph:
+    """Layers that always are in one stage together; all sizes are per device and micro-batch.
+
+    A part takes what its layers take one after the other. It holds what they hold together, but recomputes them one by
+    one, so that only the largest of what one layer makes anew is alive at a time.
+
+    Attributes:
+        layers: in order, with repetitions; there may be none.
+    """
+
+    layers: tuple[LayerGraph, ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters held by one device."""
+        return sum(layer.num_parameters for layer in self.layers)
+
+    @property
+    def num_expert_parameters(self) -> int:
+        """Those of them that belong to experts."""
+        return sum(layer.num_expert_parameters for layer in self.layers)
+
+    @property
+    def num_tied_parameters(self) -> int:
+        """Those of them that are a copy of the first layer's."""
+        return sum(layer.num_tied_parameters for layer in self.layers)
+
+    @property
+    def stash_bytes(self) -> float:
+        """Activations kept for backward when nothing is recomputed."""
+        return _added(layer.stash_bytes for layer in self.layers)
+
+    @property
+    def selective_bytes(self) -> float:
+        """Those kept when attention cores are recomputed."""
+        return _added(layer.selective_bytes for layer in self.layers)
+
+    @property
+    def input_bytes(self) -> float:
+        """Those kept when every layer is recomputed from its input."""
+        return _added(layer.input_bytes for layer in self.layers)
+
+    @property
+    def working_set_bytes(self) -> float:
+        """Activations live while its largest recomputed layer runs backward."""
+        return max((layer.working_set_bytes for layer in self.layers), default=0.0)
+
+    @property
+    def output_bytes(self) -> float:
+        """Boundary transfer to the part behind, one direction: all tensors that cross it."""
+        return self.layers[-1].output_bytes if self.layers else 0.0
+
+    @property
+    def update_traffic_bytes(self) -> float:
+        """Bytes that the optimizer moves."""
+        return _added(operator.traffic_bytes for layer in self.layers for operator in layer.update.operators)
+
+
+def _added(sizes: Iterable[float]) -> float:
+    """The sum, in order."""
+    return sum(sizes, start=0.0)

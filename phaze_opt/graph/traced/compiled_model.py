@@ -1,0 +1,101 @@
+"""A traced model made ready: normalised, cut into layers and folded, once for each file."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
+from phaze_opt.graph.traced.folding import LayerChain, fold_layers
+from phaze_opt.graph.traced.normalise.normalising import normalised
+from phaze_opt.graph.traced.rules.experts import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.traced_file import parse_traced_model
+from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
+from phaze_opt.workload.chain import ChainCut, cut_chain
+
+_MAX_KEPT = 16
+"""Models that are kept ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertCounts:
+    """Experts of a model: how many a layer has, how many a token meets, and parameters of all of them."""
+
+    num_experts: int = 1
+    num_active: int = 1
+    num_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """A model ready to be recorded.
+
+    Attributes:
+        model: as the file says.
+        graph: normalised.
+        folded: its layers.
+        num_parameters: of the whole model, tied ones once.
+        experts: its experts.
+    """
+
+    model: TracedModel
+    graph: FlatGraph
+    folded: LayerChain
+    num_parameters: int
+    experts: ExpertCounts
+
+    def elements_of(self, parameters: Iterable[str]) -> int:
+        """Elements of parameters, by their ids."""
+        return sum(prod(size.evaluate({}) for size in self.graph.tensors[name].shape) for name in parameters)
+
+    @property
+    def cut(self) -> ChainCut:
+        """Front, units and back."""
+        return cut_chain(self.folded.chain)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether sizes depend on a sequence length."""
+        return SEQUENCE in self.model.symbols
+
+
+@lru_cache(maxsize=_MAX_KEPT)
+def compile_traced(text: str, source: str) -> CompiledModel:
+    """The model of a file's text.
+
+    Raises:
+        InputError: as `parse_traced_model`.
+    """
+    model = parse_traced_model(text, source=source)
+    flat = flatten(model)
+    graph = normalised(flat)
+    return CompiledModel(model, graph, fold_layers(graph), _num_parameters(flat), _experts(graph, model))
+
+
+def _num_parameters(flat: FlatGraph) -> int:
+    """Elements of all parameters, tied ones once; those that the loss does not depend on too."""
+    names = {flat.parameter(name) for name, tensor in flat.tensors.items() if tensor.role is TracedRole.PARAMETER}
+    return sum(prod(size.evaluate({}) for size in flat.tensors[name].shape) for name in names)
+
+
+def _experts(graph: FlatGraph, model: TracedModel) -> ExpertCounts:
+    """What products with the weights of experts say."""
+    found, parameters = ExpertCounts(), 0
+    for node in graph.nodes:
+        weights = [name for name in node.tensor_ids() if graph.role(name) is TracedRole.PARAMETER]
+        if node.op not in GROUPED_PRODUCTS or not weights:
+            continue
+        parameters += sum(prod(size.evaluate({}) for size in graph.tensors[name].shape) for name in weights)
+        experts = graph.tensors[weights[0]].shape[0].evaluate({})
+        found = ExpertCounts(experts, max(found.num_active, _active(graph, node, model)), parameters)
+    return found
+
+
+def _active(graph: FlatGraph, node: TracedNode, model: TracedModel) -> int:
+    """Experts of a token: rows of the product for each token."""
+    rows = node.inputs[0]
+    if not isinstance(rows, TensorRef):
+        return 1
+    values = dict(model.symbols)
+    tokens = prod(values.values())
+    return max(1, graph.tensors[rows.id].shape[0].evaluate(values) // tokens)

@@ -1,0 +1,199 @@
+"""Folding: layers with one structure are one layer, and the longest repetition decides what a layer is.
+
+The finest chain of segments is searched for the run of periods that covers most nodes. A period is one layer (a
+transformer block), what lies before and behind it is searched likewise, and what is left becomes layers with one heavy
+operation each.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.layers import TracedLayer, layer_of
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
+from phaze_opt.graph.traced.segments import cut_segments, losses_of
+from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
+
+MAX_PERIOD = 96
+"""Segments that a period has at most."""
+MAX_RUNS = 64
+"""Runs of periods that are looked for."""
+MAX_LAYER_NODES = 160
+"""Nodes beyond which a period is not made one layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerJoin:
+    """What a layer takes from a kind of layer that stands before it somewhere.
+
+    Attributes:
+        before: the kind of the layer before.
+        pairs: positions of outputs of that layer, and of the inputs that they are.
+    """
+
+    before: int
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChain:
+    """The distinct layers of a model, and which of them stands at each position.
+
+    Attributes:
+        layers: one of each kind, the first.
+        chain: kind at each position.
+        joins: of each kind, every way in which it follows another.
+    """
+
+    layers: tuple[TracedLayer, ...]
+    chain: tuple[int, ...]
+    joins: tuple[tuple[LayerJoin, ...], ...]
+
+
+def fold_layers(graph: FlatGraph) -> LayerChain:
+    """The chain of a normalised graph."""
+    segments = cut_segments(graph)
+    keys = [structure_of(graph, layer) for layer in _layers(graph, segments)]
+    groups = _groups(segments, _numbers(keys))
+    merged = [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
+    layers = _layers(graph, merged)
+    numbers = _numbers([structure_of(graph, layer) for layer in layers])
+    first = {number: layers[position] for position, number in reversed(list(enumerate(numbers)))}
+    kinds = range(len(first))
+    joins: list[dict[LayerJoin, None]] = [{} for _ in kinds]
+    for position in range(1, len(layers)):
+        join = LayerJoin(numbers[position - 1], _pairs(layers[position - 1], layers[position]))
+        joins[numbers[position]][join] = None
+    return LayerChain(tuple(first[kind] for kind in kinds), tuple(numbers), tuple(tuple(each) for each in joins))
+
+
+def _pairs(before: TracedLayer, layer: TracedLayer) -> tuple[tuple[int, int], ...]:
+    """Positions of what one layer gives and the next takes."""
+    taken = {name: position for position, name in enumerate(layer.inputs)}
+    return tuple((position, taken[name]) for position, name in enumerate(before.outputs) if name in taken)
+
+
+def _numbers(keys: Sequence[Hashable]) -> list[int]:
+    """Keys as numbers in the order of their first occurrence."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(key, len(known)) for key in keys]
+
+
+def _layers(graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]]) -> list[TracedLayer]:
+    """Each run of nodes with what crosses its borders."""
+    last: dict[str, int] = {}
+    for position, segment in enumerate(segments):
+        last.update((name, position) for node in segment for name in node.tensor_ids())
+    last.update((name, len(segments)) for name in set(graph.ends) - losses_of(graph))
+    made: set[str] = set()
+    layers = []
+    for position, segment in enumerate(segments):
+        own = [name for node in segment for name in node.outputs if graph.role(name) is TracedRole.ACTIVATION]
+        alive = frozenset(name for name in (*made, *own) if last.get(name, -1) > position)
+        layers.append(layer_of(graph, segment, alive, made))
+        made = {name for name in (*made, *own) if last.get(name, -1) > position}
+    return layers
+
+
+def structure_of(graph: FlatGraph, layer: TracedLayer) -> Hashable:
+    """What two layers have alike if and only if they are one layer: operations, shapes and how they are joined.
+
+    A view stands for the tensor behind it, with the shape that its reader sees.
+    """
+    numbers: dict[str, int] = {}
+    behind = {node.outputs[0]: next(node.tensor_ids()) for node in layer.nodes if node.op in SHAPES}
+
+    def number(name: str) -> Hashable:
+        role, tensor = graph.role(name), graph.tensors[name]
+        base = graph.parameter(name) if role is TracedRole.PARAMETER else behind.get(name, name)
+        whole = graph.tensors[base].shape if role is TracedRole.PARAMETER else ()
+        return (role, numbers.setdefault(base, len(numbers)), tensor.shape, whole, tensor.dtype.is_float)
+
+    def value(argument: Argument) -> Hashable:
+        if isinstance(argument, TensorRef):
+            return number(argument.id)
+        if isinstance(argument, tuple):
+            return tuple(value(each) for each in argument)
+        return (type(argument).__name__, argument)
+
+    steps = tuple(
+        (
+            node.op,
+            tuple(value(each) for each in node.inputs),
+            tuple((key, value(each)) for key, each in node.attrs),
+            tuple(number(name) for name in node.outputs),
+        )
+        for node in layer.nodes
+        if node.op not in SHAPES
+    )
+    relayed = tuple(sorted(str(list(map(str, graph.tensors[name].shape))) for name in layer.relayed))
+    return steps, tuple(numbers.get(name, -1) for name in layer.outputs), relayed
+
+
+def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last segment of each layer."""
+    sizes = np.array([len(segment) for segment in segments])
+    waiting, found = [(0, len(segments))], list[tuple[int, int]]()
+    budget = MAX_RUNS
+    while waiting:
+        start, stop = waiting.pop()
+        run = _best_run(np.array(numbers[start:stop]), sizes[start:stop], segments[start:stop]) if budget else None
+        if run is None:
+            found += _single(segments, start, stop)
+            continue
+        budget -= 1
+        first, period, repeats = run
+        first += start
+        end = first + period * repeats
+        for begin in range(first, end, period):
+            whole = int(sizes[begin : begin + period].sum()) <= MAX_LAYER_NODES
+            found += [(begin, begin + period)] if whole else _single(segments, begin, begin + period)
+        waiting += [(low, high) for low, high in ((start, first), (end, stop)) if low < high]
+    return sorted(found)
+
+
+def _best_run(
+    numbers: np.ndarray, sizes: np.ndarray, segments: Sequence[tuple[TracedNode, ...]]
+) -> tuple[int, int, int] | None:
+    """First segment, period and repeats of the run that covers most nodes; the shortest period, then the first."""
+    best: tuple[int, int, int] | None = None
+    most = 0
+    total = np.concatenate(([0], np.cumsum(sizes)))
+    for period in range(1, min(MAX_PERIOD, len(numbers) // 2) + 1):
+        for start, length in _stretches(numbers[:-period] == numbers[period:]):
+            repeats = (length + period) // period
+            if repeats < 2:
+                continue
+            covered = int(total[start + repeats * period] - total[start])
+            if covered > most:
+                most = covered
+                spare = (length + period) % period
+                best = _aligned(segments, start, period, spare), period, repeats
+    return best
+
+
+def _stretches(flags: np.ndarray) -> list[tuple[int, int]]:
+    """Start and length of each stretch of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
+    return [(int(start), int(stop - start)) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _aligned(segments: Sequence[tuple[TracedNode, ...]], start: int, period: int, spare: int) -> int:
+    """Of the places where the periods may begin the one at which a period is of the deepest module; else the first."""
+
+    def depth(first: int) -> int:
+        nodes = [node for segment in segments[first : first + period] for node in segment]
+        paths = [node.module.split(".") for node in nodes if node.module]
+        return sum(len(set(parts)) == 1 for parts in zip(*paths, strict=False)) if paths else 0
+
+    return max(range(start, start + spare + 1), key=lambda first: (depth(first), -first))
+
+
+def _single(segments: Sequence[tuple[TracedNode, ...]], start: int, stop: int) -> list[tuple[int, int]]:
+    """Segments that do not repeat: one layer from each heavy one to the next; what comes first joins the first."""
+    heavy = [position for position in range(start, stop) if any(node.op in HEAVY for node in segments[position])]
+    borders = [start, *heavy[1:], stop]
+    return list(pairwise(borders)) if start < stop else []

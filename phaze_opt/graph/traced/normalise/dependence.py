@@ -1,0 +1,72 @@
+"""What depends on no parameter or input is not computed in training: masks, positions, tables of sines.
+
+Integers and truth values (shifted labels, masks of padding, places of chosen experts) are data: every device can make
+them, and nothing of them is priced. A value that depends on one parameter alone, and on
+constants, is a view of it (its transpose, the rows of the positions there are, 1 + it).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
+
+
+def fold_constants(graph: FlatGraph) -> FlatGraph:
+    """The graph without what is constant, data or a view of a parameter."""
+    tensors = dict(graph.tensors)
+    parameter_of: dict[str, str] = {}
+    roles = {name: tensor.role for name, tensor in tensors.items()}
+    roles.update((name, TracedRole.CONSTANT) for name, role in roles.items() if role is TracedRole.BUFFER)
+    kept: list[TracedNode] = []
+    for node in graph.nodes:
+        read = list(dict.fromkeys(node.tensor_ids()))
+        role = _role(node, read, {name: roles[name] for name in read}, graph)
+        if role is TracedRole.PARAMETER:
+            source = next(name for name in read if roles[name] is TracedRole.PARAMETER)
+            parameter_of[node.outputs[0]] = parameter_of.get(source, source)
+        if role is TracedRole.ACTIVATION:
+            kept.append(node)
+        for name in node.outputs:
+            is_place = role is TracedRole.ACTIVATION and not _is_number(graph, name)
+            roles[name] = TracedRole.INPUT if is_place else role
+    tensors.update((name, replace(tensor, role=roles[name])) for name, tensor in tensors.items())
+    return replace(graph, nodes=tuple(kept), tensors=tensors, parameter_of=parameter_of)
+
+
+def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], graph: FlatGraph) -> TracedRole:
+    """What the results of a node are."""
+    found = set(roles.values())
+    if found <= {TracedRole.CONSTANT}:
+        return TracedRole.CONSTANT
+    if found <= {TracedRole.CONSTANT, TracedRole.INPUT}:
+        return TracedRole.ACTIVATION if _has_float_input(read, graph) else TracedRole.INPUT
+    if not any(_is_number(graph, name) for name in node.outputs):
+        return TracedRole.INPUT
+    parameters = [name for name in read if roles[name] is TracedRole.PARAMETER]
+    if len(parameters) == 1 and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
+        return TracedRole.PARAMETER
+    return TracedRole.ACTIVATION
+
+
+def _is_number(graph: FlatGraph, name: str) -> bool:
+    """Whether a tensor holds numbers that gradients can belong to, rather than places and truth values."""
+    dtype = graph.tensors[name].dtype
+    return dtype.is_float or dtype is TracedDtype.COMPLEX64
+
+
+def _has_float_input(read: Iterable[str], graph: FlatGraph) -> bool:
+    """Whether floating-point input of the model (an image) goes in, rather than ids and masks made of them."""
+    inputs = [graph.tensors[name] for name in read if graph.tensors[name].role is TracedRole.INPUT]
+    return any(tensor.dtype.is_float for tensor in inputs)
+
+
+def drop_unused(graph: FlatGraph) -> FlatGraph:
+    """The graph without nodes that no end depends on."""
+    needed = set(graph.ends)
+    kept: list[TracedNode] = []
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            kept.append(node)
+            needed.update(node.tensor_ids())
+    return replace(graph, nodes=tuple(reversed(kept)))

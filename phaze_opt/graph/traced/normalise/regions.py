@@ -1,0 +1,185 @@
+"""Regions of elementwise work with one tensor in and one out, found by dominators and named by what they contain.
+
+Frameworks keep a layer norm whole, models write an RMS norm as eight operations and a GELU as eight others. What they
+share is their form: everything between one tensor and one other is elementwise, moves elements or reduces rows. A
+region becomes one operation: a norm if it divides by the root of a reduction, a rotation of positions if it joins parts
+multiplied by constant tensors, a gate if it multiplies parts of one tensor, an activation if it has a curve.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.normalise import vocabulary as words
+from phaze_opt.graph.traced.polynomial import Polynomial
+from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
+
+NORM, ROTARY, GATE = "phaze.norm", "phaze.rotary", "phaze.gate"
+ACTIVATION, RECTIFIER, SCALE = "phaze.activation", "phaze.rectifier", "phaze.scale"
+NORM_ACTIVATION = "phaze.norm_activation"
+WORK = "work"
+"""Attribute: elements that the work of a region is done on, where they are not those of its result."""
+
+
+def collapse_regions(graph: FlatGraph) -> FlatGraph:
+    """The graph with every region of two nodes or more as one node, from the last to the first."""
+    search = _Search(graph)
+    taken: set[int] = set()
+    made: dict[int, TracedNode] = {}
+    for node in reversed(graph.nodes):
+        if id(node) in taken or len(node.outputs) != 1 or not words.is_computing(node):
+            continue
+        region = search.largest(node, taken)
+        if region is None:
+            continue
+        entry, members = region
+        whole = _as_one(graph, entry, node, members)
+        if whole is not None:
+            taken.update(id(member) for member in members)
+            made[id(node)] = whole
+    nodes = tuple(made.get(id(node), node) for node in graph.nodes if id(node) in made or id(node) not in taken)
+    return replace(graph, nodes=nodes)
+
+
+class _Search:
+    """Dominators of the tensors of a graph and what reads them."""
+
+    def __init__(self, graph: FlatGraph) -> None:
+        self._graph = graph
+        self._producers = graph.producers()
+        self._consumers = graph.consumers()
+        self._above: dict[str, str | None] = {}
+        self._depth: dict[str, int] = {}
+        self._position = {id(node): index for index, node in enumerate(graph.nodes)}
+        for node in graph.nodes:
+            above = self._dominator(node)
+            for name in node.outputs:
+                self._above[name] = above
+                self._depth[name] = 0 if above is None else self._depth.get(above, 0) + 1
+
+    def _dominator(self, node: TracedNode) -> str | None:
+        """The tensor that all paths to the node's results go through, within elementwise work."""
+        if not words.is_part_of_region(node) or self._reads_parameter(node):
+            return None
+        found: str | None = None
+        for index, name in enumerate(dict.fromkeys(self._graph.varying(node))):
+            found = name if index == 0 else self._meet(found, name)
+            if found is None:
+                return None
+        return found
+
+    def _reads_parameter(self, node: TracedNode) -> bool:
+        return any(self._graph.role(name) is TracedRole.PARAMETER for name in node.tensor_ids())
+
+    def _meet(self, left: str | None, right: str | None) -> str | None:
+        while left != right:
+            if left is None or right is None:
+                return None
+            if self._depth.get(left, 0) >= self._depth.get(right, 0):
+                left = self._above.get(left)
+            else:
+                right = self._above.get(right)
+        return left
+
+    def largest(self, end: TracedNode, taken: set[int]) -> tuple[str, list[TracedNode]] | None:
+        """Entry and nodes of the largest region that ends with a node."""
+        best: tuple[str, list[TracedNode]] | None = None
+        entry = self._above[end.outputs[0]]
+        while entry is not None:
+            members = self._between(entry, end, taken)
+            if members is None:
+                break
+            best = entry, members
+            above = self._producers.get(entry)
+            if above is None or not words.is_computing(above) or id(above) in taken:
+                break
+            entry = self._above.get(entry)
+        return best
+
+    def _between(self, entry: str, end: TracedNode, taken: set[int]) -> list[TracedNode] | None:
+        """Nodes from an entry to the end, in their order; None if anything inside is read outside."""
+        members = {id(end): end}
+        waiting = [end]
+        while waiting:
+            for name in self._graph.varying(waiting.pop()):
+                node = self._producers.get(name)
+                if name == entry or node is None or id(node) in members:
+                    continue
+                if id(node) in taken:
+                    return None
+                members[id(node)] = node
+                waiting.append(node)
+        inside = [node for node in members.values() if node is not end]
+        for node in inside:
+            for name in node.outputs:
+                if name in self._graph.ends or any(id(user) not in members for user in self._consumers.get(name, ())):
+                    return None
+        return sorted(members.values(), key=lambda node: self._position[id(node)])
+
+
+def _as_one(graph: FlatGraph, entry: str, end: TracedNode, members: Sequence[TracedNode]) -> TracedNode | None:
+    """The region as one node; None if it is a single node, or moves elements only."""
+    if len(members) == 1 or not any(node.op in words.ELEMENTWISE for node in members):
+        return None
+    op = _kind(graph, members)
+    attrs = ((WORK, _rotated(graph, members)),) if op == ROTARY else ()
+    return TracedNode(op, (TensorRef(entry),), end.outputs, attrs, end.module)
+
+
+def _kind(graph: FlatGraph, members: Sequence[TracedNode]) -> str:
+    """What a region is, by what it contains."""
+    ops = {node.op for node in members}
+    is_norm = any(words.is_row_reduction(node) for node in members) and bool(
+        ops & words.ROOTS or any(_is_root(node) for node in members)
+    )
+    curves = {node.op for node in members if node.op in words.CURVES and not _is_polynomial(node)}
+    if is_norm:
+        return NORM_ACTIVATION if curves - words.ROOTS - words.POWERS else NORM
+    if _rotating(graph, members) and (ops & words.JOINS or "aten.view_as_complex" in ops):
+        return ROTARY
+    if ops & words.PARTS and any(len(set(graph.varying(node))) > 1 and node.op == "aten.mul" for node in members):
+        return GATE
+    if curves:
+        return ACTIVATION
+    return RECTIFIER if ops & words.RECTIFIERS else SCALE
+
+
+def _is_root(node: TracedNode) -> bool:
+    """A power of -1/2 or 1/2."""
+    return node.op == "aten.pow" and node.inputs[1:2] in ((-0.5,), (0.5,))
+
+
+def _is_polynomial(node: TracedNode) -> bool:
+    """A power of a small whole number, which is a product."""
+    return node.op == "aten.pow" and len(node.inputs) > 1 and node.inputs[1] in (2, 3, 4)
+
+
+def _rotating(graph: FlatGraph, members: Sequence[TracedNode]) -> list[TracedNode]:
+    """Products with constant tensors that are more than numbers."""
+    return [
+        node
+        for node in members
+        if node.op == "aten.mul"
+        and any(graph.role(name) is TracedRole.CONSTANT and graph.tensors[name].shape for name in node.tensor_ids())
+    ]
+
+
+def _rotated(graph: FlatGraph, members: Sequence[TracedNode]) -> Polynomial:
+    """Elements that are rotated: those of the largest product with a constant."""
+    products = _rotating(graph, members)
+    size = max((_elements(graph, node.outputs[0]) for node in products), key=_leading)
+    return size
+
+
+def _elements(graph: FlatGraph, name: str) -> Polynomial:
+    tensor = graph.tensors[name]
+    # A complex number holds two of the elements that are rotated.
+    total = Polynomial.constant(2 if tensor.dtype.value.startswith("complex") else 1)
+    for size in tensor.shape:
+        total = total.times(size)
+    return total
+
+
+def _leading(size: Polynomial) -> tuple[int, float]:
+    """Order of sizes: by the highest power, then by its coefficient."""
+    return max(((len(monomial), float(value)) for monomial, value in size.terms), default=(0, 0.0))

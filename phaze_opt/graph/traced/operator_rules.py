@@ -1,0 +1,33 @@
+"""The rules of operations that are installed, by entry point, and which of them knows an operation."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from phaze_opt.errors import PluginError
+from phaze_opt.graph.traced.operator_rule import OperatorRule
+from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+
+
+@lru_cache(maxsize=1)
+def operator_rules() -> Mapping[str, OperatorRule]:
+    """Every installed rule by the operations that it knows, loaded once.
+
+    Raises:
+        PluginError: a rule fails to load, is none, or two know one operation.
+    """
+    found: dict[str, OperatorRule] = {}
+    homes: dict[str, str] = {}
+    for entry in list_plugins(PluginGroup.OPERATORS):
+        rule = load_plugin(PluginGroup.OPERATORS, entry.name)
+        if not isinstance(rule, OperatorRule):
+            message = (
+                f"{PluginGroup.OPERATORS.value}: '{entry.name}' is no operator rule: it needs operators and record"
+            )
+            raise PluginError(message)
+        for op in rule.operators:
+            if op in found:
+                both = f"'{homes[op]}' and '{entry.name}'"
+                message = f"{PluginGroup.OPERATORS.value}: {both} both have a rule for {op}; uninstall one of them"
+                raise PluginError(message)
+            found[op], homes[op] = rule, entry.name
+    return found

@@ -1,0 +1,37 @@
+"""Table lookups: a row for each id, or the sum of the rows of a bag."""
+
+from phaze_opt.graph import operations as ops
+from phaze_opt.graph.embedding_bag import embedding_bag
+from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.graph.traced.operator_rule import OperatorCall
+
+
+class EmbeddingRule:
+    """A row of a table for each id."""
+
+    operators = ("aten.embedding",)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """What is read of the table is what is looked up."""
+        table = call.operand(0)
+        weight = tape.weight(f"{call.name}.table", table.parameter_elements, num_read=call.elements)
+        ids = call.tensor(1)
+        result = ops.elementwise(
+            tape, call.name, (ids,), ops.LOOKUP, elements=call.elements, weights=(weight,), is_differentiable=False
+        )
+        return (result,)
+
+
+class EmbeddingBagRule:
+    """The sum, or mean, of the rows of each bag."""
+
+    operators = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The bags; counts that the operation gives besides cost nothing."""
+        table = call.operand(0)
+        rows, width = table.shape[-2], table.shape[-1]
+        bags = call.elements // width
+        result = embedding_bag(tape, call.name, call.tensor(1), rows=rows, width=width, bags=bags)
+        others = [tape.tensor(f"{call.name}.count{number}", 0) for number in range(1, len(call.results))]
+        return (result, *others)

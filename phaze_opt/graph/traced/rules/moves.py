@@ -1,0 +1,137 @@
+"""Moves: views that cost nothing, parts and splits, joins and gathers that copy."""
+
+from collections.abc import Sequence
+from math import prod
+
+from phaze_opt.graph import operations as ops
+from phaze_opt.graph.operator import OperatorKind, VectorKind, VectorWork
+from phaze_opt.graph.program import Fusibility, Tape, Tensor, TensorRole
+from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
+from phaze_opt.graph.traced.normalise.vocabulary import SHAPES
+from phaze_opt.graph.traced.operator_rule import OperatorCall
+
+
+class ViewRule:
+    """Another shape of the same elements, or the same elements for many: nothing is done."""
+
+    operators = tuple(sorted(SHAPES))
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The tensor itself."""
+        del tape
+        return (call.tensor(0),)
+
+
+class PartRule:
+    """A part of a tensor at no cost: backward is a part of its gradient."""
+
+    operators = (PART,)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The part."""
+        return (ops.view(tape, call.name, call.tensor(0), elements=call.elements, adjoint=None),)
+
+
+class SplitRule:
+    """Parts that cover a tensor once."""
+
+    operators = (SPLIT,)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The parts, each kept on its own."""
+        return tuple(split(tape, call.name, call.tensor(0), [prod(shape) for shape in call.results]))
+
+
+class JoinRule:
+    """Tensors copied side by side; their gradients are parts of the result's."""
+
+    operators = ("aten.cat", "aten.stack", "aten.hstack", "aten.vstack")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The joined tensor."""
+        parts = [operand.tensor for operand in call.varying if operand.tensor is not None]
+        parts += [
+            tape.weight(f"{call.name}.part{number}", operand.parameter_elements)
+            for number, operand in enumerate(call.parameters)
+        ]
+        return (join(tape, call.name, parts, elements=call.elements),)
+
+
+class CopyRule:
+    """Elements picked, repeated, padded or moved: a lane operation for each of the result, and back."""
+
+    operators = (
+        "aten.index",
+        "aten.index_select",
+        "aten.gather",
+        "aten.take",
+        "aten.roll",
+        "aten.flip",
+        "aten.pad",
+        "aten.constant_pad_nd",
+        "aten.reflection_pad1d",
+        "aten.reflection_pad2d",
+        "aten.replication_pad2d",
+        "aten.repeat",
+        "aten.repeat_interleave",
+        "aten.tile",
+        "aten.masked_select",
+        "aten.upsample_nearest2d",
+        "aten.upsample_bilinear2d",
+        "aten._upsample_bilinear2d_aa",
+        "aten.pixel_shuffle",
+        "aten.channel_shuffle",
+        "aten.tril",
+        "aten.triu",
+        "aten.im2col",
+        "aten.unfold",
+    )
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The copy."""
+        return (ops.elementwise(tape, call.name, (call.tensor(0),), ops.COPY, elements=call.elements),)
+
+
+class ScatterRule:
+    """Elements written into, or added to, a tensor at given places."""
+
+    operators = ("aten.index_add", "aten.index_put", "aten.scatter", "aten.scatter_add", "aten.index_copy")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The tensor with what was written; both get their part of the gradient."""
+        tensors = [operand.tensor for operand in call.varying if operand.tensor is not None and not operand.is_data]
+        work = max(tensor.elements for tensor in tensors)
+        return (ops.elementwise(tape, call.name, tensors, ops.COPY, elements=call.elements, work_elements=work),)
+
+
+def split(tape: Tape, name: str, tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Parts side by side at no cost; backward their gradients lie side by side."""
+    parts = [Tensor(f"{name}.{number}", size, tensor.element_bytes, tensor.role) for number, size in enumerate(sizes)]
+    tape.emit(name, OperatorKind.VIEW, Fusibility.OPAQUE, (tensor,), tuple(parts))
+
+    def differentiate() -> None:
+        given = [tape.gradient(part) for part in parts]
+        whole = tape.add_gradient(tensor, name)
+        tape.emit(f"{name}.gradient", OperatorKind.VIEW, Fusibility.OPAQUE, given, (whole,))
+
+    tape.on_backward(differentiate)
+    return parts
+
+
+def join(tape: Tape, name: str, parts: Sequence[Tensor], *, elements: int) -> Tensor:
+    """Tensors copied side by side; backward takes parts of the gradient at no cost."""
+    result = tape.tensor(name, elements)
+    works = (VectorWork(VectorKind.ADD, elements),)
+    tape.emit(name, OperatorKind.VECTOR, Fusibility.OPAQUE, parts, (result,), vector_works=works)
+
+    def differentiate() -> None:
+        gradient = tape.gradient(result)
+        for number, part in enumerate(parts):
+            role = TensorRole.WEIGHT_GRADIENT if part.role is TensorRole.WEIGHT else TensorRole.GRADIENT
+            piece = Tensor(f"d_{name}.{number}", part.elements, part.element_bytes, role)
+            back = f"{name}.gradient{number}"
+            tape.emit(back, OperatorKind.VIEW, Fusibility.OPAQUE, (gradient,), (piece,))
+            tape.pass_gradient(part, piece)
+
+    tape.on_backward(differentiate)
+    return result

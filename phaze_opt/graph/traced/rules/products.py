@@ -1,0 +1,90 @@
+"""Matrix products: linear layers, products of activations, einsum, a batch of products with a batch of weights."""
+
+from math import prod
+
+from phaze_opt.graph import operations as ops
+from phaze_opt.graph.operator import Matmul
+from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall
+
+
+class LinearRule:
+    """A product with one weight: rows of channels in, rows of channels out, with or without a bias."""
+
+    operators = ("aten.linear", "aten.addmm", "aten.mm", "aten.mv")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The product and its bias."""
+        bias: Operand | None = None
+        if call.op == "aten.linear":
+            left, right = call.operand(0), call.operand(1)
+            value = call.argument(2, "bias")
+            bias = value if isinstance(value, Operand) else None
+        elif call.op == "aten.addmm":
+            bias, left, right = call.operand(0), call.operand(1), call.operand(2)
+        else:
+            left, right = call.operand(0), call.operand(1)
+        inner = left.shape[-1]
+        shape = Matmul(1, m=left.elements // inner, n=max(1, call.elements * inner // left.elements), k=inner)
+        result = record_product(tape, call, (left, right), shape)
+        if bias is None:
+            return (result,)
+        if bias.tensor is not None:
+            return (ops.add(tape, f"{call.name}_sum", result, bias.tensor),)
+        return (ops.bias(tape, f"{call.name}_bias", (result,), size=bias.parameter_elements)[0],)
+
+
+class BatchedProductRule:
+    """Products of matrices in a batch, of activations or with weights."""
+
+    operators = ("aten.matmul", "aten.bmm", "aten.baddbmm")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The products; a matrix without batch on the right takes all rows at once."""
+        first = 1 if call.op == "aten.baddbmm" else 0
+        left, right = call.operand(first), call.operand(first + 1)
+        inner = left.shape[-1]
+        width = right.shape[-1] if len(right.shape) > 1 else 1
+        batch = prod(right.shape[:-2])
+        rows = max(1, call.elements // (batch * width))
+        return (record_product(tape, call, (left, right), Matmul(batch, m=rows, n=width, k=inner)),)
+
+
+class EinsumRule:
+    """A product of two tensors by an equation of axes."""
+
+    operators = ("aten.einsum",)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """Axes of both and of the result are the batch, axes of both alone are summed over."""
+        equation = call.inputs[0]
+        operands = call.operands
+        if not isinstance(equation, str) or len(operands) != 2 or "->" not in equation or "." in equation:
+            rule = "only products of two tensors by an equation such as 'bij,bjk->bik' are known"
+            raise call.fault(rule)
+        given, _, result = equation.replace(" ", "").partition("->")
+        names = given.split(",")
+        if [len(name) for name in names] != [len(each.shape) for each in operands]:
+            rule = f"the equation '{equation}' does not have an axis for each of theirs"
+            raise call.fault(rule)
+        joined = zip("".join(names), (size for each in operands for size in each.shape), strict=True)
+        sizes = dict(joined)
+        left, right = (set(text) for text in names)
+        shape = Matmul(
+            prod(sizes[axis] for axis in left & right & set(result)),
+            m=prod(sizes[axis] for axis in left - right),
+            n=prod(sizes[axis] for axis in right - left),
+            k=prod(sizes[axis] for axis in (left & right) - set(result)),
+        )
+        return (record_product(tape, call, operands, shape),)
+
+
+def record_product(tape: Tape, call: OperatorCall, operands: tuple[Operand, ...], shape: Matmul) -> Tensor:
+    """A product whose operands are tensors or parameters."""
+    left, right = operands
+    tensors = [
+        operand.tensor if operand.tensor is not None else tape.weight(f"{call.name}.{side}", operand.elements)
+        for side, operand in (("left", left), ("weight", right))
+    ]
+    elements = shape.batch * shape.m * shape.n
+    return ops.split_matmul(tape, call.name, tensors[0], tensors[1], shape=shape, outputs={call.name: elements})[0]

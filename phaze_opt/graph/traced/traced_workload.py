@@ -1,0 +1,185 @@
+"""`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+from phaze_opt.graph.operator import Matmul, Phase
+from phaze_opt.graph.program import Program
+from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.traced.compiled_model import CompiledModel, compile_traced
+from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.operator_rules import operator_rules
+from phaze_opt.graph.traced.record import RecordOptions, record_layer
+from phaze_opt.graph.traced.traced_model import SEQUENCE
+from phaze_opt.workload.chain import ChainCut
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TracedWorkload:
+    """A traced model to train. It holds the text of its file, so that a record of a scenario holds the model.
+
+    Attributes:
+        name: of the model.
+        text: of the traced-model file.
+        source: where the file is from.
+        allow_unknown: whether operations without a rule are counted by their bytes.
+    """
+
+    name: str
+    text: str
+    source: str = ""
+    allow_unknown: bool = False
+
+    @property
+    def compiled(self) -> CompiledModel:
+        """The model ready to be recorded.
+
+        Raises:
+            InputError: the text is no traced model.
+        """
+        return compile_traced(self.text, self.source or self.name)
+
+    @property
+    def unknown_operators(self) -> tuple[str, ...]:
+        """Operations that no rule knows, by name."""
+        rules = operator_rules()
+        return tuple(sorted({node.op for node in self.compiled.graph.nodes} - rules.keys()))
+
+    @property
+    def cut(self) -> ChainCut:
+        """Its chain of layers as front, equal units and back."""
+        return self.compiled.cut
+
+    @property
+    def num_units(self) -> int:
+        """Units that pipeline stages share out."""
+        return self.cut.num_units
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of all units."""
+        return self.cut.num_units * len(self.cut.unit)
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters, exact to the unit; tied ones once."""
+        return self.compiled.num_parameters
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token meets: all but those of experts that it is not sent to."""
+        experts = self.compiled.experts
+        idle = experts.num_parameters * (experts.num_experts - experts.num_active) // experts.num_experts
+        return self.num_parameters - idle
+
+    @property
+    def num_experts(self) -> int:
+        """Experts of a layer that has some; 1 without any."""
+        return self.compiled.experts.num_experts
+
+    @property
+    def num_active_experts(self) -> int:
+        """Experts that a token meets; 1 without any."""
+        return self.compiled.experts.num_active
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether some layer is a mixture of experts."""
+        return self.num_experts > 1
+
+    @property
+    def own_sequence_length(self) -> int:
+        """The sequence that it was traced for; positions of a sample where sizes do not depend on one."""
+        model = self.compiled.model
+        return model.symbols.get(SEQUENCE, model.num_positions)
+
+    @property
+    def sizes_sentence(self) -> str:
+        """Its layers and operations in words."""
+        chain, operations = self.compiled.folded.chain, len(self.compiled.graph.nodes)
+        return f"traced: {len(chain)} layers of {len(set(chain))} kinds, {operations:,} operations"
+
+    @property
+    def layers_key(self) -> Hashable:
+        """Equal for equal files."""
+        return (type(self).__name__, self.text, self.allow_unknown)
+
+    def length_obstacle(self, length: int) -> str | None:
+        """Why it cannot be run on a sequence of ``length``, and what to give; None if it can."""
+        model = self.compiled.model
+        if not self.compiled.has_sequence and length != model.num_positions:
+            return (
+                f"sequence length {length} is not that of {self.name}, whose sizes are fixed at {model.num_positions} "
+                "positions a sample; leave it out"
+            )
+        if model.max_sequence_length and length > model.max_sequence_length:
+            return (
+                f"sequence length {length} exceeds the {model.max_sequence_length} positions of {self.name}; give at "
+                "most that"
+            )
+        return None
+
+    def with_combined_qkv(self) -> "TracedWorkload":
+        """The same: what was traced says which products there are."""
+        return self
+
+    def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
+        """Why it cannot be sharded so, as a sentence; None if it can."""
+        if tensor_parallel > 1:
+            return f"{self.name}: traced models are not sharded; give tensor parallel degree 1"
+        if options.context > 1:
+            return f"{self.name}: sequences of traced models are not sharded; give context parallel degree 1"
+        if (options.expert or 1) > 1 or (options.expert_tensor or 1) > 1:
+            return f"{self.name}: experts of traced models are not sharded; give expert parallel degree 1"
+        return None
+
+    def model_flops(self, sequence_length: int) -> float:
+        """Matmul FLOPs of forward and backward of one sample, whatever the sharding and fusion."""
+        training = TrainingSpec(1, sequence_length, 1, attention=AttentionForm.UNFUSED)
+        programs = self.record_layers(training, tensor_parallel=1, options=ShardingOptions())
+        return float(sum(2 * _macs(programs[kind]) for kind in self.cut.chain))
+
+    def record_layers(
+        self, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions
+    ) -> tuple[Program, ...]:
+        """An unfused program of each kind of layer, in the order of the kinds of its ``cut``.
+
+        Raises:
+            InputError: an operation has no rule, or the sizes cannot be had.
+        """
+        del tensor_parallel, options
+        compiled = self.compiled
+        recording = RecordOptions(training, operator_rules(), allow_unknown=self.allow_unknown)
+        layers = compiled.folded.layers
+        first = layers[compiled.folded.chain[0]]
+        names = _layer_names(layers)
+        programs = []
+        for name, layer in zip(names, layers, strict=True):
+            program = record_layer(compiled.graph, layer, recording, name=name).program
+            tied = set(layer.parameters) & set(first.parameters) if layer is not first else set()
+            programs.append(replace(program, num_tied_parameters=compiled.elements_of(tied)))
+        return tuple(programs)
+
+
+def _macs(program: Program) -> int:
+    """Multiply-accumulates of both phases."""
+
+    def of(matmuls: tuple[Matmul, ...]) -> int:
+        return sum(matmul.macs for matmul in matmuls)
+
+    return sum(of(node.matmuls) * node.serial_steps for node in program.nodes if node.phase is not Phase.UPDATE)
+
+
+def _layer_names(layers: tuple[TracedLayer, ...]) -> list[str]:
+    """Names of layers: the words that the paths of their modules have in common, with a number where one is taken."""
+    taken: dict[str, int] = {}
+    names = []
+    for layer in layers:
+        paths = [node.module.split(".") for node in layer.nodes if node.module]
+        shared = [parts[0] for parts in zip(*paths, strict=False) if len(set(parts)) == 1]
+        words = [word for word in shared if not word.isdigit()]
+        name = words[-1] if words else "layer"
+        count = taken[name] = taken.get(name, 0) + 1
+        names.append(name if count == 1 else f"{name} {count}")
+    return names

@@ -1,0 +1,97 @@
+"""Models whose layers differ, through plans, searches, certificates and their check: two codes, one number."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kits.mixed_models import HEAD, OWN, SMALLER, mixed_model, understand_mixed_models
+from kits.planned import WIDE, checker, compiled, draw_times, least_of_all, prover_loads
+from planned_certificate import PLANS, SPACE, planned_scenario, write_planned_certificate
+from small_problems import brute_force
+
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.check.plans.cut_check import CutCheck
+from phaze_opt.certify.check.plans.plan_check import StagedPlan
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.cost.step_time import lower_s, step_times
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.workload.plan import Recompute
+
+EXACT = 1e-12
+CHAIN = (0, SMALLER, OWN, OWN, SMALLER, OWN, SMALLER, OWN, SMALLER, HEAD)
+"""Front of the embedding and two layers, three units of an own and a smaller block, and the head."""
+EXPERT_CHAIN = (0, SMALLER, OWN, OWN, OWN, OWN, HEAD)
+"""A dense layer before four layers of experts."""
+SMALL_EXPERTS = {
+    "hidden_size": 512, "num_heads": 8, "num_kv_heads": 2, "head_size": 64, "ffn_size": 1024, "vocab_size": 4096,
+    "embedding_size": 512, "max_sequence_length": 512,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _understood(monkeypatch):
+    understand_mixed_models(monkeypatch)
+
+
+def models():
+    return {
+        "pairs": mixed_model(CHAIN),
+        "experts": mixed_model(EXPERT_CHAIN, "mixtral-8x7b", **SMALL_EXPERTS),
+        "no run": mixed_model((0, OWN, SMALLER, HEAD)),
+        "a rest behind": mixed_model((0, *(OWN, OWN, SMALLER) * 2, SMALLER, HEAD)),
+    }
+
+
+@pytest.mark.parametrize("software", ["megatron-core", "maxtext-offload", "llm-foundry", "megatron-2022"])
+@pytest.mark.parametrize("name", ["pairs", "experts", "no run", "a rest behind"])
+def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
+    rng = np.random.default_rng(len(name) + len(software))
+    choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))
+    scenario = planned_scenario(software, models()[name], plans=choices, global_batch=64)
+    check = checker(scenario)
+    times, units = draw_times(check, rng), scenario.models[0].num_units
+    for plan in [check.plans[at] for at in sorted(rng.choice(len(check.plans), size=12, replace=False))]:
+        recompute = tuple(list(Recompute)[at] for at in rng.integers(0, 3, plan.pipeline))
+        own = replace(check.staged(plan), recompute=recompute)
+        staged = [check.staged(plan), own] if plan.interleave == 1 else [check.staged(plan)]
+        if plan.interleave == 1 and 1 < plan.pipeline <= units:
+            blocks = (units - plan.pipeline + 1, *[1] * (plan.pipeline - 1))
+            staged.append(StagedPlan(plan, blocks, recompute))
+        for each in staged:
+            stages, rules = prover_loads(scenario, check, each, times, chip=0)
+            given = each, times.makespan_s, times.attention_s
+            assert check.price_s(*given)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=EXACT)
+            assert check.lower_s(*given)[0] == pytest.approx(lower_s(stages, rules)[0], rel=EXACT)
+            memory = step_memory(compiled(scenario, each))
+            expected = [stage.total_bytes for stage in memory.stages]
+            assert check.memory_bytes(each) == pytest.approx(expected, rel=EXACT)
+
+
+@pytest.mark.parametrize("name", ["pairs", "experts"])
+def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
+    software = "maxtext" if name == "pairs" else "ideal"
+    changes = {"plans": replace(PLANS, expert=(), zero=(0, 3), micro_batch=(1,))} if name == "experts" else {}
+    directory = write_planned_certificate(software, tmp_path / "proof", models()[name], **changes)
+    report = check_certificate(directory)
+    scenario = planned_scenario(software, models()[name], **changes)
+    values, uppers = brute_force(CertifyProblem(scenario, SPACE, load_constants()))
+    assert report.claim.value == pytest.approx(max(values), rel=EXACT)
+    assert max(uppers) <= report.claim.value * (1 + report.claim.gap) * (1 + EXACT)
+    assert report.num_out_of_memory == 12
+
+
+def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations():
+    """Every set of degrees, with all schedules solved, by the checker's program."""
+    scenario = planned_scenario("maxtext", models()["pairs"])
+    objective, check = Objective(scenario), CutCheck(scenario, scenario.models[0], PLANS)
+    for point in list(SPACE.points())[1::8]:
+        evaluation = objective.evaluate(point)
+        if not evaluation.is_feasible:
+            continue
+        least_s = least_of_all(objective, point, check)
+        assert evaluation.iteration_time_s == pytest.approx(least_s, rel=EXACT)
+        assert sum(evaluation.breakdown.parts.values()) == pytest.approx(evaluation.iteration_time_s, rel=1e-9)
+        repeats = {each.layer: each.repeats for each in evaluation.schedules}
+        assert repeats == {"embedding": 1, "block": 4, "head": 1, "smaller": 4}

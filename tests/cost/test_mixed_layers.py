@@ -1,0 +1,172 @@
+"""Steps of models whose layers differ: as placements of the same chain, and as what equal layers come to."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from kits.mixed_models import HEAD, OWN, SMALLER, TWIN, VisionLike, mixed_model, understand_mixed_models
+from kits.steps import serial_times
+
+from phaze_opt.cost.compiled_step import StepCompiler, compile_step
+from phaze_opt.cost.price_step import price_stages, price_step
+from phaze_opt.cost.stacks import load_stack
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.collectives import collective_s, group_dimensions
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.model_graph import ModelGraph
+from phaze_opt.graph.operator import OperatorGraph
+from phaze_opt.graph.sharding import sharding_obstacle
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
+from phaze_opt.placement.solve import evaluate_placement
+from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.workload import Workload, sequence_length_of
+
+NETWORK = load_network("two-level", num_devices=64)
+TRAINING = TrainingSpec(1, 256, 32, is_sequence_parallel=False)
+CHAIN = (0, SMALLER, OWN, *(OWN, SMALLER) * 4, HEAD)
+"""Front of the embedding and two layers, four units of an own and a smaller block, and the head."""
+
+
+@pytest.fixture(autouse=True)
+def _understood(monkeypatch):
+    understand_mixed_models(monkeypatch)
+
+
+def operator_seconds(operators):
+    """Any times will do: here FLOPs and bytes at made-up rates."""
+    return np.array([2e-14 * each.macs + 5e-13 * each.traffic_bytes for each in operators])
+
+
+def priced(step):
+    return price_step(step, serial_times(step, operator_seconds(step.operators)), NETWORK)
+
+
+def layer_seconds(graph: OperatorGraph, t: int) -> float:
+    group = group_dimensions(NETWORK, size=t, stride=1)
+    busy = operator_seconds([each for each in graph.operators if each.collective is None]).sum()
+    sent = [each.collective for each in graph.operators if each.collective and not each.collective.is_overlapped]
+    return busy + sum(collective_s(each.kind, each.payload_bytes, group) for each in sent)
+
+
+def layer_costs(graph: ModelGraph, t: int) -> LayerCosts:
+    """The chain, layer by layer."""
+    layers = [graph.layers[kind] for kind in graph.chain]
+    seconds = np.array([[layer_seconds(phase, t) for phase in layer.phases] for layer in layers])
+
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(layer, name) for layer in layers], float)
+
+    sizes = (column(name) for name in ("stash_bytes", "input_bytes", "working_set_bytes", "output_bytes"))
+    return LayerCosts(t, *seconds.T.copy(), 16 * column("num_parameters"), 2 * column("num_parameters"), *sizes)
+
+
+@pytest.mark.parametrize(("t", "p", "d"), [(1, 1, 1), (1, 1, 8), (2, 4, 2), (1, 2, 4), (4, 4, 1)])
+def test_a_mixed_chain_takes_what_placement_says(t, p, d):
+    """Placement knows nothing of parts: it adds up layers between the cuts. Its model has an untied head."""
+    model = mixed_model(CHAIN, is_tied=False)
+    graph = build_model_graph(model, TRAINING, tensor_parallel=t)
+    problem = PlacementProblem((layer_costs(graph, t),), Cluster(64, NETWORK), 1e18, 32, 1, RecomputePolicy.NEVER)
+    cuts = [3 + 8 // p * stage for stage in range(1, p)]
+    placed = evaluate_placement(problem, tensor_parallel=t, data_parallel=d, cuts=cuts)
+    step = compile_step(model, TRAINING, ParallelPlan(tensor=t, pipeline=p, data=d), stack=IDEAL_STACK)
+    assert step.blocks == (4 // p,) * p
+    stages = price_stages(step, serial_times(step, operator_seconds(step.operators)), NETWORK)
+    expected = [stage.time_s for stage in placed.stages]
+    assert stages.micro_batch_s[0].tolist() == pytest.approx(expected, rel=1e-9)
+    assert stages.sync_s[0].max() == pytest.approx(placed.sync_s, rel=1e-9)
+    # A pipeline waits less than placement has it where stages differ, and never more.
+    assert priced(step).seconds <= placed.batch_time_s * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("software", ["ideal", "megatron-core", "maxtext-offload", "llm-foundry"])
+@pytest.mark.parametrize(
+    ("plan", "base"),
+    [
+        (ParallelPlan(data=4, zero=3), "tiny"),
+        (ParallelPlan(tensor=2, pipeline=3, data=2, zero=1, recompute=Recompute.SELECTIVE), "tiny"),
+        (ParallelPlan(pipeline=3, data=2, zero=2, recompute=Recompute.FULL, interleave=1), "tiny"),
+        (ParallelPlan(tensor=2, data=4, expert=4, zero=3), "mixtral-8x7b"),
+    ],
+)
+def test_units_of_two_equal_layers_are_two_units(plan, base, software):
+    """Six own blocks, and three pairs of an own block and its twin: same cuts, same step, same memory."""
+    small = {"vocab_size": 8192} if base == "tiny" else {"vocab_size": 4096, "hidden_size": 512, "num_heads": 8}
+    small |= {} if base == "tiny" else {"num_kv_heads": 8, "head_size": 64, "ffn_size": 512, "embedding_size": 512}
+    stack = load_stack(software, load_fitted())
+    models = (mixed_model((0, *(OWN,) * 6, 2), base, **small), mixed_model((0, *(OWN, TWIN) * 3, 2), base, **small))
+    single, pair = (compile_step(model, TRAINING, plan, stack=stack) for model in models)
+    assert single.blocks == tuple(2 * each for each in pair.blocks)
+    for part in fields(priced(single)):
+        one, other = getattr(priced(single), part.name), getattr(priced(pair), part.name)
+        assert one == pytest.approx(other, rel=1e-12, abs=1e-15), part.name
+    memories = [[stage.total_bytes for stage in step_memory(step).stages] for step in (single, pair)]
+    assert memories[0] == pytest.approx(memories[1], rel=1e-12)
+
+
+def test_memory_of_parts_is_that_of_their_layers():
+    """One stage without recomputation: state and stash of every layer of the chain, and nothing else."""
+    model = mixed_model(CHAIN, is_tied=False)
+    step = compile_step(model, TRAINING, ParallelPlan(), stack=IDEAL_STACK)
+    layers = [step.graph.layers[kind] for kind in step.graph.chain]
+    (stage,) = step_memory(step).stages
+    assert stage.weight_bytes == 2 * sum(layer.num_parameters for layer in layers)
+    assert stage.activation_bytes == pytest.approx(sum(layer.stash_bytes for layer in layers), rel=1e-12)
+    full = compile_step(model, TRAINING, ParallelPlan(recompute=Recompute.FULL), stack=IDEAL_STACK)
+    (stage,) = step_memory(full).stages
+    units, rest = layers[3:11], [*layers[:3], layers[11]]
+    anew = max(layer.working_set_bytes for layer in units)
+    kept = sum(layer.input_bytes for layer in units) + sum(layer.stash_bytes for layer in rest)
+    assert stage.activation_bytes == pytest.approx(kept + anew, rel=1e-12)
+
+
+def test_boundaries_carry_the_output_of_the_last_layer_of_a_unit():
+    step = compile_step(mixed_model(CHAIN), TRAINING, ParallelPlan(pipeline=4), stack=IDEAL_STACK)
+    assert step.parts[1].graph.output_bytes == step.graph.layers[SMALLER].output_bytes > 0
+
+
+def test_a_compiler_tells_models_of_other_parts_apart():
+    compiler, plan = StepCompiler(), ParallelPlan()
+    models = [mixed_model(chain) for chain in ((0, 1, 1, 1, 2), (0, 1, 1, 2), (0, *(OWN, TWIN) * 2, 2), CHAIN)]
+    models = [replace(model, num_layers=4) for model in models]
+    for model in models:
+        known, own = compiler.compile(model, TRAINING, plan, stack=IDEAL_STACK), model.cut.parts
+        assert known.graph.cut.parts == own
+        assert known.graph.chain == model.cut.chain
+        assert priced(known) == priced(compile_step(model, TRAINING, plan, stack=IDEAL_STACK))
+
+
+VISION = VisionLike(load_model("tiny"), 197, (0, 1, 1, 1, 1, 2))
+
+
+def test_a_model_may_state_its_own_layers():
+    """What is asked of any model is answered, and its graphs and prices are those of the layers it states."""
+    model: Workload = VISION
+    training = replace(TRAINING, sequence_length=sequence_length_of(model, None))
+    assert training.sequence_length == 197
+    with pytest.raises(InputError, match="not the 197 patches"):
+        sequence_length_of(model, 256)
+    assert sharding_obstacle(model, 3) == sharding_obstacle(VISION.spec, 3)
+    assert model_flops(model, 197) == model_flops(VISION.spec, 197)
+    own = build_model_graph(model, training, tensor_parallel=2)
+    assert own.layers == build_model_graph(VISION.spec, training, tensor_parallel=2).layers
+    choices = PlanChoices(tensor=(1, 2), zero=(0,), micro_batch=(1,))
+    plans = [list(enumerate_plans(each, training, num_devices=4, choices=choices)) for each in (model, VISION.spec)]
+    assert plans[0] == plans[1]
+    assert plans[0]
+    for plan in plans[0]:
+        steps = [compile_step(each, training, plan, stack=IDEAL_STACK) for each in (model, VISION.spec)]
+        assert priced(steps[0]) == priced(steps[1])
+
+
+def test_a_model_that_states_nothing_is_a_bug():
+    with pytest.raises(TypeError, match="states no layers"):
+        model_flops(object(), 1)  # type: ignore[arg-type]

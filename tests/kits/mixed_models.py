@@ -1,0 +1,129 @@
+"""Models whose layers differ, and models that state their own layers.
+
+The name of a mixed model is its chain, such as ``mixed 0 3 1 3 1 2``: the embedding is of kind 0, the model's own block
+of kind 1, the head of kind 2, a smaller block of kind 3 and a copy of the own block, under another name, of kind 4.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from phaze_opt.graph import build
+from phaze_opt.graph.block import record_block
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.model_ends import record_embedding, record_head
+from phaze_opt.graph.program import Program
+from phaze_opt.graph.sharding import Sharding, sharding_obstacle
+from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.workload.chain import ChainCut, cut_chain
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.model import ModelFamily, ModelSpec
+from phaze_opt.workload.training import TrainingSpec
+
+EMBEDDING, OWN, HEAD, SMALLER, TWIN = range(5)
+
+
+def mixed_model(chain: Sequence[int], base: str = "tiny", **changes: object) -> ModelSpec:
+    """A model of a chain of kinds; ``understand_mixed_models`` gives its name a meaning."""
+    name = " ".join(("mixed", *map(str, chain)))
+    return replace(load_model(base), name=name, num_layers=len(chain) - 2, **changes)
+
+
+def understand_mixed_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the names of mixed models are their chains."""
+    plain_chain, plain_record = ModelSpec.chain, build._record_transformer
+
+    def chain(model: ModelSpec) -> tuple[int, ...]:
+        kinds = model.name.split()
+        return tuple(map(int, kinds[1:])) if kinds[0] == "mixed" else plain_chain.__get__(model)
+
+    def record(
+        model: ModelSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+    ) -> tuple[Program, ...]:
+        if not model.name.startswith("mixed"):
+            return plain_record(model, training, tensor_parallel, options)
+        return record_kinds(model, training, tensor_parallel, options)
+
+    monkeypatch.setattr(ModelSpec, "chain", property(chain))
+    monkeypatch.setattr(build, "_record_transformer", record)
+
+
+def record_kinds(
+    model: ModelSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+) -> tuple[Program, ...]:
+    """A program of each kind, as many as the chain has; smaller blocks of a model with experts have none."""
+    own = Sharding(model, training, tensor_parallel, options)
+    small = replace(model, ffn_size=model.ffn_size // 2)
+    if model.has_experts:
+        small = replace(small, family=ModelFamily.LLAMA, num_experts=1, num_active_experts=1)
+    smaller = record_block(Sharding(small, training, tensor_parallel, options))
+    programs = (
+        record_embedding(own),
+        record_block(own),
+        record_head(own),
+        replace(smaller, name="smaller"),
+        replace(record_block(own), name="twin"),
+    )
+    return programs[: model.cut.num_kinds]
+
+
+@dataclass(frozen=True)
+class VisionLike:
+    """A model of a fixed length that states its layers: those of a transformer, under a name of their own."""
+
+    spec: ModelSpec
+    length: int
+    chain: tuple[int, ...]
+    name: str = "vision-like"
+    source: str = "kits"
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.chain) - 2
+
+    @property
+    def cut(self) -> ChainCut:
+        return cut_chain(self.chain)
+
+    @property
+    def num_units(self) -> int:
+        return self.cut.num_units
+
+    @property
+    def num_parameters(self) -> int:
+        return self.spec.num_parameters
+
+    num_active_parameters = num_parameters
+    num_experts = num_active_experts = 1
+    has_experts = False
+
+    @property
+    def own_sequence_length(self) -> int:
+        return self.length
+
+    @property
+    def sizes_sentence(self) -> str:
+        return f"{self.num_layers} layers"
+
+    @property
+    def layers_key(self) -> Hashable:
+        return self
+
+    def length_obstacle(self, length: int) -> str | None:
+        return None if length == self.length else f"{length} is not the {self.length} patches of {self.name}"
+
+    def with_combined_qkv(self) -> "VisionLike":
+        return self
+
+    def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
+        return sharding_obstacle(self.spec, tensor_parallel, options=options)
+
+    def model_flops(self, sequence_length: int) -> float:
+        return model_flops(self.spec, sequence_length)
+
+    def record_layers(
+        self, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions
+    ) -> tuple[Program, ...]:
+        own = Sharding(self.spec, training, tensor_parallel, options)
+        return record_embedding(own), record_block(own), record_head(own)
