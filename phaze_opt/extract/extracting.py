@@ -35,6 +35,7 @@ def extract(step: TrainingStep) -> TracedModel:
         InputError: the model cannot be exported.
     """
     fault: InputError | None = None
+    expected = count_parameters(step)
     for kept in (KEPT, 0):
         with shallow(step.module, kept=kept) as runs:
             if kept and all(len(run.units) == run.count for run in runs):
@@ -48,7 +49,7 @@ def extract(step: TrainingStep) -> TracedModel:
                     fault = error
                     break
                 try:
-                    return _counted(_traced(step, runs, graphs, values), step)
+                    return _counted(_traced(step, runs, graphs, values), expected)
                 except InputError as error:
                     fault = error
     if SEQUENCE in step.symbols:
@@ -66,12 +67,12 @@ def at_default_sequence(step: TrainingStep) -> TrainingStep:
     return replace(step, inputs=inputs, symbols=symbols, num_positions=length, notes=(*step.notes, note))
 
 
-def _counted(model: TracedModel, step: TrainingStep) -> TracedModel:
+def _counted(model: TracedModel, expected: int) -> TracedModel:
     """A traced model that has the parameters of its model."""
-    found, expected = num_parameters(model), count_parameters(step)
+    found = num_parameters(model)
     if found != expected:
-        message = f"the traced model of {step.name} has {found} parameters, the model {expected}"
-        sentence = f"{message}; layers that look alike are not: report the model"
+        message = f"the traced model of {model.name} has {found} parameters and the model {expected}"
+        sentence = f"{message}: layers that look alike are not; write it so that they differ in an attribute"
         raise InputError(sentence)
     return model
 

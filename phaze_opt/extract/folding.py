@@ -135,7 +135,7 @@ class _Folding:
 
     def _own_constants(self, nodes: Sequence[TracedNode]) -> list[str]:
         """Constants that no other operations take, in the order of use."""
-        used = Counter(name for node in nodes for name in set(node.tensor_ids()))
+        used = Counter(name for node in nodes for name in dict.fromkeys(node.tensor_ids()))
         return [
             name
             for name, users in used.items()
