@@ -52,7 +52,8 @@ class _Recorder:
         known: dict[Any, Any] = {}
         parameters: dict[str, TensorRef] = {}
         for node, (role, target, is_tensor) in zip(self._inputs(), self._specs(), strict=True):
-            fqn = without_root(self._names.get(target, target))
+            is_named = role in (TracedRole.PARAMETER, TracedRole.BUFFER)
+            fqn = without_root(self._names.get(target, target)) if is_named else ""
             if not is_tensor:
                 known[node] = None
             elif role is TracedRole.PARAMETER and fqn in parameters:

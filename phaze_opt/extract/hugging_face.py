@@ -20,11 +20,11 @@ LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions", "ma
 """Keys of configs that hold the longest sequence."""
 WITHOUT_LENGTH, PAIRED_LENGTH = 1024, 512
 """Sequence of a model that takes any; of one with an encoder and a decoder."""
+AT_RANDOM = {"apply_spec_augment": False, "layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+"""Keys of what is drawn on the host in every step: input that is masked, layers that are left out; none is."""
 HEADS = (
     "PRETRAINING",
     "CAUSAL_LM",
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "SPEECH_SEQ_2_SEQ",
     "IMAGE_CLASSIFICATION",
     "IMAGE_TEXT_TO_TEXT",
     "MASKED_LM",
@@ -34,6 +34,8 @@ HEADS = (
     "ZERO_SHOT_IMAGE_CLASSIFICATION",
 )
 """Heads that models are trained with, the first that a family has (transformers' names of its tables)."""
+PAIRED_HEADS = ("PRETRAINING", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
+"""Those of a family with an encoder and a decoder come first."""
 
 
 def hugging_face_step(path: Path, *, sequence_length: int | None = None) -> TrainingStep:
@@ -104,7 +106,8 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
             raise document.fault(sentence, "architectures")
         return found
     tables = transformers.models.auto.modeling_auto
-    for table in (*(f"MODEL_FOR_{head}_MAPPING" for head in HEADS), "MODEL_MAPPING"):
+    heads = (*PAIRED_HEADS, *HEADS) if _is_paired(config) else HEADS
+    for table in (*(f"MODEL_FOR_{head}_MAPPING" for head in heads), "MODEL_MAPPING"):
         if type(config) in getattr(tables, table, {}):
             found = getattr(tables, table)[type(config)]
             return found[0] if isinstance(found, tuple) else found
@@ -118,7 +121,9 @@ def _build(kind: Any, config: Any, document: Document, torch: Any) -> Any:
     attention.register_attention()
     config.use_cache = False
     config.return_dict = True
-    config.apply_spec_augment = False  # masks of the input are drawn on the host
+    for key, value in AT_RANDOM.items():
+        if hasattr(config, key):
+            setattr(config, key, value)
     refused: Exception | None = None
     for choice in (attention.NAME, "sdpa", "eager"):
         try:

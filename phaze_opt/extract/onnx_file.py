@@ -17,6 +17,7 @@ MAX_FILE_BYTES = 512 << 20
 MAX_NODES = 100_000
 MOST_HELD = 64
 """Elements of a tensor of a file whose values are kept: axes, shapes and the like."""
+MAX_AXES, MAX_SIZE = 16, 1 << 40
 BATCHES = (2, 3, 5)
 """Micro-batches at which shapes are inferred."""
 NORMS = frozenset({"BatchNormalization", "LayerNormalization", "GroupNormalization", "InstanceNormalization"})
@@ -38,7 +39,7 @@ def read_onnx(path: Path) -> TracedModel:
     return traced_of(
         graphs,
         [{BATCH: batch} for batch in BATCHES],
-        name=(proto.graph.name or path.stem)[:200],
+        name=(_text(proto.graph.name) or path.stem)[:200],
         producer={"onnx": ONNX.version(onnx), **_producer(proto)},
         symbols={BATCH: 1},
         notes=tuple(_notes(proto)),
@@ -114,8 +115,13 @@ def _notes(proto: Any) -> Iterator[str]:
 
 
 def _producer(proto: Any) -> dict[str, str]:
-    name = str(proto.producer_name)[:60]
-    return {name: str(proto.producer_version)[:60]} if name else {}
+    name = _text(proto.producer_name)[:60]
+    return {name: _text(proto.producer_version)[:60]} if name else {}
+
+
+def _text(name: str | bytes) -> str:
+    """A name of a file, which may be no text."""
+    return name if isinstance(name, str) else name.decode(errors="replace")
 
 
 def _graph_at(proto: Any, batch: int, path: Path, onnx: Any) -> RecordedGraph:
@@ -175,21 +181,39 @@ class _Recording:
 
     def _declare_held(self, tensor: Any) -> None:
         dtype = self._dtype(tensor.data_type, tensor.name)
-        shape = tuple(int(size) for size in tensor.dims)
+        shape = self._sizes(tensor.dims, tensor.name)
         is_weight = dtype.is_float and bool(shape) and _elements(shape) > 1
         role = TracedRole.PARAMETER if is_weight else TracedRole.CONSTANT
         role = TracedRole.BUFFER if tensor.name in self._statistics else role
-        self._add(tensor.name, shape, dtype, role, fqn=tensor.name if role is not TracedRole.CONSTANT else "")
+        self._add(tensor.name, shape, dtype, role, fqn=_text(tensor.name) if role is not TracedRole.CONSTANT else "")
         if not dtype.is_float and _elements(shape) <= MOST_HELD and not tensor.external_data:
+            self._integers[tensor.name] = self._values_of(tensor)
+
+    def _sizes(self, dims: Sequence[int], name: str) -> tuple[int, ...]:
+        """A shape, which no program has made larger than any machine or negative."""
+        shape = tuple(int(size) for size in dims)
+        if len(shape) > MAX_AXES or any(not 0 <= size <= MAX_SIZE for size in shape):
+            message = f"tensor {shorten(name)} has shape {shorten(list(shape))}"
+            sentence = f"{message}; at most {MAX_AXES} axes from 0 to {MAX_SIZE} can be read"
+            raise InputError(sentence, source=self._source)
+        return shape
+
+    def _values_of(self, tensor: Any) -> tuple[int, ...]:
+        """The integers of a small tensor."""
+        try:
             values = self._onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
-            self._integers[tensor.name] = tuple(int(each) for each in values)
+        except Exception as error:  # noqa: BLE001 - errors of the library's own kinds
+            message = f"tensor {shorten(tensor.name)} holds other data than its shape says"
+            sentence = f"{message}; give a model that checks"
+            raise InputError(sentence, source=self._source) from error
+        return tuple(int(each) for each in values)
 
     def _declare(self, name: str, role: TracedRole) -> str:
         kind = self._types.get(name)
         if kind is None or not kind.HasField("shape") or any(not axis.dim_value for axis in kind.shape.dim):
             message = f"tensor {shorten(name)} has no shape that can be inferred; export the model with fixed sizes"
             raise InputError(message, source=self._source)
-        shape = tuple(int(axis.dim_value) for axis in kind.shape.dim)
+        shape = self._sizes([axis.dim_value for axis in kind.shape.dim], name)
         return self._add(name, shape, self._dtype(kind.elem_type, name), role)
 
     def _add(self, name: str, shape: tuple[int, ...], dtype: TracedDtype, role: TracedRole, *, fqn: str = "") -> str:
@@ -199,7 +223,8 @@ class _Recording:
         return id_
 
     def _dtype(self, number: int, name: str) -> TracedDtype:
-        text = self._onnx.TensorProto.DataType.Name(number).lower() if number else "undefined"
+        names = {value: key.lower() for key, value in self._onnx.TensorProto.DataType.items()}
+        text = names.get(number, f"number {number}")
         text = {"float": "float32", "double": "float64"}.get(text, text)
         text = "float8" if text.startswith("float8") else text
         if text not in set(TracedDtype):
@@ -216,7 +241,7 @@ class _Recording:
         outputs = [self._declare(name, TracedRole.ACTIVATION) for name in node.output[:1]]
         outputs += [self._declare(name, TracedRole.ACTIVATION) for name in node.output[1:] if name in self._used]
         call = OnnxCall(
-            op=node.op_type,
+            op=_text(node.op_type),
             inputs=inputs,
             attributes=self._attributes(node),
             ranks=tuple(len(self._tensors[each.id].shape) if each else 0 for each in inputs),
@@ -224,7 +249,7 @@ class _Recording:
             constants={at: self._integers[name] for at, name in enumerate(node.input) if name in self._integers},
         )
         op, arguments = translate(call)
-        self._nodes.append(RecordedNode(op, arguments, tuple(outputs), (), node.name[:1000]))
+        self._nodes.append(RecordedNode(op, arguments, tuple(outputs), (), _text(node.name)[:1000]))
 
     def _taken(self, name: str, node: Any) -> TensorRef | None:
         if not name:

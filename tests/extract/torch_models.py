@@ -107,3 +107,25 @@ def ncf(*, users: int = 138_493, items: int = 26_744, width: int = 64):
             return self.score(torch.cat([product, deep], dim=-1))
 
     return Ncf()
+
+
+def small_cnn():
+    """Two residual blocks, one of them grouped and strided, with batch norms, pooling and ten classes."""
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, width, wider, stride, groups):
+            super().__init__()
+            self.first = nn.Sequential(
+                nn.Conv2d(width, wider, 3, stride, 1, groups=groups, bias=False), nn.BatchNorm2d(wider), nn.ReLU(True)
+            )
+            self.second = nn.Sequential(nn.Conv2d(wider, wider, 3, 1, 1, bias=False), nn.BatchNorm2d(wider))
+            self.short = nn.Conv2d(width, wider, 1, stride, bias=False)
+
+        def forward(self, image):
+            return (self.second(self.first(image)) + self.short(image)).relu_()
+
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.MaxPool2d(2), Block(16, 16, 1, 1), Block(16, 32, 2, 4),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
