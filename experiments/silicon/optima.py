@@ -191,7 +191,7 @@ def on_terms(model: str) -> dict[str, Any]:
         "gb_per_s": machine.hbm_bandwidth_bytes_per_s / GIGA,
         "glb_mib": bytes_to_mib(machine.glb_bytes),
     }
-    for each in problems_on_terms_of(problem, machine):
+    for each in problems_on_terms_of(problem, machine).problems:
         with tempfile.TemporaryDirectory() as folder:
             certified = prove(each.problem, Path(folder))
         ratio = certified["throughput_samples_per_s"] / evaluation.throughput_samples_per_s

@@ -15,6 +15,8 @@ from phaze_opt.units import UM2_PER_MM2
 
 CERTIFICATES_DIRECTORY = "phaze-opt-certificates"
 """Directory of all certificates in a working directory."""
+MOST_ROWS_OF_DIES = 500_000
+"""Points of a space of dies that have a row each, at most, where the frontier does not stand for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,17 @@ class CertifyProblem:
         By the package's estimators more buffer, HBM or clock slows nothing down, so that no other point is faster
         (docs/certificate.md). Throughput over power is another matter, and so are estimators of others.
         """
-        is_own = self.scenario.estimator in OWN_ESTIMATORS
-        return self.space.silicon is not None and self.goal is Goal.THROUGHPUT and is_own
+        return self.space.silicon is not None and self.goal is Goal.THROUGHPUT and self._has_own_estimator
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether some dies are bounded by the rows of others: of a goal of power over more than can have rows."""
+        is_large = self.space.silicon is not None and self.space.size > MOST_ROWS_OF_DIES
+        return is_large and self.goal is Goal.THROUGHPUT_PER_TDP and self._has_own_estimator
+
+    @property
+    def _has_own_estimator(self) -> bool:
+        return self.scenario.estimator in OWN_ESTIMATORS
 
     def comparable_axes(self) -> tuple[str, ...]:
         """Axes on which the rows differ and at each value of which they have its best point.
@@ -67,6 +78,11 @@ class CertifyProblem:
             return self.listed
         if not self.has_frontier:
             return self.space
+        return self.within_budgets
+
+    @property
+    def within_budgets(self) -> SearchSpace:
+        """The frontier of the dies within the budgets of area and power, and ``also``."""
         limit, space = self.scenario.max_area_mm2, self.space
         if limit is not None and limit * UM2_PER_MM2 < space.max_area_um2:
             space = space.restrict(max_area_mm2=limit)

@@ -18,10 +18,11 @@ from phaze_opt.certify.certificate import (
     PointStatus,
 )
 from phaze_opt.certify.check.files import read_claimed
+from phaze_opt.certify.covered import with_covering_rows, with_rows_at
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
 from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_value
-from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.problem import MOST_ROWS_OF_DIES, CertifyOptions, CertifyProblem
 from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
@@ -34,8 +35,6 @@ Floats = NDArray[np.float64]
 _REPRODUCED = 1e-9
 """Relative shortfall of a design solved again that is rounding."""
 _LOGGER = logging.getLogger(__name__)
-MOST_ROWS_OF_DIES = 500_000
-"""Points of a space of dies at most where the frontier does not stand for all: more watts or another's estimator."""
 BUSY = "another process is proving this problem; wait for it, or work in another directory"
 
 
@@ -61,7 +60,8 @@ def certify(
             many dies to bound each.
         KeyboardInterrupt: interrupted; the journal stays.
     """
-    _require_few_rows(problem)
+    if not problem.is_covered:
+        require_few_rows(problem)
     directory = certificate_directory(problem, among=options.directory)
     put_back(directory)
     if options.is_resumed:
@@ -83,7 +83,7 @@ def certify(
             pieces.close()
 
 
-def _require_few_rows(problem: CertifyProblem) -> None:
+def require_few_rows(problem: CertifyProblem) -> None:
     """Refuse a space of dies that no frontier stands for where it is too large to bound point by point."""
     if problem.space.silicon is None or problem.has_frontier or problem.space.size <= MOST_ROWS_OF_DIES:
         return
@@ -100,6 +100,8 @@ def _prove(
 ) -> CertifyResult:
     """Prove and write."""
     started_s = time.perf_counter() - pieces.spent_s
+    if problem.is_covered:
+        problem = with_covering_rows(problem)
     proof = prove_problem(
         problem,
         tolerance=options.tolerance,
@@ -150,8 +152,15 @@ class PointValues:
     values_upper: Floats
 
 
-def with_rows_of(certificate: Certificate, problem: CertifyProblem) -> CertifyProblem:
-    """The problem with the rows that its certificate has: the incumbent may stand beside the frontier."""
+def with_rows_of(certificate: Certificate, directory: Path, problem: CertifyProblem) -> CertifyProblem:
+    """The problem with the rows that its certificate has: the incumbent may stand beside the frontier.
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    if problem.is_covered:
+        names = problem.space.axes.stated
+        return with_rows_at(problem, dict(zip(names, _columns(directory, names), strict=True)))
     point = certificate.claim.point
     if point is None or not problem.has_frontier or problem.rows.contains(point):
         return problem
@@ -183,9 +192,9 @@ def read_result(
     status, area_mm2, tdp_w = _columns(directory, ("status", "area_mm2", "tdp_w"))
     rows = np.flatnonzero(status == PointStatus.SOLVED.value)
     order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
-    solved = _solved_again(with_rows_of(certificate, problem), rows[order][: options.num_best].tolist(), known.values)
+    problem = with_rows_of(certificate, directory, problem)
+    solved = _solved_again(problem, rows[order][: options.num_best].tolist(), known.values)
     claim, wall_s = certificate.claim, certificate.provenance.wall_s
-    problem = with_rows_of(certificate, problem)
     return CertifyResult(
         certificate=certificate,
         directory=directory,

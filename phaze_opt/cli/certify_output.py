@@ -17,7 +17,7 @@ from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
 from phaze_opt.report.die import DieBeside, area_table, plain_sentences
-from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table
+from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.robust import minimax_sentences, robust_summary
 from phaze_opt.track.protocol import CertificateTrackingSession
@@ -127,7 +127,8 @@ def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None, result: Ce
         out().print(sentence)
     if equal is not None:
         print_tables(equal_table(equal, result))
-        out().print(equal_sentence(equal, result))
+        for sentence in (equal_sentence(equal, result), *left_out_sentences(equal)):
+            out().print(sentence)
         for each in equal.found:
             out().print(f"The certificate {TERMS[each.terms]}: {each.result.directory}", soft_wrap=True)
 

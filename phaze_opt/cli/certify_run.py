@@ -11,9 +11,9 @@ import numpy as np
 import typer
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
-from phaze_opt.certify.equal_terms import EqualTerms, TermsProblem, TermsResult, problems_on_terms_of
+from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import certify, read_values, with_rows_of
+from phaze_opt.certify.prove import certify, read_values, require_few_rows, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.analyse import analyse_robustness, result_file
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
@@ -75,6 +75,8 @@ class ProofRun:
         try:
             with kernels_interruptible():
                 on_terms = self._terms()
+                if self.robust is not None:
+                    require_few_rows(self.problem)
                 result = self._prove(self.problem)
                 robust = self._analyse(result)
                 equal = self._prove_on_terms(on_terms)
@@ -90,21 +92,21 @@ class ProofRun:
             raise
         self._conclude(result, robust, equal)
 
-    def _terms(self) -> tuple[TermsProblem, ...]:
+    def _terms(self) -> TermsPosed | None:
         """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
         if not self.equal_to:
-            return ()
+            return None
         machine = load_architecture(self.equal_to, constants=self.problem.constants)
         return problems_on_terms_of(self.problem, machine)
 
-    def _prove_on_terms(self, on_terms: tuple[TermsProblem, ...]) -> EqualTerms | None:
+    def _prove_on_terms(self, posed: TermsPosed | None) -> EqualTerms | None:
         """Further certificates, and what the machine itself comes to."""
-        if not on_terms:
+        if posed is None:
             return None
-        found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in on_terms)
+        found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in posed.problems)
         machine = self._machines((self.equal_to,))[self.equal_to]
         name = machine.accelerator.name or UNNAMED
-        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found)
+        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
 
     def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
         problem = self.problem
@@ -298,7 +300,8 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
 
 def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[RankedDesign | None, bool]:
     """The best point below the optimum, and whether no other can be between."""
-    known, problem = read_values(result.certificate, result.directory), with_rows_of(result.certificate, problem)
+    known = read_values(result.certificate, result.directory)
+    problem = with_rows_of(result.certificate, result.directory, problem)
     attained, upper = known.values, known.values_upper
     least = result.best[0].value * (1.0 - TIED)
     is_open = (attained < least) & (upper > 0.0)

@@ -38,7 +38,14 @@ class RankedJob:
         is_tpu = isinstance(clock, MachineClock) and clock.device.style is MatrixStyle.SYSTOLIC
         if is_of_software(stack.name, "maxtext") or is_tpu:
             return maxtext_flags(ranked.plan, training=training, stack=stack, network=machine.network, **kinds)
-        return launch_flags(ranked.plan, training=training, num_layers=model.num_layers, stack=stack, **kinds)
+        return launch_flags(
+            ranked.plan,
+            training=training,
+            num_layers=model.num_layers,
+            stack=stack,
+            is_plain=model.cut.is_plain,
+            **kinds,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,11 +112,12 @@ class ScheduleClock:
         again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
             again_s = np.array([seconds(self._schedule(forward_again(layer, step))) for layer in step.layers])
-        pass_s = step.graph.of_parts(np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])]))
+        again_s = step.graph.of_parts(np.minimum(again_s, pass_s[:, FORWARD]), is_again=True)
+        pass_s = np.column_stack([step.graph.of_parts(pass_s), again_s])
         estimates = self.estimate(step.operators)
         spread_s = estimates.spread_s[0]
         attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
-        attention_s = step.graph.of_parts(attention_s)
+        attention_s = step.graph.of_parts(attention_s, is_again=True)
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 

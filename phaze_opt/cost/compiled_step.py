@@ -1,6 +1,6 @@
 """A training step without times: operators, collectives and sizes of every distinct layer under one plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -139,7 +139,7 @@ def compile_step(model: Workload, training: TrainingSpec, plan: ParallelPlan, *,
     operators: list[Operator] = []
     kept = frozenset(stack.kept_operators)
     layers = tuple(_compile_layer(layer, operators, kept) for layer in graph.layers)
-    front, unit, back = (_compile_part([layers[kind] for kind in part]) for part in graph.cut.parts)
+    front, unit, back = _compile_parts(layers, graph)
     blocks = blocks_of(model, plan)
     return CompiledStep(model, training, plan, stack, tuple(operators), graph, layers, (front, unit, back), blocks)
 
@@ -217,12 +217,26 @@ def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset
     return CompiledLayer(layer, forward, backward, update)
 
 
-def _compile_part(layers: Sequence[CompiledLayer]) -> CompiledPart:
-    """Layers one after the other."""
-    forward, backward, update = (
-        _joined([getattr(layer, name) for layer in layers]) for name in ("forward", "backward", "update")
+def _compile_parts(layers: Sequence[CompiledLayer], graph: ModelGraph) -> Iterator[CompiledPart]:
+    """Layers of each part one after the other; the first and the last of the model are never run again."""
+    for part, kinds in zip(graph.parts, graph.cut.parts, strict=True):
+        inside = range(part.num_first, len(kinds) - part.num_last)
+        own = [layers[kind] for kind in kinds]
+        forward = [each.forward if place in inside else _run_once(each.forward) for place, each in enumerate(own)]
+        backward, update = [each.backward for each in own], [each.update for each in own]
+        yield CompiledPart(part, _joined(forward), _joined(backward), _joined(update))
+
+
+def _run_once(forward: CompiledPass) -> CompiledPass:
+    """A forward pass all of whose results are kept."""
+    nothing = _indices([])
+    return replace(
+        forward,
+        attention_columns=nothing,
+        kept_columns=forward.columns,
+        again_columns=nothing,
+        kept_collectives=forward.collectives,
     )
-    return CompiledPart(PartGraph(tuple(layer.graph for layer in layers)), forward, backward, update)
 
 
 def _joined(passes: Sequence[CompiledPass]) -> CompiledPass:

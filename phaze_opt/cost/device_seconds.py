@@ -120,7 +120,7 @@ class SerialSteps:
 def _class_of(operator: Operator) -> int:
     if is_attention_core(operator.name):
         return ATTENTION
-    return MATMUL if operator.kind is OperatorKind.MATMUL else VECTOR
+    return MATMUL if operator.kind in (OperatorKind.MATMUL, OperatorKind.RECURRENT) else VECTOR
 
 
 def device_seconds(

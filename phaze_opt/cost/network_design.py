@@ -121,13 +121,13 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
     """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
     counts: Counter[Collective] = Counter()
     is_full = step.plan.recomputes[stage] is Recompute.FULL
-    for index, (layer, times) in enumerate(zip(step.parts, _own_counts(step, stage)[0].tolist(), strict=True)):
-        forwards = 2 if is_full and index == BLOCK else 1
-        for each in layer.forward.collectives:
+    for part, times in zip(step.parts, _own_counts(step, stage)[0].tolist(), strict=True):
+        forwards = 2 if is_full else 1
+        for each in part.forward.collectives:
             counts[each] += forwards * times
-        for each in layer.forward.kept_collectives:
+        for each in part.forward.kept_collectives:
             counts[each] -= (forwards - 1) * times
-        for each in layer.backward.collectives:
+        for each in part.backward.collectives:
             counts[each] += times
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}
     for each, times in counts.items():

@@ -99,23 +99,25 @@ class GraphSizes:
     """Sizes of front, unit and back on one device; rows are graphs.
 
     Attributes:
-        parameters, expert_parameters, stash_bytes: shape (rows, parts), as in `PartGraph`.
+        parameters, expert_parameters: shape (rows, parts), as in `PartGraph`.
         largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
             shape (rows, parts, 4).
         tied_parameters: of the back, shape (rows,).
-        kept_bytes, layer_bytes, again_bytes: of a unit under each recomputation: what it keeps, what its layer with the
-            most keeps, and what one layer makes anew; shape (rows, recomputations).
+        kept_bytes, again_bytes: what a part keeps under each recomputation, and what one of its layers makes anew;
+            shape (rows, parts, recomputations).
+        joint_bytes, layer_bytes: what two units that follow one another both keep, and what the layer of a unit with
+            the most keeps; shape (rows, recomputations).
         logits: of a micro-batch, shape (rows,).
     """
 
     parameters: Floats
     expert_parameters: Floats
-    stash_bytes: Floats
     largest: Floats
     tied_parameters: Floats
     kept_bytes: Floats
-    layer_bytes: Floats
     again_bytes: Floats
+    joint_bytes: Floats
+    layer_bytes: Floats
     logits: Floats
 
     def take(self, rows: Rows) -> "GraphSizes":
@@ -129,28 +131,32 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]]) -> GraphSizes:
     def of_parts(name: str) -> Floats:
         return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
 
-    kept = np.array([[_kept_of(layer) for layer in parts[BLOCK].layers] for parts in graphs], float)
     return GraphSizes(
         parameters=of_parts("num_parameters"),
         expert_parameters=of_parts("num_expert_parameters"),
-        stash_bytes=of_parts("stash_bytes"),
         largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
         tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
-        kept_bytes=kept.sum(axis=1),
-        layer_bytes=kept.max(axis=1),
-        again_bytes=np.array([_again_of(parts[BLOCK]) for parts in graphs], float),
+        kept_bytes=np.array([[_kept_of(part) for part in parts] for parts in graphs], float),
+        again_bytes=np.array([[_again_of(part) for part in parts] for parts in graphs], float),
+        joint_bytes=np.array([_joint_of(parts[BLOCK]) for parts in graphs], float),
+        layer_bytes=np.array([np.max([_kept_of(each) for each in parts[BLOCK].layers], axis=0) for parts in graphs]),
         logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
     )
 
 
-def _kept_of(layer: LayerGraph) -> tuple[float, float, float]:
-    """What a layer keeps of a micro-batch under each of `RECOMPUTES`."""
-    return layer.stash_bytes, layer.selective_bytes, layer.input_bytes
+def _kept_of(layers: PartGraph | LayerGraph) -> tuple[float, float, float]:
+    """What a part or a layer keeps of a micro-batch under each of `RECOMPUTES`."""
+    return layers.stash_bytes, layers.selective_bytes, layers.input_bytes
 
 
-def _again_of(unit: PartGraph) -> tuple[float, float, float]:
-    """What the layer of a unit that makes the most anew makes under each of `RECOMPUTES`."""
-    return 0.0, max(layer.stash_bytes - layer.selective_bytes for layer in unit.layers), unit.working_set_bytes
+def _joint_of(unit: PartGraph) -> tuple[float, float, float]:
+    """What a unit and the one behind it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
+    return unit.joint_bytes, unit.joint_bytes, 0.0
+
+
+def _again_of(part: PartGraph) -> tuple[float, float, float]:
+    """What the layer of a part that makes the most anew makes under each of `RECOMPUTES`."""
+    return 0.0, part.attention_bytes, part.working_set_bytes
 
 
 def _largest(part: PartGraph) -> tuple[int, int, int, int]:
@@ -304,28 +310,31 @@ def _whole(sizes: GraphSizes, stages: StageRows, *, num_sets: int) -> Floats:
 
 
 def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Floats:
-    """Kept activations of stages' blocks in flight, and what one layer's recomputation needs besides.
+    """Kept activations of stages' blocks in flight, and what the recomputation of any one layer needs besides.
 
     On the host, all but those of the two layers that are on their way there or back.
     """
     every = np.arange(len(stages.stage))
-    kept, layer, again = (
-        each[every, stages.recompute] for each in (sizes.kept_bytes, sizes.layer_bytes, sizes.again_bytes)
-    )
+    kept = sizes.kept_bytes[every, BLOCK, stages.recompute]
+    joint, layer = (each[every, stages.recompute] for each in (sizes.joint_bytes, sizes.layer_bytes))
+    again = np.where(stages.counts > 0, sizes.again_bytes[every, :, stages.recompute], 0.0).max(axis=-1)
     flights = chunks_in_flight(stages, stage=stages.stage, num_micro_batches=stages.num_micro_batches)
     num_kept = flights / stages.interleave * stages.counts[:, 1]
-    here = np.minimum(2.0 * layer, num_kept * kept) if is_on_host else num_kept * kept
-    return np.where(stages.counts[:, 1] > 0, here + again, 0.0)
+    # Units of a chunk share what lies between them; the input of the first is its own.
+    held = num_kept * (kept - joint) + flights * joint
+    here = np.minimum(2.0 * layer, held) if is_on_host else held
+    return np.asarray(np.where(stages.counts[:, 1] > 0, here, 0.0) + again)
 
 
 def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
-    """Kept activations of the embedding and the head.
+    """Kept activations of front and back.
 
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
     """
     ahead = np.where(stages.interleave == 1, stages.pipeline, 2 * stages.pipeline)
-    embedding = stages.counts[:, 0] * np.minimum(ahead, stages.num_micro_batches) * sizes.stash_bytes[:, 0]
-    return np.asarray(embedding + stages.counts[:, 2] * sizes.stash_bytes[:, 2])
+    kept = sizes.kept_bytes[np.arange(len(ahead)), :, stages.recompute]
+    front = stages.counts[:, 0] * np.minimum(ahead, stages.num_micro_batches) * kept[:, 0]
+    return np.asarray(front + stages.counts[:, 2] * kept[:, 2])
 
 
 @dataclass(frozen=True, slots=True)

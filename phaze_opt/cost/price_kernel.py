@@ -106,13 +106,17 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
     backward_0, attention_0 = layer_s[chip, group, 0, BACKWARD], layer_s[chip, group, 0, ATTENTION]
     backward_1, attention_1 = layer_s[chip, group, 1, BACKWARD], layer_s[chip, group, 1, ATTENTION]
     backward_2, attention_2 = layer_s[chip, group, 2, BACKWARD], layer_s[chip, group, 2, ATTENTION]
-    again_1 = layer_s[chip, group, 1, AGAIN]
+    again_0, again_1, again_2 = (
+        layer_s[chip, group, 0, AGAIN],
+        layer_s[chip, group, 1, AGAIN],
+        layer_s[chip, group, 2, AGAIN],
+    )
     sync = 0.0
     for run in range(first, last):
         embeddings, blocks, heads = runs[run, EMBEDDINGS], runs[run, BLOCKS], runs[run, HEADS]
         forward_s = embeddings * forward_0 + blocks * forward_1 + heads * forward_2
         backward_s = embeddings * backward_0 + blocks * backward_1 + heads * backward_2
-        backward_s += runs[run, RUN_AGAIN] * blocks * again_1
+        backward_s += runs[run, RUN_AGAIN] * (embeddings * again_0 + blocks * again_1 + heads * again_2)
         backward_s += runs[run, SELECTIVE] * (embeddings * attention_0 + blocks * attention_1 + heads * attention_2)
         update_s = embeddings * update_0 + blocks * update_1 + heads * update_2
         busy_s, transfer_s = forward_s + backward_s, runs[run, TRANSFER]

@@ -46,7 +46,7 @@ MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(6)
 share of a step that waiting for the slowest island adds."""
 LENGTH, EMBEDDINGS, BLOCKS, HEADS, RUN_AGAIN, SELECTIVE, TRANSFER, PARAMETER, GATHER, REDUCTION = range(10)
 GRADIENT, END_GRADIENT = 10, 11
-"""Columns of runs: equal stages; layers of each of them; whether a block's forward, or attention, runs again (0 or 1);
+"""Columns of runs: equal stages; layers of each of them; whether forward, or attention, runs again (0 or 1);
 its traffic in seconds, as in `StageLoads`. Gathers of forward are part of what is sent for parameters, gradients of the
 embedding and the head part of those of the stage."""
 DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAYERS, RUN, UPDATE, CompiledStep
+from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, NUM_CLASSES, VECTOR
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table import build_batch
@@ -27,8 +27,6 @@ from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 
-IS_BLOCK = np.arange(NUM_LAYERS) == BLOCK
-"""Of the layers, those that full recomputation runs again."""
 LAUNCH_NORM = 12.0
 """A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both
 (assumption, 6 to 24: decision 0196)."""
@@ -175,8 +173,7 @@ def batch_loads(
         forward, backward, again = (each[:, None, :] for each in np.moveaxis(values_s, 2, 0))
         if selective_s is not None:
             backward = backward + selective_s[:, None, :] * batch.is_selective[..., None]
-        blocks_again = batch.again[..., None] * again * IS_BLOCK
-        return np.asarray((batch.layers * (forward + backward + blocks_again)).sum(axis=-1))
+        return np.asarray((batch.layers * (forward + backward + batch.again[..., None] * again)).sum(axis=-1))
 
     stages = StageLoads(
         matmul_s=of_stages(passes_s[..., MATMUL]),

@@ -120,12 +120,11 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
     """
     graph, has_own = step.graph, step.plan.has_expert_groups
     of_parts = np.asarray(counts, float).T
-    first, last = graph.cut.front[:1], graph.cut.back[-1:]
     ends, one = np.zeros(of_parts.shape[1]), np.ones(of_parts.shape[1])
-    for part, kinds in ((EMBEDDING, first), (HEAD, last)):
-        ends += of_parts[part] * sum(graph.layers[kind].num_parameters for kind in kinds)
+    for count, kinds in zip(of_parts, graph.cut.roots, strict=True):
+        ends += count * sum(graph.layers[kind].num_parameters for kind in kinds)
     ends -= of_parts[EMBEDDING] * of_parts[HEAD] * step.parts[HEAD].graph.num_tied_parameters
-    inner = (graph.cut.front[1:], graph.cut.unit, graph.cut.back[:-1])
+    inner = graph.cut.inner
     dense, experts = [], []
     for kind in sorted(set().union(*inner)):
         layer = graph.layers[kind]

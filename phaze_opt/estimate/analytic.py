@@ -13,7 +13,7 @@ from phaze_opt.estimate.operator_table import (
     RowTables,
     compile_operators,
 )
-from phaze_opt.estimate.options import EstimatorOptions, Residency
+from phaze_opt.estimate.options import EstimatorOptions, GroupedProducts, Residency
 from phaze_opt.estimate.pricing import (
     DATAFLOWS,
     BufferRates,
@@ -29,7 +29,7 @@ from phaze_opt.estimate.pricing import (
     tiled_traffic_elements,
 )
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
-from phaze_opt.graph.operator import Operator
+from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.silicon.chip_silicon import chip_energies
@@ -38,6 +38,8 @@ from phaze_opt.hardware.silicon.die_columns import LANE_BYTES_PER_CYCLE
 Floats = NDArray[np.float64]
 ROUNDS_HELD = 2
 """What lanes take and give in a cycle stands in their L2 twice: one round at work, one on its way."""
+LANES = "lanes"
+"""What stands in place of a dataflow where products run on vector lanes."""
 _PARTS = (Bound.COMPUTE, Bound.FILL_AND_DRAIN, Bound.EDGE_WASTE, Bound.GLB, Bound.VECTOR, Bound.HBM)
 
 
@@ -148,8 +150,10 @@ class AnalyticEstimator:
             traffic_bytes=prices.traffic_bytes,
             passed_bytes=prices.passed_bytes,
         )
-        on_tc = compiled.on_tc.astype(np.float64)
-        columns = OperatorColumns(self._lane_cycles(compiled), compiled.macs, on_tc, compiled.traffic_bytes)
+        if self._options.grouped is GroupedProducts.LANES:
+            tables.cycles[:, compiled.is_grouped] = np.inf
+            tables.one_core_cycles[:, compiled.is_grouped] = np.inf
+        columns = self._columns(compiled)
         threads = num_threads(len(accelerators) * len(compiled))
         both = rates, _buffer_rates(accelerators, prices.glb_cycles_per_byte * rates.cycle_s)
         return combine(tables, columns, both, self._energies(accelerators), threads=threads)
@@ -167,11 +171,15 @@ class AnalyticEstimator:
         """The same, of a table's first chip, with arrays, lanes and memory at other rates than its own."""
         if len(compiled) == 0:
             return ()
-        prices = self.price(compiled, table)
+        prices, lane_s = self.price(compiled, table), rates.spread_lane_s[0]
+        product_lane_cycles, step_cycles, is_serial = self._step_columns(compiled)
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
             num_macs=int(table.num_tc[0] * table.tc_width[0] * table.tc_depth[0]),
-            vector_s=self._lane_cycles(compiled) * rates.spread_lane_s[0],
+            vector_s=np.maximum(self._lane_cycles(compiled) * lane_s, step_cycles * rates.cycle_s[0]),
+            lanes_only_s=(self._lane_cycles(compiled) + product_lane_cycles) * lane_s,
+            is_serial=is_serial,
+            is_off_arrays=compiled.is_grouped & (self._options.grouped is GroupedProducts.LANES),
             hbm_s=prices.traffic_bytes[0] * rates.spread_byte_s[0],
             traffic_bytes=prices.traffic_bytes[0],
             buffer_s=_buffer_s(compiled, prices, rates),
@@ -181,6 +189,24 @@ class AnalyticEstimator:
     def _lane_cycles(self, compiled: CompiledOperators) -> Floats:
         """Of each operator on one lane; added up in one order, which a product of matrices leaves to the CPU."""
         return np.asarray((compiled.vector_elements * self._cycles).sum(axis=1))
+
+    def _columns(self, compiled: CompiledOperators) -> OperatorColumns:
+        """What `combine` reads of every operator; columns of steps only where some operator needs them."""
+        on_tc = compiled.on_tc.astype(np.float64)
+        steps = self._step_columns(compiled)
+        if not (compiled.is_grouped.any() or steps[2].any()):
+            steps = (np.empty(0), np.empty(0), np.empty(0))
+        return OperatorColumns(self._lane_cycles(compiled), compiled.macs, on_tc, compiled.traffic_bytes, *steps)
+
+    def _step_columns(self, compiled: CompiledOperators) -> tuple[Floats, Floats, Floats]:
+        """Lane cycles of products, infinite where none may run there; least cycles of all steps; recurrences as 1.0."""
+        has_lanes = self._options.grouped in (GroupedProducts.FASTER, GroupedProducts.LANES)
+        cycles_a_mac = self._cycles[VECTOR_KINDS.index(VectorKind.ADD)]
+        product_lane_cycles = np.where(compiled.is_grouped & has_lanes, compiled.macs * cycles_a_mac, np.inf)
+        is_serial = compiled.serial_steps > 1.0
+        of_a_step = ((compiled.vector_elements > 0) * self._cycles).sum(axis=1)
+        step_cycles = np.where(is_serial, compiled.serial_steps * of_a_step, 0.0)
+        return product_lane_cycles, step_cycles, is_serial.astype(np.float64)
 
     def price(self, compiled: CompiledOperators, table: AcceleratorTable) -> OperatorPrices:
         """Cycles of matmuls and HBM bytes, which no rate changes."""
@@ -217,12 +243,17 @@ def operator_traffic_bytes(
     """HBM bytes of every operator for every buffer, shape (num_buffers, num_operators).
 
     MATMUL: the tiled traffic of its matmuls, plus what its compulsory bytes exceed theirs by (a fused epilogue's
-    operands); all others: their compulsory bytes, exactly.
+    operands); all others: their compulsory bytes, exactly. A recurrence reads in every step but the first what half
+    the buffer does not hold of its right operands.
     """
     elements = np.maximum(1, glb_bytes // (2 * dtype_bytes))
     tiled = compiled.add_up(tiled_traffic_elements(compiled.shapes, elements)) * dtype_bytes[:, None]
     excess = np.maximum(0.0, compiled.traffic_bytes - compiled.tiled_elements * dtype_bytes[:, None])
-    return np.where(compiled.is_tiled, tiled + excess, compiled.traffic_bytes)
+    again = compiled.state_reads
+    if not again.elements.any():
+        return np.where(compiled.is_tiled, tiled + excess, compiled.traffic_bytes)
+    missing = np.maximum(0.0, again.elements - elements[:, None]) * dtype_bytes[:, None]
+    return np.where(compiled.is_tiled, tiled + excess, compiled.traffic_bytes + again.times * missing)
 
 
 def _buffer_rates(table: AcceleratorTable, byte_s: Floats) -> BufferRates:
@@ -269,7 +300,10 @@ def as_compiled(operators: Sequence[Operator] | CompiledOperators) -> CompiledOp
 class Resources:
     """One chip's rates and its other resources' times; arrays of shape (num_operators,).
 
-    ``buffer_s`` is what an operator's bytes take to pass the buffer, 0 where the buffer holds none between operators.
+    ``buffer_s`` is what an operator's bytes take to pass the buffer, 0 where the buffer holds none between operators;
+    ``lanes_only_s`` what products on lanes take with the vector work, infinite where they may not run there.
+    ``is_serial`` is 1.0 where products and lanes wait for each other, ``is_off_arrays`` says where arrays may not be
+    used.
     """
 
     cycle_s: float
@@ -278,6 +312,9 @@ class Resources:
     hbm_s: Floats
     traffic_bytes: Floats
     buffer_s: Floats
+    lanes_only_s: Floats
+    is_serial: Floats
+    is_off_arrays: NDArray[np.bool_]
 
 
 def explain_operators(
@@ -294,15 +331,18 @@ def explain_operators(
         prices: of their matmuls on the one chip, one row.
         resources: the chip's rates and other times.
     """
+    on_arrays = 1.0 - _is_on_lanes(compiled.add_up(prices.cycles)[0] * resources.cycle_s, resources)
     cycles, stream, fill = (
-        compiled.add_up(table)[0] for table in (prices.cycles, prices.stream_cycles, prices.fill_cycles)
+        compiled.add_up(table)[0] * on_arrays for table in (prices.cycles, prices.stream_cycles, prices.fill_cycles)
     )
-    ideal = compiled.macs / resources.num_macs
+    ideal = compiled.macs * on_arrays / resources.num_macs
     tensor_s = cycles * resources.cycle_s
-    vector_s, hbm_s, buffer_s = resources.vector_s, resources.hbm_s, resources.buffer_s
-    latency_s = np.maximum.reduce((tensor_s, vector_s, hbm_s, buffer_s))
-    is_buffer = buffer_s > np.maximum.reduce((tensor_s, vector_s, hbm_s))
-    is_vector = (vector_s > tensor_s) & (vector_s >= hbm_s) & ~is_buffer
+    vector_s = np.where(on_arrays > 0.0, resources.vector_s, resources.lanes_only_s)
+    cores_s = np.maximum(tensor_s, vector_s) + resources.is_serial * np.minimum(tensor_s, vector_s)
+    hbm_s, buffer_s = resources.hbm_s, resources.buffer_s
+    latency_s = np.maximum.reduce((cores_s, hbm_s, buffer_s))
+    is_buffer = buffer_s > np.maximum(cores_s, hbm_s)
+    is_vector = (cores_s > tensor_s) & (cores_s >= hbm_s) & ~is_buffer
     is_hbm = (hbm_s > tensor_s) & ~is_vector & ~is_buffer
     excess_s = latency_s - tensor_s
     parts = np.stack(
@@ -316,8 +356,8 @@ def explain_operators(
         ],
         axis=1,
     )
-    bounds = _bounds(parts, is_vector, is_hbm)
-    flows = _dataflows(compiled, prices)
+    bounds = _bounds(parts, is_vector & (vector_s > tensor_s), is_hbm)
+    flows = _dataflows(compiled, prices, on_arrays > 0.0)
     return tuple(
         OperatorBreakdown(
             operator=operator.name,
@@ -331,6 +371,12 @@ def explain_operators(
     )
 
 
+def _is_on_lanes(tensor_s: Floats, resources: Resources) -> NDArray[np.bool_]:
+    """Where products run on lanes: where arrays may not be used, or lanes are faster."""
+    is_faster = resources.lanes_only_s < np.maximum(tensor_s, resources.vector_s)
+    return np.asarray(resources.is_off_arrays | is_faster)
+
+
 def _bounds(parts: Floats, is_vector: NDArray[np.bool_], is_hbm: NDArray[np.bool_]) -> list[Bound]:
     """VECTOR or HBM where they bind; else GLB where it adds time; else the largest of the three compute parts."""
     compute = parts[:, :3].argmax(axis=1)
@@ -339,10 +385,10 @@ def _bounds(parts: Floats, is_vector: NDArray[np.bool_], is_hbm: NDArray[np.bool
     return [_PARTS[position] for position in index]
 
 
-def _dataflows(compiled: CompiledOperators, prices: MatmulPrices) -> list[str]:
-    """Dataflow of each operator's matmuls, ``+`` between several, empty without any."""
+def _dataflows(compiled: CompiledOperators, prices: MatmulPrices, on_arrays: NDArray[np.bool_]) -> list[str]:
+    """Dataflow of each operator's matmuls, ``+`` between several, empty without any, ``lanes`` where these do them."""
     names: list[list[str]] = [[] for _ in range(len(compiled))]
     for owners, matmuls in compiled.terms:
         for owner, matmul in zip(owners, matmuls, strict=True):
-            names[owner].append(DATAFLOWS[prices.dataflow[0, matmul]])
+            names[owner].append(DATAFLOWS[prices.dataflow[0, matmul]] if on_arrays[owner] else LANES)
     return ["+".join(flows) for flows in names]

@@ -6,8 +6,8 @@ A chip that is only designed cannot be measured. TPUs can: five generations of t
 - arrays: the share of their cycles (fill and drain, edges and the buffer counted apart) that matmuls reach in traces;
 - reading tiles: matmuls inside a training step wait for so many bytes of operands a FLOP, whatever the buffer holds;
 - memory: the share of its bandwidth that matmuls reach which its bytes bind;
-- launch: of an operator in a trace. A designed chip runs a compiled program, so no host stands between two operators.
-  In cycles, because a sequencer takes it;
+- launch: of an operator in a trace, or of a step of a recurrence. A designed chip runs a compiled program, so no host
+  stands between two operators. In cycles, because a sequencer takes it;
 - lanes: no operator measured was bound by them; they reach their rate.
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator, OperatorPrices, as_compiled, chip_rates
-from phaze_opt.estimate.operator_table import CompiledOperators, is_on_core
+from phaze_opt.estimate.operator_table import CompiledOperators, num_starts
 from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import ChipRates
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
@@ -164,9 +164,9 @@ class CalibratedEstimator:
 
         rates, ideal = self._rates(accelerators, array_speed), chip_rates(accelerators)
         found = self._analytic.estimate_at(compiled, accelerators, rates, prices=prices)
-        launch_s, on_core = self._launch_s(accelerators), is_on_core(compiled).astype(np.float64)
+        launch_s, starts = self._launch_s(accelerators), num_starts(compiled)
         for seconds, byte_s in ((found.one_core_s, ideal.one_tc_byte_s), (found.spread_s, ideal.spread_byte_s)):
-            add_waits(seconds, launch_s, on_core, byte_s * _widths(accelerators), self._exposed_bytes(compiled))
+            add_waits(seconds, launch_s, starts, byte_s * _widths(accelerators), self._exposed_bytes(compiled))
         return found
 
     def price(self, compiled: CompiledOperators, accelerators: AcceleratorTable) -> OperatorPrices:
@@ -184,7 +184,7 @@ class CalibratedEstimator:
     ) -> tuple[OperatorBreakdown, ...]:
         """The same, of a table's first chip, with arrays so many times as fast as their clock."""
         broken_down = self._analytic.explain_at(compiled, table, self._rates(table, array_speed))
-        launches = self._launch_s(table)[0] * is_on_core(compiled)
+        launches = self._launch_s(table)[0] * num_starts(compiled)
         reads = self._exposed_bytes(compiled) * _widths(table)[0] * chip_rates(table).spread_byte_s[0]
         return tuple(
             _with_launch(_with_reads(one, float(read)), float(launch))
@@ -199,7 +199,8 @@ class CalibratedEstimator:
 
     def _exposed_bytes(self, compiled: CompiledOperators) -> Floats:
         """Bytes of 16-bit operands that each matmul waits for, shape (num_operators,)."""
-        return np.asarray(np.where(compiled.is_tiled, 2.0 * compiled.macs, 0.0) / self._terms.tile_intensity)
+        has_tiles = compiled.is_tiled | (compiled.state_elements > 0)
+        return np.asarray(np.where(has_tiles, 2.0 * compiled.macs, 0.0) / self._terms.tile_intensity)
 
     def _launch_s(self, table: AcceleratorTable) -> Floats:
         """Launch of an operator on every accelerator, s."""

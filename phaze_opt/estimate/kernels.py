@@ -12,6 +12,10 @@ c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] withou
 operand that r_n (or r_m) arrays share is read once for all of them. t_m = t_n = floor(sqrt(tile)), stretched when an
 edge is shorter.
 
+Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
+rows and y columns of it, p = min(floor(d/x), floor(w/y)) of them stand side by side, and ceil(b'/p) fills replace b'
+(docs/decisions/0280).
+
 Import this module lazily: it pulls in numba. Compiled code is kept on disk where a cache folder is writable and is
 compiled anew in every process where none is.
 """
@@ -57,11 +61,15 @@ class Wanted(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once."""
+    """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once.
+
+    ``is_packed`` says whether grouped products share arrays, and of one matmul whether its own do.
+    """
 
     per_fold: float
     per_operator: float
     is_multicast: bool
+    is_packed: bool
 
 
 class Array(NamedTuple):
@@ -134,6 +142,12 @@ def _set_share(share: Floats, extent: float, parts: float, array: Array) -> None
 
 
 @compiled
+def _fills(batch: float, down: float, across: float, array: Array) -> float:
+    """How often an array is filled for ``batch`` products that take so much of its depth and width."""
+    return math.ceil(batch / max(1.0, min(math.floor(array.depth / down), math.floor(array.width / across))))
+
+
+@compiled
 def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, rules: Rules, scale: float) -> None:
     """Stream, fill, L2 bytes and dataflow of the split just found; ``scale`` = dtype bytes x arrays used."""
     least = math.inf
@@ -182,10 +196,13 @@ def _price_level(  # noqa: PLR0917
                 glb_cycles = glb_bytes * array.cycles_per_byte
                 if glb_cycles >= best:
                     continue
+                fills = (batch, batch, batch)
+                if rules.is_packed:
+                    fills = (_fills(batch, k, n, array), _fills(batch, m, n, array), _fills(batch, k, m, array))
                 weight, output, inputs = (
-                    batch * (k_down * n_across),
-                    batch * (m_down * n_across),
-                    batch * (k_down * m_across),
+                    fills[0] * (k_down * n_across),
+                    fills[1] * (m_down * n_across),
+                    fills[2] * (k_down * m_across),
                 )
                 least = min(
                     weight * m + (rules.per_fold * weight + rules.per_operator) * array.ramp,
@@ -305,7 +322,7 @@ def price_arrays(  # noqa: PLR0917
     """Best costs of every matmul on every array configuration, for every number 2**s of arrays and the wanted others.
 
     Args:
-        sizes: b, m, n, k of each matmul, shape (num_matmuls, 4).
+        sizes: of each matmul, a row as of `MatmulShapes.table`.
         arrays: the configurations.
         wanted: their numbers of arrays that are no powers of two.
         rules: options in force.
@@ -327,6 +344,7 @@ def price_arrays(  # noqa: PLR0917
         for axis in range(4):
             tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
         _mark_useful(tables.is_useful, size)
+        own = Rules(rules.per_fold, rules.per_operator, rules.is_multicast, rules.is_packed and size[6] > 0.0)
         macs = size[0] * size[1] * size[2] * size[3]
         for r in range(len(arrays.width)):
             tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]
@@ -342,10 +360,10 @@ def price_arrays(  # noqa: PLR0917
                 macs / (width * depth),
             )
             costs = table[r, u, : arrays.most[r] + 1]
-            _price_powers(size, tables, array, rules, costs)
+            _price_powers(size, tables, array, own, costs)
             first, last = wanted.starts[r], wanted.starts[r + 1]
             if last > first:
-                _price_counts(size, tables, array, rules, costs, wanted.counts[first:last], others[u, first:last])
+                _price_counts(size, tables, array, own, costs, wanted.counts[first:last], others[u, first:last])
 
 
 @compiled
@@ -353,16 +371,18 @@ def tiled_traffic_elements(sizes: Floats, room: Floats) -> Floats:
     """HBM elements of every matmul for every half GLB, shape (num_buffers, num_matmuls); see `pricing`."""
     traffic = np.empty((len(room), len(sizes)))
     for u in range(len(sizes)):
-        batch, m, n, k = sizes[u, 0], sizes[u, 1], sizes[u, 2], sizes[u, 3]
-        once = m * k + k * n + m * n
-        smallest = min(m * k, k * n, m * n)
+        batch, m, n, k, left, overlap = sizes[u, 0], sizes[u, 1], sizes[u, 2], sizes[u, 3], sizes[u, 4], sizes[u, 5]
+        once = left + k * n + m * n
+        smallest = min(left, k * n, m * n)
         for h in range(len(room)):
             # What the first operand costs alone grows with the strips, so the search may end before it tries them all.
             best = once if smallest <= room[h] else math.inf
             strips = float(math.ceil(n / room[h]))
-            while strips <= n and strips * (m * k) + k * n + m * n < best:
+            while strips <= n and strips * left + k * n + m * n < best:
                 rows_per_tile = math.floor(room[h] / math.ceil(n / strips))
-                best = min(best, strips * (m * k) + math.ceil(m / rows_per_tile) * (k * n) + m * n)
+                row_strips = math.ceil(m / rows_per_tile)
+                moved = min(m * k, left + (row_strips - 1.0) * overlap)
+                best = min(best, strips * moved + row_strips * (k * n) + m * n)
                 strips += 1.0
             traffic[h, u] = best * batch
     return traffic
@@ -373,6 +393,27 @@ def _fill_latency(latency_s: Floats, cycles: Floats, cycle_s: float, work: Float
     """The later of tensor and vector cores, for every operator on one accelerator."""
     for o in range(len(latency_s)):
         latency_s[o] = max(cycles[o] * cycle_s, work[o] * lane_s)
+
+
+@compiled
+def _is_on_lanes(columns: OperatorColumns, operator: int, products_s: float, lane_s: float) -> bool:
+    """Whether an operator's products run on lanes: one after the other with its vector work, and yet faster."""
+    work = columns.lane_cycles[operator]
+    return bool((work + columns.product_lane_cycles[operator]) * lane_s < max(products_s, work * lane_s))
+
+
+@compiled
+def _fill_steps(latency_s: Floats, cycles: Floats, cycle_s: float, columns: OperatorColumns, lane_s: float) -> None:
+    """`_fill_latency` where some operators are recurrences or have grouped products.
+
+    Products and lanes of a recurrence wait for each other in every step, and a step takes its lanes at least what one
+    element does. Grouped products run on lanes where that is the faster.
+    """
+    for o in range(len(latency_s)):
+        products_s, work = cycles[o] * cycle_s, columns.lane_cycles[o]
+        lanes_s = max(work * lane_s, columns.step_cycles[o] * cycle_s)
+        both_s = max(products_s, lanes_s) + columns.is_serial[o] * min(products_s, lanes_s)
+        latency_s[o] = min(both_s, (work + columns.product_lane_cycles[o]) * lane_s)
 
 
 @compiled
@@ -391,7 +432,7 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         results: matrices to fill.
     """
     work, macs, on_tc = columns.lane_cycles, columns.macs, columns.on_tc
-    count = len(macs)
+    count, has_steps = len(macs), len(columns.is_serial) > 0
     for a in range(len(tables.row_of)):
         moved = tables.traffic_bytes[tables.buffer_of[a]]
         row = tables.row_of[a]
@@ -399,6 +440,9 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         byte_s, tc_byte_s, vc_byte_s = rates[a, 3], rates[a, 4], rates[a, 5]
         _fill_latency(spread_s, tables.cycles[row], rates[a, 0], work, rates[a, 1])
         _fill_latency(one_core_s, tables.one_core_cycles[row], rates[a, 0], work, rates[a, 2])
+        if has_steps:
+            _fill_steps(spread_s, tables.cycles[row], rates[a, 0], columns, rates[a, 1])
+            _fill_steps(one_core_s, tables.one_core_cycles[row], rates[a, 0], columns, rates[a, 2])
         for o in range(count):
             spread_s[o] = max(spread_s[o], moved[o] * byte_s)
         for o in range(count):
@@ -415,6 +459,10 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         for o in range(count):
             energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
         results.traffic_bytes[a] = moved
+        if has_steps:
+            for o in range(count):
+                if _is_on_lanes(columns, o, tables.cycles[row, o] * rates[a, 0], rates[a, 1]):
+                    energy_j[o] = moved[o] * hbm_j + (work[o] + columns.product_lane_cycles[o]) * lane_j
         if len(tables.passed_bytes) > 0:
             _pass_buffer(spread_s, one_core_s, columns, rates[a])
             passed = tables.passed_bytes[tables.buffer_of[a]]
@@ -434,17 +482,17 @@ def _pass_buffer(spread_s: Floats, one_core_s: Floats, columns: OperatorColumns,
 
 
 @compiled
-def add_waits(seconds: Floats, launch_s: Floats, is_on_core: Floats, byte_s: Floats, num_bytes: Floats) -> None:
+def add_waits(seconds: Floats, launch_s: Floats, num_starts: Floats, byte_s: Floats, num_bytes: Floats) -> None:
     """Add starts and exposed reading to the time of every operator (column) on every accelerator (row), in place.
 
     Args:
         seconds: shape (num_accelerators, num_operators).
         launch_s: of an operator, by accelerator.
-        is_on_core: 1.0 of operators that start, else 0.0.
+        num_starts: of each operator.
         byte_s: of reading, by accelerator.
         num_bytes: that each operator waits for.
     """
     for a in range(len(launch_s)):
         row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
         for o in range(len(num_bytes)):
-            row[o] += start_s * is_on_core[o] + read_s * num_bytes[o]
+            row[o] += start_s * num_starts[o] + read_s * num_bytes[o]

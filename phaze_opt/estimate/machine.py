@@ -123,6 +123,7 @@ class MachineModel:
         overlap_norm: order of the norm in which a matmul's compute and memory combine: infinite where the shorter
             hides wholly behind the longer.
         sustained_loss: rate that a matmul of many milliseconds loses against a short one.
+        lane_flops_per_s: of its ordinary cores, on which groups of a convolution may run; 0: none is known.
     """
 
     num_units: int
@@ -140,6 +141,7 @@ class MachineModel:
     result_bytes: int = 0
     overlap_norm: float = math.inf
     sustained_loss: float = 0.0
+    lane_flops_per_s: float = 0.0
 
 
 def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants, setting: str) -> MachineModel:
@@ -168,6 +170,7 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
         cache_bytes=device.cache_bytes,
         result_bytes=ACCUMULATOR_BYTES if path is ComputePath.INT8 else 0,
         sustained_loss=SUSTAINED_LOSS if is_awaited_gpu(device, setting) else 0.0,
+        lane_flops_per_s=device.vector_flops_per_s,
         **terms,
     )
 

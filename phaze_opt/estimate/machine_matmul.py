@@ -60,23 +60,28 @@ def matmul_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineMod
     return np.asarray(machine.launch_s + matmul_terms(batch, m, n, k, machine).busy_s)
 
 
-def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> MatmulTerms:
-    """The same, without the launch and by term."""
+def matmul_terms(
+    batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel, *, left: Floats | None = None
+) -> MatmulTerms:
+    """The same, without the launch and by term; ``left`` elements lie in memory behind a left operand, else m k."""
     batch, m, n, k = np.broadcast_arrays(batch, m, n, k)
     filled, ramp = _tiles(batch, m, n, k, machine)
     ideal = 2.0 * batch * m * n * k / machine.peak_flops_per_s
     compute = (filled + ramp) / machine.matmul_efficiency
     store = machine.exposed_store * _store_s(batch * m * n, machine)
-    memory = memory_s(batch, m, n, k, machine)
+    memory = memory_s(batch, m, n, k, machine, left=left)
     busy = power_norm(compute + store, memory, machine.overlap_norm)
     sustained = machine.sustained_loss * busy**2 / (busy + SUSTAINED_S)
     waste, below = filled - ideal, compute - filled - ramp
     return MatmulTerms(ideal, waste, ramp, below, store, memory, sustained, busy + sustained)
 
 
-def memory_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:
-    """Time to move both operands and the result once, s."""
-    num_bytes = batch * (machine.element_bytes * (m * k + k * n) + _result_bytes(machine) * m * n)
+def memory_s(
+    batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel, *, left: Floats | None = None
+) -> Floats:
+    """Time to move both operands and the result once, s; ``left`` as of `matmul_terms`."""
+    behind = m * k if left is None else left
+    num_bytes = batch * (machine.element_bytes * (behind + k * n) + _result_bytes(machine) * m * n)
     return np.asarray(num_bytes / _memory_rate(machine))
 
 

@@ -17,21 +17,34 @@ _OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
 
 @dataclass(frozen=True, slots=True)
 class MatmulShapes:
-    """Distinct matmuls: ``batch`` products of an m x k by a k x n matrix; each column of shape (num_matmuls,)."""
+    """Distinct matmuls as columns, each of shape (num_matmuls,); fields as of `Matmul`.
+
+    ``left_elements`` are those in memory behind a left operand, m x k where it lies there as it is.
+    """
 
     batch: NDArray[np.int64]
     m: NDArray[np.int64]
     n: NDArray[np.int64]
     k: NDArray[np.int64]
+    left_elements: NDArray[np.int64]
+    left_overlap: NDArray[np.int64]
+    is_grouped: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, matmuls: Sequence[Matmul]) -> "MatmulShapes":
+        """Columns of matmuls, in their order."""
+        rows = [(x.batch, x.m, x.n, x.k, x.distinct_left, x.left_overlap, int(x.is_grouped)) for x in matmuls]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 7)
+        return cls(*np.ascontiguousarray(table.T))
+
+    def table(self) -> NDArray[np.float64]:
+        """One row a matmul, shape (num_matmuls, 7), in the order of the fields."""
+        columns = (self.batch, self.m, self.n, self.k, self.left_elements, self.left_overlap, self.is_grouped)
+        return np.stack(columns, axis=1).astype(np.float64)
 
     def __len__(self) -> int:
         """Number of distinct matmuls."""
         return len(self.batch)
-
-    def sizes(self) -> list[tuple[int, int, int, int]]:
-        """batch, m, n and k of every matmul."""
-        columns = (self.batch.tolist(), self.m.tolist(), self.n.tolist(), self.k.tolist())
-        return list(zip(*columns, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +55,15 @@ class CompiledOperators(Sequence[Operator]):
         operators: the operators, in order (the columns of every estimate).
         shapes: their distinct matmuls.
         terms: for j = 0, 1 ...: (operators that have a j-th matmul, its index into ``shapes``).
-        macs: multiply-accumulates, shape (num_operators,).
+        macs: multiply-accumulates of all steps, shape (num_operators,).
         vector_elements: elements by `VECTOR_KINDS`, shape (num_operators, num_kinds); 0 off the cores.
         traffic_bytes: compulsory HBM bytes, shape (num_operators,); 0 off the cores.
-        tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; else 0.
+        tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; for RECURRENT those of all
+            steps, right operands once; else 0.
         is_tiled, on_tc: flags, shape (num_operators,).
+        is_grouped: whether its products are groups of a convolution, which may run on lanes; same shape.
+        serial_steps: how often its matmuls are done, one after the other; same shape.
+        state_elements: of the right operands of a recurrence, which every step reads; else 0; same shape.
         buffer: what the buffer may hold for them.
     """
 
@@ -59,6 +76,9 @@ class CompiledOperators(Sequence[Operator]):
     tiled_elements: NDArray[np.float64]
     is_tiled: NDArray[np.bool_]
     on_tc: NDArray[np.bool_]
+    is_grouped: NDArray[np.bool_]
+    serial_steps: NDArray[np.float64]
+    state_elements: NDArray[np.float64]
     buffer: BufferColumns
 
     def __len__(self) -> int:
@@ -76,11 +96,24 @@ class CompiledOperators(Sequence[Operator]):
         return self.operators[index]
 
     def add_up(self, per_matmul: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum over each operator's matmuls: (rows, num_matmuls) to (rows, num_operators)."""
+        """Sum over each operator's matmuls and steps: (rows, num_matmuls) to (rows, num_operators)."""
         total = np.zeros((per_matmul.shape[0], len(self)))
         for owners, matmuls in self.terms:
             total[:, owners] += per_matmul[:, matmuls]
+        total *= self.serial_steps
         return total
+
+    @property
+    def state_reads(self) -> "StateReads":
+        """What recurrences read in every step but the first."""
+        return StateReads(self.state_elements, self.serial_steps - 1.0)
+
+
+class StateReads(NamedTuple):
+    """Per operator: elements of the right operands of a recurrence, and in how many steps these are read again."""
+
+    elements: NDArray[np.float64]
+    times: NDArray[np.float64]
 
 
 class RowTables(NamedTuple):
@@ -101,12 +134,20 @@ class RowTables(NamedTuple):
 
 
 class OperatorColumns(NamedTuple):
-    """Per operator: lane cycles, MACs, 1.0 where it occupies a tensor core, and compulsory bytes."""
+    """Per operator: lane cycles, MACs, 1.0 where it occupies a tensor core, and compulsory bytes.
+
+    Where some operator is a recurrence or has grouped products, and else without rows: lane cycles that its products
+    would take (infinite where they may not run there), cycles that its steps take at least on lanes, and 1.0 where
+    products and lanes wait for each other.
+    """
 
     lane_cycles: NDArray[np.float64]
     macs: NDArray[np.float64]
     on_tc: NDArray[np.float64]
     compulsory_bytes: NDArray[np.float64]
+    product_lane_cycles: NDArray[np.float64]
+    step_cycles: NDArray[np.float64]
+    is_serial: NDArray[np.float64]
 
 
 class Results(NamedTuple):
@@ -130,17 +171,21 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
             terms[position][0].append(column)
             terms[position][1].append(index_of.setdefault(matmul, len(index_of)))
     tiled = np.array([operator.kind is OperatorKind.MATMUL for operator in operators], dtype=np.bool_)
-    elements = np.array([sum(m.operand_elements() for m in o.matmuls) for o in operators], dtype=np.float64)
+    has_operands = tiled | np.array([operator.kind is OperatorKind.RECURRENT for operator in operators], dtype=np.bool_)
+    elements = np.array([_operand_elements(operator) for operator in operators], dtype=np.float64)
     return CompiledOperators(
         operators=operators,
-        shapes=_shapes(tuple(index_of)),
+        shapes=MatmulShapes.of(tuple(index_of)),
         terms=tuple((np.array(owners, np.intp), np.array(matmuls, np.intp)) for owners, matmuls in terms),
         macs=np.array([operator.macs for operator in operators], dtype=np.float64),
         vector_elements=_vector_elements(operators),
         traffic_bytes=np.array([o.traffic_bytes * (o.core_type not in _OFF_CORE) for o in operators], dtype=np.float64),
-        tiled_elements=np.where(tiled, elements, 0.0),
+        tiled_elements=np.where(has_operands, elements, 0.0),
         is_tiled=tiled,
         on_tc=np.array([o.core_type in (CoreType.TC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
+        is_grouped=np.array([any(m.is_grouped for m in o.matmuls) for o in operators], dtype=np.bool_),
+        serial_steps=np.array([o.serial_steps for o in operators], dtype=np.float64),
+        state_elements=np.array([_state_elements(o) for o in operators], dtype=np.float64),
         buffer=compile_buffer_use(operators),
     )
 
@@ -150,11 +195,22 @@ def is_on_core(compiled: CompiledOperators) -> NDArray[np.bool_]:
     return np.array([operator.core_type not in _OFF_CORE for operator in compiled.operators], dtype=np.bool_)
 
 
-def _shapes(matmuls: tuple[Matmul, ...]) -> MatmulShapes:
-    """Columns of distinct matmuls."""
-    table = np.array([(x.batch, x.m, x.n, x.k) for x in matmuls], dtype=np.int64).reshape(-1, 4)
-    batch, m, n, k = np.ascontiguousarray(table.T)
-    return MatmulShapes(batch, m, n, k)
+def num_starts(compiled: CompiledOperators) -> NDArray[np.float64]:
+    """How often each operator is started: once, a recurrence in every step, none off the cores."""
+    return np.where(is_on_core(compiled), compiled.serial_steps, 0.0)
+
+
+def _operand_elements(operator: Operator) -> int:
+    """Elements of operands and results of all steps, right operands once."""
+    again = (operator.serial_steps - 1) * sum(x.batch * (x.distinct_left + x.m * x.n) for x in operator.matmuls)
+    return again + sum(matmul.operand_elements() for matmul in operator.matmuls)
+
+
+def _state_elements(operator: Operator) -> int:
+    """Elements of the right operands that every step of a recurrence reads."""
+    if operator.kind is not OperatorKind.RECURRENT:
+        return 0
+    return sum(matmul.batch * matmul.k * matmul.n for matmul in operator.matmuls)
 
 
 def _vector_elements(operators: tuple[Operator, ...]) -> NDArray[np.float64]:

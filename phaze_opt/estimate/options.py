@@ -44,6 +44,19 @@ class Residency(StrEnum):
     PLANNED = "planned"
 
 
+class GroupedProducts(StrEnum):
+    """How the groups of a convolution run, whose products are too small for an array each.
+
+    ``packed``: block-diagonally, as many side by side as an array's edges take; ``lanes``: on the vector cores, where a
+    multiply-accumulate takes as long as an addition; ``faster``: the faster of both; ``one_by_one``: as any matmuls.
+    """
+
+    FASTER = "faster"
+    PACKED = "packed"
+    LANES = "lanes"
+    ONE_BY_ONE = "one_by_one"
+
+
 @dataclass(frozen=True, slots=True)
 class EstimatorOptions:
     """Choices in force; the defaults are those of semantics 3."""
@@ -52,6 +65,7 @@ class EstimatorOptions:
     fill_and_drain: FillAndDrain = FillAndDrain.PER_FOLD
     multicast: Multicast = Multicast.NONE
     residency: Residency = Residency.NONE
+    grouped: GroupedProducts = GroupedProducts.FASTER
 
     @classmethod
     def from_constants(cls, constants: Constants) -> "EstimatorOptions":
@@ -60,12 +74,15 @@ class EstimatorOptions:
         Raises:
             InputError: a choice this estimator does not know.
         """
-        known = "residency" in constants.options  # Constants that versions before it kept have no such option.
+        known = constants.options.keys()  # Constants that versions before kept lack options that came later.
         return cls(
             glb_limit=_choice(GlbLimit, constants, name="glb_limit"),
             fill_and_drain=_choice(FillAndDrain, constants, name="fill_and_drain"),
             multicast=_choice(Multicast, constants, name="multicast"),
-            residency=_choice(Residency, constants, name="residency") if known else Residency.NONE,
+            residency=_choice(Residency, constants, name="residency") if "residency" in known else Residency.NONE,
+            grouped=_choice(GroupedProducts, constants, name="grouped")
+            if "grouped" in known
+            else GroupedProducts.FASTER,
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes, OperatorColumns, Results, RowTables
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 
@@ -189,10 +189,11 @@ def price_matmuls(
         per_fold=float(options.fill_and_drain is FillAndDrain.PER_FOLD),
         per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
         is_multicast=options.multicast is Multicast.IDEAL,
+        is_packed=options.grouped is not GroupedProducts.ONE_BY_ONE,
     )
     table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
     others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))
-    sizes, step = _sizes(shapes), max(1, min(threads, len(shapes)))
+    sizes, step = shapes.table(), max(1, min(threads, len(shapes)))
     price = partial(kernels.price_arrays, sizes, arrays, wanted, rules, table, others)
     run_all([partial(price, start, step) for start in range(step)])
     alone, best = table[array_of, :, 0], table[array_of, :, level]
@@ -216,7 +217,9 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
 
     Half the GLB holds a tile, the other half the next one. If an operand or the result fits that half, each is moved
     once: mk + kn + mn. Otherwise the result is cut into p column strips and q row strips, each tile accumulating over
-    the whole of k: p mk + q kn + mn, minimised over all p and q whose tiles fit.
+    the whole of k: p mk + q kn + mn, minimised over all p and q whose tiles fit. Behind a convolution's left operand
+    lie u < mk elements, and strips of its rows share at most h with those before: mk is u where it is moved once, and
+    min(mk, u + (q - 1) h) where it is cut.
 
     Args:
         shapes: distinct matmuls.
@@ -224,7 +227,7 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
     """
     from phaze_opt.estimate import kernels
 
-    return kernels.tiled_traffic_elements(_sizes(shapes), glb_elements.astype(np.float64))
+    return kernels.tiled_traffic_elements(shapes.table(), glb_elements.astype(np.float64))
 
 
 class BufferRates(NamedTuple):
@@ -253,10 +256,10 @@ def resident_traffic(
     owners = np.concatenate([np.empty(0, np.intp), *(each for each, _ in compiled.terms)])
     matmuls = np.concatenate([np.empty(0, np.intp), *(each for _, each in compiled.terms)])
     starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(compiled)))])
-    sizes = _sizes(compiled.shapes)[matmuls[np.argsort(owners, kind="stable")]]
+    sizes = compiled.shapes.table()[matmuls[np.argsort(owners, kind="stable")]]
     traffic, passed = (np.empty((len(glb_bytes), len(compiled))) for _ in range(2))
     kernels.fill_resident_traffic(
-        kernels.Moved(compiled.traffic_bytes, compiled.tiled_elements, compiled.is_tiled),
+        kernels.Moved(compiled.traffic_bytes, compiled.tiled_elements, compiled.is_tiled, *compiled.state_reads),
         kernels.Products(starts.astype(np.int64), sizes),
         compiled.buffer,
         kernels.Buffers(glb_bytes, np.maximum(0, glb_bytes - int(tile_bytes)), dtype_bytes),
@@ -294,11 +297,6 @@ def combine(
 
     run_all([partial(run, start, stop) for start, stop in pairwise(cuts)])
     return Estimates(*results)
-
-
-def _sizes(shapes: MatmulShapes) -> Floats:
-    """b, m, n, k as floats, shape (num_matmuls, 4)."""
-    return np.stack([shapes.batch, shapes.m, shapes.n, shapes.k], axis=1).astype(np.float64)
 
 
 def num_threads(num_cells: int) -> int:

@@ -4,7 +4,8 @@ Of B bytes of buffer the first R = max(0, B - tile room) hold tensors. Of a hold
 f = min(max(R - a, 0), s) / s is on chip, the same share of every part of the tensor. An operator's tiles have what the
 holds that are there while it runs leave. A matmul b x (m x n x k) whose tiles cut the result into p column strips and q
 row strips moves b [p (1 - f_left) mk + q (1 - f_right) kn + mn] elements, less what is on chip of its result and of the
-operands of its epilogue; least over p and q. With R = 0 every figure is that of `kernels.tiled_traffic_elements`.
+operands of its epilogue; least over p and q; of a convolution's left operand what lies in memory counts, and what q row
+strips share (docs/decisions/0280). With R = 0 every figure is that of `kernels.tiled_traffic_elements`.
 
 Every operation is monotone in R and B, rounding included, so that traffic never rises with either.
 
@@ -34,15 +35,20 @@ class Buffers(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Per operator: compulsory bytes, elements of tiled operands, and whether its traffic is tiled."""
+    """Per operator: compulsory bytes, elements of tiled operands, whether its traffic is tiled, and a recurrence's.
+
+    The latter are elements of its right operands, and in how many steps these are read again.
+    """
 
     traffic_bytes: Floats
     tiled_elements: Floats
     is_tiled: Flags
+    state_elements: Floats
+    times_again: Floats
 
 
 class Products(NamedTuple):
-    """Matmuls of operators: operator o has those from starts[o] to starts[o + 1]; b, m, n, k in ``sizes``."""
+    """Matmuls of operators: operator o has rows starts[o] to starts[o + 1] of ``sizes`` (`MatmulShapes.table`)."""
 
     starts: Ints
     sizes: Floats
@@ -55,14 +61,16 @@ def _least_elements(size: Floats, room: float, left_share: float, right_share: f
     Of column strips that are equally wide the fewest cost least, so only the first number of strips of each width is
     tried; what the left operand costs alone grows with them and ends the search.
     """
-    m, n, k = size[1], size[2], size[3]
-    left, right, result = left_share * (m * k), right_share * (k * n), m * n
-    best = left + right + result if min(m * k, k * n, m * n) <= room else math.inf
+    m, n, k, behind, overlap = size[1], size[2], size[3], size[4], size[5]
+    left, right, result = left_share * behind, right_share * (k * n), m * n
+    best = left + right + result if min(behind, k * n, m * n) <= room else math.inf
     strips = float(math.ceil(n / room))
     while strips <= n and strips * left + right + result < best:
         width = math.ceil(n / strips)
         rows_per_tile = math.floor(room / width)
-        best = min(best, strips * left + math.ceil(m / rows_per_tile) * right + result)
+        row_strips = math.ceil(m / rows_per_tile)
+        moved = left_share * min(m * k, behind + (row_strips - 1.0) * overlap)
+        best = min(best, strips * moved + row_strips * right + result)
         if width == 1:
             break
         strips = float(math.ceil(n / (width - 1.0)))
@@ -108,13 +116,14 @@ def fill_resident_traffic(  # noqa: PLR0917
         first, last = products.starts[o], products.starts[o + 1]
         for h in range(len(buffers.num_bytes)):
             _held_bytes(uses, o, buffers.hold_bytes[h], held)
-            if not moved.is_tiled[o]:
-                on_chip = held[0] + held[1] + held[2]
-                traffic[h, o], passed[h, o] = max(0.0, moved.traffic_bytes[o] - on_chip), on_chip
-                continue
             dtype = buffers.dtype_bytes[h]
             free = buffers.num_bytes[h] - _taken_bytes(uses, o, buffers.hold_bytes[h])
             room = float(max(1, free // (2 * dtype)))
+            if not moved.is_tiled[o]:
+                on_chip = held[0] + held[1] + held[2]
+                again = moved.times_again[o] * max(0.0, moved.state_elements[o] - room) * dtype
+                traffic[h, o], passed[h, o] = max(0.0, moved.traffic_bytes[o] - on_chip) + again, on_chip
+                continue
             left, right = 1.0, 1.0
             if last - first == 1:
                 left = _moved_share(held[0], uses.operand_bytes[o, 0])

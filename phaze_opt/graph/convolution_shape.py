@@ -140,7 +140,9 @@ class ConvolutionShape:
         if left_elements >= m * k:
             left_elements = left_overlap = 0
         shared = min(left_overlap, left_elements)
-        return Matmul(self.groups, m, n, k, left_elements, shared, is_grouped=self.groups > 1)
+        return Matmul(
+            self.groups, m, n, k, left_elements=left_elements, left_overlap=shared, is_grouped=self.groups > 1
+        )
 
 
 def _shared_pixels(size: Sequence[int], reach: Sequence[int], stride: Sequence[int]) -> int:

@@ -19,6 +19,8 @@ class LayerGraph:
         stash_bytes: activations kept for backward when nothing is recomputed.
         selective_bytes: those kept when the attention core is recomputed (`attention_core`).
         input_bytes: activations kept when the layer is recomputed (its input).
+        kept_input_bytes, kept_output_bytes: those of ``stash_bytes`` that are the layer's own input, and its output: a
+            tensor that two neighbours keep is held once where they share a stage (`shared_bytes`).
         working_set_bytes: activations live while one recomputed layer runs backward (at least its stash).
         output_bytes: boundary transfer to the next layer, one direction.
     """
@@ -35,8 +37,15 @@ class LayerGraph:
     input_bytes: float
     working_set_bytes: float
     output_bytes: float
+    kept_input_bytes: float = 0.0
+    kept_output_bytes: float = 0.0
 
     @property
     def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:
         """Forward, backward and update graphs, in that order."""
         return (self.forward, self.backward, self.update)
+
+
+def shared_bytes(before: LayerGraph, behind: LayerGraph) -> float:
+    """What both of two neighbours keep without recomputation: one's output is the other's input."""
+    return min(before.kept_output_bytes, behind.kept_input_bytes)

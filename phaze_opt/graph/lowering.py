@@ -37,7 +37,20 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         input_bytes=float(program.input.num_bytes),
         working_set_bytes=float(stash_bytes + peak_gradient_bytes(backward)),
         output_bytes=float(program.output_bytes),
+        kept_input_bytes=_kept_of(program.input, kept),
+        kept_output_bytes=_kept_output(program, kept),
     )
+
+
+def _kept_of(tensor: Tensor, kept: Mapping[str, int]) -> float:
+    """Kept bytes of a tensor, or of what is kept in its place."""
+    return float(kept.get(tensor.kept_as or tensor.name, 0))
+
+
+def _kept_output(program: Program, kept: Mapping[str, int]) -> float:
+    """Kept bytes of the tensor that goes to the next layer; 0 of several, as neighbours may keep different ones."""
+    sent = [tensor for tensor in program.outputs if tensor.role is TensorRole.ACTIVATION]
+    return _kept_of(sent[0], kept) if len(sent) == 1 else 0.0
 
 
 def kept_bytes(backward: Sequence[Node]) -> dict[str, int]:

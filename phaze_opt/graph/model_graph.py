@@ -1,5 +1,6 @@
 """A sharded model as a chain of layers, cut into a front, equal units and a back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,23 +44,27 @@ class ModelGraph:
     @property
     def parts(self) -> tuple[PartGraph, PartGraph, PartGraph]:
         """Front, unit and back."""
-        front, unit, back = (PartGraph(tuple(self.layers[kind] for kind in part)) for part in self.cut.parts)
-        return front, unit, back
+        front, unit, back = (tuple(self.layers[kind] for kind in part) for part in self.cut.parts)
+        first, _, last = self.cut.roots
+        return PartGraph(front, num_first=len(first)), PartGraph(unit), PartGraph(back, num_last=len(last))
 
     @property
     def part_counts(self) -> NDArray[np.int64]:
         """How often each distinct layer comes in front, unit and back, shape (3, num_distinct_layers)."""
-        kinds = range(len(self.layers))
-        return np.array([[part.count(kind) for kind in kinds] for part in self.cut.parts], np.int64)
+        return self._counts(self.cut.parts)
 
-    def of_parts(self, values: Floats, *, axis: int = 0) -> Floats:
+    def _counts(self, parts: Sequence[tuple[int, ...]]) -> NDArray[np.int64]:
+        return np.array([[part.count(kind) for kind in range(len(self.layers))] for part in parts], np.int64)
+
+    def of_parts(self, values: Floats, *, axis: int = 0, is_again: bool = False) -> Floats:
         """Sums over the layers of front, unit and back.
 
         Args:
             values: of the distinct layers along one axis, which that of the three parts takes the place of.
             axis: which one.
+            is_again: of the layers that recomputation runs again alone: all but the first and the last of the model.
         """
-        counts = self.part_counts
+        counts = self._counts(self.cut.inner if is_again else self.cut.parts)
         if np.array_equal(counts, np.eye(len(counts))):
             return values
         of_layers = np.moveaxis(values, axis, 0)

@@ -1,7 +1,7 @@
 """Operators and operator graphs: what the estimator prices and the scheduler orders."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from phaze_opt.errors import InputError
@@ -94,16 +94,16 @@ class Matmul:
     m: int
     n: int
     k: int
-    left_elements: int = 0
-    left_overlap: int = 0
-    is_grouped: bool = False
+    left_elements: int = field(default=0, kw_only=True)
+    left_overlap: int = field(default=0, kw_only=True)
+    is_grouped: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse empty or negative shapes, and more elements than the operand has."""
-        for field in ("batch", "m", "n", "k"):
-            value = getattr(self, field)
+        for edge in ("batch", "m", "n", "k"):
+            value = getattr(self, edge)
             if value < 1:
-                message = f"matmul {field} = {value} must be a positive integer"
+                message = f"matmul {edge} = {value} must be a positive integer"
                 raise InputError(message)
         if not (0 <= self.left_elements < self.m * self.k and 0 <= self.left_overlap <= self.left_elements):
             message = (

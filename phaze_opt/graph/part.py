@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import LayerGraph, shared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +16,17 @@ class PartGraph:
 
     Attributes:
         layers: in order, with repetitions; there may be none.
+        num_first, num_last: of them, those that are never recomputed: the first layer of the model, the last.
     """
 
     layers: tuple[LayerGraph, ...]
+    num_first: int = 0
+    num_last: int = 0
+
+    @property
+    def inner(self) -> tuple[LayerGraph, ...]:
+        """The layers that may be recomputed."""
+        return self.layers[self.num_first : len(self.layers) - self.num_last]
 
     @property
     def num_parameters(self) -> int:
@@ -36,23 +45,39 @@ class PartGraph:
 
     @property
     def stash_bytes(self) -> float:
-        """Activations kept for backward when nothing is recomputed."""
-        return _added(layer.stash_bytes for layer in self.layers)
+        """Activations kept for backward when nothing is recomputed; what two neighbours keep counts once."""
+        return _added(layer.stash_bytes for layer in self.layers) - self.inner_bytes
 
     @property
     def selective_bytes(self) -> float:
         """Those kept when attention cores are recomputed."""
-        return _added(layer.selective_bytes for layer in self.layers)
+        return self.stash_bytes - _added(layer.stash_bytes - layer.selective_bytes for layer in self.inner)
+
+    @property
+    def inner_bytes(self) -> float:
+        """What two neighbours keep, counted once."""
+        return _added(shared_bytes(before, behind) for before, behind in pairwise(self.layers))
+
+    @property
+    def joint_bytes(self) -> float:
+        """What the last layer keeps of this part, and the first of an equal part behind it."""
+        return shared_bytes(self.layers[-1], self.layers[0]) if self.layers else 0.0
 
     @property
     def input_bytes(self) -> float:
         """Those kept when every layer is recomputed from its input."""
-        return _added(layer.input_bytes for layer in self.layers)
+        once = (*self.layers[: self.num_first], *self.layers[len(self.layers) - self.num_last :])
+        return _added(layer.input_bytes for layer in self.inner) + _added(layer.stash_bytes for layer in once)
+
+    @property
+    def attention_bytes(self) -> float:
+        """Activations made anew while its largest attention core runs again."""
+        return max((layer.stash_bytes - layer.selective_bytes for layer in self.inner), default=0.0)
 
     @property
     def working_set_bytes(self) -> float:
         """Activations live while its largest recomputed layer runs backward."""
-        return max((layer.working_set_bytes for layer in self.layers), default=0.0)
+        return max((layer.working_set_bytes for layer in self.inner), default=0.0)
 
     @property
     def output_bytes(self) -> float:

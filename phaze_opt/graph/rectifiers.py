@@ -1,6 +1,6 @@
 """Activations made of comparisons and products alone: work and what backward reads, as `Elementwise` rules.
 
-Each is priced by its lane operations. (`operations.RELU` of transformer blocks takes the cycles of a smooth activation.)
+Each is priced by its lane operations; `operations.RELU` of transformer blocks takes the cycles of a smooth activation.
 """
 
 from phaze_opt.graph.operations import Elementwise

@@ -19,6 +19,8 @@ from phaze_opt.record.suggestions import suggest
 
 DEFAULT_NETWORK = "two-level"
 """Assumed where a machine's own network is not known."""
+NETWORK_PREFIX = "network."
+"""Of the keys of constants that assumed networks are built by."""
 _REAL_SOURCE = "networks.toml"
 
 
@@ -61,6 +63,19 @@ def load_network(
         )
         raise InputError(message)
     return grow_network(network, num_devices=num_devices)
+
+
+def constants_of_network(name: str, constants: Constants, *, has_own_links: bool = False) -> tuple[str, ...]:
+    """Keys of the constants that an assumed network is built by; none of other networks.
+
+    Args:
+        name: of the network.
+        constants: that have them.
+        has_own_links: whether chips state the rate of their links. It stands in place of the network's: a bandwidth
+            that was otherwise would change nothing but its level's share, so those are left out.
+    """
+    keys = (key for key in constants.entries if key.startswith(f"{NETWORK_PREFIX}{name.replace('-', '_')}."))
+    return tuple(key for key in keys if not (has_own_links and key.endswith("bandwidth_bytes_per_s")))
 
 
 def network_source(name: str) -> str:

@@ -88,7 +88,7 @@ def binding_limits(
         power_w = chip_power_w(chips, network, constants)
         kept[f"the TDP of {max_tdp_w:g} W"] = comparable(power_w) <= comparable(max_tdp_w)
     if has_die(constants):
-        kept |= Dies.of(chips, constants).limits
+        kept |= {limit.value: held.is_kept for limit, held in Dies.of(chips, constants).limits.items()}
     found = []
     for name, flags in kept.items():
         is_kept = np.broadcast_to(flags, (1 + len(larger),))

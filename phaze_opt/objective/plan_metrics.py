@@ -136,7 +136,7 @@ def plan_runs(step: CompiledStep) -> Floats:
     for stage, choice in enumerate(plan.recomputes):
         again = {Recompute.FULL: FORWARD_AGAIN, Recompute.SELECTIVE: SELECTIVE}.get(choice)
         if again is not None:
-            runs[stage, BLOCK, again] = step.num_micro_batches * counts[stage, BLOCK]
+            runs[stage, :, again] = step.num_micro_batches * counts[stage]
     runs[..., UPDATE] = counts / update_shards(step)
     if len(counts) == 1:
         head = step.parts[HEAD].graph

@@ -50,8 +50,8 @@ def layer_classes(makespan_s: Floats, graph: ModelGraph, *, num_classes: int = N
     """
     forward_s = makespan_s[..., 0]
     again_s = np.minimum(makespan_s[..., len(PHASES)], forward_s) if makespan_s.shape[-1] > len(PHASES) else forward_s
-    passes_s = np.concatenate([makespan_s[..., : len(PHASES)], again_s[..., None]], axis=-1)
-    passes_s = graph.of_parts(passes_s, axis=-2)
+    parts_s = graph.of_parts(makespan_s[..., : len(PHASES)], axis=-2)
+    passes_s = np.concatenate([parts_s, graph.of_parts(again_s, axis=-1, is_again=True)[..., None]], axis=-1)
     classes_s = np.zeros((*passes_s.shape, num_classes))
     classes_s[..., 0] = passes_s
     return classes_s
@@ -93,7 +93,7 @@ class ChipMakespans:
 
     def layer_times(self, layers: int, makespan_s: Floats) -> LayerTimes:
         """Of one set of layers."""
-        attention_s = self.graph.of_parts(self.attention_s[layers])
+        attention_s = self.graph.of_parts(self.attention_s[layers], is_again=True)
         return LayerTimes(layer_classes(makespan_s[layers], self.graph), attention_s)
 
     def stage_chip(self, layers: int) -> StageChip:
@@ -197,7 +197,7 @@ class PlanRefinement:
         attention_s = np.minimum.reduce([each.attention_s for each in self._chips])
         graph = self._compiled.graph
         classes_s = layer_classes(np.minimum.reduce(makespan_s), graph, num_classes=1)
-        return self._degrees.prices.layer_s(classes_s[None], graph.of_parts(attention_s, axis=-1)[None])
+        return self._degrees.prices.layer_s(classes_s[None], graph.of_parts(attention_s, axis=-1, is_again=True)[None])
 
     def _searched_s(self, number: int) -> float:
         """The best plan of a set on chips that are scheduled, or the least bound of any; infinite where none can win.

@@ -276,7 +276,7 @@ class ExpertBook:
     def placement_of(self, model: Workload) -> ExpertPlacement | None:
         """The hand placement of a model; None if there is none, or if the name stands for another depth."""
         known = self.placements.get(model.name)
-        return known if known is not None and known.num_layers == model.num_layers else None
+        return known if known is not None and known.num_layers == model.num_units else None
 
 
 @cache

@@ -217,7 +217,7 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
     for start in range(0, len(memory_bytes), size):
         chips = slice(start, start + size)
         classes_s = layer_classes(bounds.makespan_s[chips], graph, num_classes=1)
-        layer_s = prices.layer_s(classes_s, graph.of_parts(bounds.attention_s[chips], axis=-1))
+        layer_s = prices.layer_s(classes_s, graph.of_parts(bounds.attention_s[chips], axis=-1, is_again=True))
         seconds = planned.degrees.bounds_s(layer_s)
         for row, capacity in enumerate(memory_bytes[chips].tolist(), start=start):
             fits = planned.degrees.may_fit(capacity)
@@ -240,7 +240,8 @@ def least_step(
     """
     degrees, layers_of = planned.degrees, planned.degrees.layers_of
     graph = planned.compiled.graph
-    classes_s, attention_s = layer_classes(bounds.makespan_s, graph), graph.of_parts(bounds.attention_s, axis=-1)
+    classes_s = layer_classes(bounds.makespan_s, graph)
+    attention_s = graph.of_parts(bounds.attention_s, axis=-1, is_again=True)
     layer_s = planned.prices.layer_s(classes_s, attention_s)
     values = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     is_searched = np.zeros(len(values), dtype=np.bool_)

@@ -7,7 +7,7 @@ from typing import final
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.networks import NETWORK_PREFIX, constants_of_network, list_networks, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import power_w_of
 from phaze_opt.hardware.silicon.silicon import LINK_RATE, link_rate
@@ -113,12 +113,17 @@ class _Pricer:
 
 
 def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = None) -> Iterator[SensitivityRow]:
-    """The nominal row, then each uncertain constant at the ends of its range, then each option's alternatives."""
+    """The nominal row, then each uncertain constant at the ends of its range, then each option's alternatives.
+
+    Of the networks' constants only those of the case's own; of a design that states its links its latencies alone.
+    """
     nominal = case.scenario.constants_of(constants)
     pricer = _Pricer(case, Objective(replace(case.scenario, max_area_mm2=None, max_tdp_w=None), constants=nominal))
     yield pricer.row(nominal, assumption="", setting="", origin="nominal")
+    has_own_links = case.build_accelerator(nominal).link_bytes_per_s > 0
+    of_network = constants_of_network(case.network_name, nominal, has_own_links=has_own_links)
     for key in nominal.uncertain:
-        if key.startswith("network.") and not key.startswith(f"network.{case.network_name.replace('-', '_')}."):
+        if key.startswith(NETWORK_PREFIX) and key not in of_network:
             continue
         entry = nominal.entries[key]
         for origin, value in (("low", entry.low), ("high", entry.high)):

@@ -117,7 +117,7 @@ def _least_s(own: Floats, layer: int, may: Flags) -> float:
     if may[SELECTIVE]:
         least = min(least, once + own[layer, ATTENTION])
     if may[FULL]:
-        least = min(least, once + (own[layer, AGAIN] if layer == 1 else 0.0))
+        least = min(least, once + own[layer, AGAIN])
     return least
 
 

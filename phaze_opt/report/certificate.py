@@ -168,7 +168,8 @@ def best_designs_csv(result: CertifyResult) -> str:
 
 def flatness_table(result: CertifyResult) -> TableContent:
     """How many points come close to the best one."""
-    total = result.certificate.claim.num_points
+    claim = result.certificate.claim
+    total = claim.num_points
 
     def shares(flat: Flatness) -> str:
         least, most = (f"{100.0 * count / total:.2g} %" for count in (flat.at_least, flat.at_most))
@@ -180,6 +181,8 @@ def flatness_table(result: CertifyResult) -> TableContent:
         number("share of the space", shares),
     )
     note = "the lower count has solutions that reach it, the upper one bounds that allow it"
+    if claim.num_left_out:
+        note += f"; of the {claim.num_rows:,} points with a bound of their own"
     return table_of("How flat the top is", fields, result.flatness, note)
 
 

@@ -29,7 +29,7 @@ from phaze_opt.report.certificate import (
 from phaze_opt.report.design import evaluation_contents
 from phaze_opt.report.die import DieBeside, area_table, die_figures, limits_table, plain_sentences, power_table
 from phaze_opt.report.document import ReportDocument
-from phaze_opt.report.equal_terms import equal_sentence, equal_table
+from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.page import results_section
@@ -82,7 +82,8 @@ def build_document(
     if beside:
         dies = _dies(beside, equal)
         tables += [area_table(dies), power_table(dies), limits_table(dies)]
-        lead.append(" ".join(plain_sentences(beside) if equal is None else (equal_sentence(equal, result),)))
+        on_terms = () if equal is None else (equal_sentence(equal, result), *left_out_sentences(equal))
+        lead.append(" ".join(on_terms or plain_sentences(beside)))
         figures |= die_figures(dies)
     if equal is not None and beside:
         tables.append(equal_table(equal, result))

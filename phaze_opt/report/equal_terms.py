@@ -49,6 +49,11 @@ def equal_sentence(equal: EqualTerms, plain: CertifyResult) -> str:
     return f"{_ratio_words(equal, plain)} {equal.name}; {'; '.join(parts)}."
 
 
+def left_out_sentences(equal: EqualTerms) -> tuple[str, ...]:
+    """Why nothing is proved on some terms, a sentence each."""
+    return tuple(f"Nothing is proved {TERMS[each.terms]}: {each.reason}." for each in equal.left_out)
+
+
 def _ratio_words(equal: EqualTerms, result: CertifyResult) -> str:
     ratio = equal.ratio(result)
     return f"{ratio:.2f} times" if ratio > 0.0 else "nothing feasible"
@@ -83,4 +88,5 @@ def equal_to_json(equal: EqualTerms | None, plain: CertifyResult, constants: Con
         "ratio": equal.ratio(plain) or None,
         "die": die_to_json(equal.die),
         "found": found,
+        "left_out": [{"terms": each.terms.value, "reason": each.reason} for each in equal.left_out],
     }

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from phaze_opt.estimate.protocol import Estimates, Estimator
+from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.operator import (
     Collective,
     CollectiveKind,
@@ -53,9 +54,12 @@ class ClosedForm:
 
 
 def random_operators(seed: int, *, count: int = NUM_OPERATORS) -> Operators:
-    """Plain and fused matmuls, fused attention and vector operators, and one that costs nothing."""
+    """Matmuls, convolutions, attention, recurrences and vector operators, and one that costs nothing."""
     rng = np.random.default_rng(seed)
-    makers = (_matmul_operator, _fused_operator, _attention_operator, _vector_operator)
+    makers = (
+        *(_matmul_operator, _fused_operator, _attention_operator, _vector_operator),
+        *(_convolution_operator, _recurrent_operator, _scan_operator),
+    )
     priced = [makers[number % len(makers)](rng, f"{number}") for number in range(count - 1)]
     collective = Collective(CollectiveKind.ALL_REDUCE, 1e6)
     free = Operator("free", Phase.FORWARD, OperatorKind.COLLECTIVE, CoreType.NETWORK, collective=collective)
@@ -84,6 +88,41 @@ def _fused_operator(rng: np.random.Generator, name: str) -> Operator:
     """A matmul with an epilogue."""
     plain = _matmul_operator(rng, name)
     return replace(plain, core_type=CoreType.TC_AND_VC, vector_works=(_vector_work(rng),))
+
+
+def _convolution_operator(rng: np.random.Generator, name: str) -> Operator:
+    """A product of a convolution, depthwise, grouped or neither."""
+    groups, width = (int(rng.choice(choices)) for choices in ([1, 4, 64], [1, 3, 16]))
+    edge = int(rng.choice([7, 28, 56]))
+    channels = groups * width
+    padding, stride = (1, 1), (int(rng.choice([1, 2])),) * 2
+    shape = ConvolutionShape(2, channels, channels, (edge, edge), (3, 3), stride, padding, groups=groups)
+    matmul = (shape.forward, shape.input_gradient, shape.weight_gradient)[int(rng.integers(3))]
+    core = CoreType.TC_AND_VC if matmul.is_grouped else CoreType.TC
+    read = 2.0 * matmul.operand_elements()
+    return Operator(name, Phase.FORWARD, OperatorKind.MATMUL, core, (matmul,), bytes_read=read)
+
+
+def _recurrent_operator(rng: np.random.Generator, name: str) -> Operator:
+    """Steps of a product and the gates behind it."""
+    steps, rows, hidden = (int(rng.choice(choices)) for choices in ([1, 3, 50], [1, 16, 128], [48, 300, 1024]))
+    gates = VectorWork(VectorKind.ACTIVATION_FORWARD, 5 * steps * rows * hidden)
+    return Operator(
+        name,
+        Phase.FORWARD,
+        OperatorKind.RECURRENT,
+        CoreType.TC_AND_VC,
+        (Matmul(1, rows, 4 * hidden, hidden),),
+        (gates,),
+        bytes_read=2.0 * (4 * steps * rows * hidden + 4 * hidden * hidden),
+        bytes_written=2.0 * steps * rows * hidden,
+        serial_steps=steps,
+    )
+
+
+def _scan_operator(rng: np.random.Generator, name: str) -> Operator:
+    """Vector work in steps."""
+    return replace(_vector_operator(rng, name), serial_steps=int(rng.choice([1, 10, 1000])))
 
 
 def _attention_operator(rng: np.random.Generator, name: str) -> Operator:
@@ -169,9 +208,15 @@ class EstimatorConformance:
             assert not table[:, -1].any()
 
     def test_never_below_the_roofline(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
-        """At least FLOPs at peak and compulsory bytes at full bandwidth; one core is no faster than all."""
+        """At least FLOPs at peak and compulsory bytes at full bandwidth; one core is no faster than all.
+
+        Groups of a convolution have the peak of the lanes too, a multiply-accumulate a cycle.
+        """
         result = estimate_fresh(estimator, operators, accelerators)
         peak = np.array([a.peak_flops_per_s for a in accelerators])[:, None]
+        lanes = np.array([2.0 * a.num_lanes * a.clock_hz for a in accelerators])[:, None]
+        is_grouped = np.array([any(m.is_grouped for m in operator.matmuls) for operator in operators])
+        peak = np.where(is_grouped, np.maximum(peak, lanes), peak)
         bandwidth = np.array([a.hbm_bandwidth_bytes_per_s for a in accelerators])[:, None]
         flops = np.array([float(operator.matmul_flops) for operator in operators])
         num_bytes = np.array([operator.traffic_bytes for operator in operators])

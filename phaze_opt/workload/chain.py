@@ -36,6 +36,21 @@ class ChainCut:
         return self.front, self.unit, self.back
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is one layer, equal layers, one layer, as of a transformer with equal blocks."""
+        return all(len(part) == 1 for part in self.parts)
+
+    @property
+    def roots(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The first layer of the front and the last of the back, where they have any; none of the unit."""
+        return self.front[:1], (), self.back[-1:]
+
+    @property
+    def inner(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Front, unit and back without them: layers that software recomputes and shards one by one."""
+        return self.front[1:], self.unit, self.back[:-1]
+
+    @property
     def chain(self) -> tuple[int, ...]:
         """Kind of every layer, first to last."""
         return (*self.front, *self.unit * self.num_units, *self.back)

@@ -12,11 +12,16 @@ from small_problems import brute_force, small_model, small_scenario
 
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.check.problem_data import on_links
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.robust.worlds import AssumptionGroup, find_assumptions
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS
-from phaze_opt.hardware.silicon.silicon import silicon_of
+from phaze_opt.hardware.network import MeasuredDimension
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.silicon.silicon import silicon_of, with_link_rate
+from phaze_opt.objective import evaluate
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
@@ -124,3 +129,42 @@ def test_a_row_less_of_one_clock_is_missed(made, tmp_path):
     forger.seal()
     with pytest.raises(CertificateError, match="has no row that bounds the die of num_tc"):
         check_certificate(forger.directory)
+
+
+def test_a_prover_with_other_networks_of_links_is_refused(monkeypatch, tmp_path):
+    """The check works out by itself what links that a chip states make of the network."""
+    problem = open_problem(has_plans=False)
+    few = replace(problem.space.axes, clock_hz=(1400 * HERTZ,), l2_bytes=(), vc_l2_bytes=(), vc_width=(128,))
+    problem = replace(problem, space=replace(problem.space, axes=few))
+    check_certificate(certify(problem, CertifyOptions(directory=tmp_path / "right")).directory)
+    monkeypatch.setattr(evaluate, "with_link_rate", lambda network, rate: with_link_rate(network, 2.0 * rate))
+    directory = certify(problem, CertifyOptions(directory=tmp_path / "wrong")).directory
+    with pytest.raises(CertificateError):
+        check_certificate(directory)
+
+
+@pytest.mark.parametrize("name", ["two-level", "phaze", "dgx-h100"])
+def test_networks_of_stated_links_are_the_same_to_prover_and_check(name):
+    network = load_network(name, num_devices=16)
+    for level, mine, theirs in zip(
+        network.dimensions, on_links(network, 800e9).dimensions, with_link_rate(network, 800e9).dimensions, strict=True
+    ):
+        expected = level.bandwidth_bytes_per_s * 800e9 / sum(each.bandwidth_bytes_per_s for each in network.dimensions)
+        for other in (mine, theirs):
+            assert other.bandwidth_bytes_per_s == pytest.approx(expected, rel=1e-14)
+            assert (other.size, other.latency_s, other.topology) == (level.size, level.latency_s, level.topology)
+            assert isinstance(other, MeasuredDimension) == isinstance(level, MeasuredDimension)
+            if isinstance(level, MeasuredDimension):
+                share = level.curve.bandwidth_bytes_per_s / level.bandwidth_bytes_per_s
+                assert other.curve.bandwidth_bytes_per_s == pytest.approx(share * expected, rel=1e-14)
+
+
+def test_worlds_of_chips_that_state_their_links_vary_latencies_alone():
+    """The rate that a chip states stands in place of the network's bandwidths."""
+    problem = open_problem(has_plans=False)
+    without = replace(problem, space=replace(problem.space, axes=replace(problem.space.axes, link_bytes_per_s=())))
+    groups = [{found.group: found for found in find_assumptions(posed).groups} for posed in (problem, without)]
+    keys = [{each.key for each in found[AssumptionGroup.NETWORK].constants} for found in groups]
+    levels = [f"network.two_level.{level}_" for level in ("inner", "outer")]
+    assert keys[0] == {f"{level}latency_s" for level in levels}
+    assert keys[1] == keys[0] | {f"{level}bandwidth_bytes_per_s" for level in levels}

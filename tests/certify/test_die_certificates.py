@@ -1,26 +1,33 @@
 """Certificates of dies: rows of the frontier prove what evaluating every die finds; the check sees what is left out."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forger import UPPER, Forger
 from small_problems import brute_force, small_model, small_scenario
 
+from phaze_opt.certify import covered as covered_module
+from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.check.dies import DieRows
+from phaze_opt.certify.check.dies import DieRows, could_be_built
 from phaze_opt.certify.check.files import read_certificate
 from phaze_opt.certify.leanest import SAME
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import Dies
+from phaze_opt.hardware.silicon.die_edge import Limit, all_kept
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
@@ -30,6 +37,25 @@ from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
 
 WIDE = small_model("wide", hidden_size=1024, num_heads=16, num_kv_heads=16, ffn_size=4096, embedding_size=1024)
+
+
+NUM_DRAWN = 4000
+
+
+def drawn_points() -> PointColumns:
+    """Dies of all sizes, rates, stacks, clocks and links."""
+    rng = np.random.default_rng(7)
+
+    def draw(*values: int) -> np.ndarray:
+        return rng.choice(np.array(values, dtype=np.int64), NUM_DRAWN)
+
+    stacks = rng.integers(1, 25, NUM_DRAWN)
+    return PointColumns(
+        num_tc=draw(1, 4, 8, 16), num_vc=draw(1, 8, 16), tc_width=draw(32, 128), tc_depth=draw(32, 128),
+        vc_width=draw(32, 128), glb_bytes=MEBI * draw(4, 8, 16, 64, 192), hbm_bytes=16 * GIBI * stacks,
+        micro_batch=draw(1), glb_bytes_per_cycle=1024 * draw(1, 2, 4, 8, 16), hbm_stacks=stacks,
+        clock_hz=1_000_000 * draw(700, 1050, 2100), link_bytes_per_s=10**9 * draw(100, 500, 2000),
+    )  # fmt: skip
 
 
 def die_problem(goal: Goal = Goal.THROUGHPUT, **changes: object) -> CertifyProblem:
@@ -105,12 +131,86 @@ def test_a_goal_of_power_keeps_every_row(tmp_path):
 
 
 def test_too_many_dies_to_bound_each_are_refused(tmp_path, monkeypatch):
-    problem = die_problem(goal=Goal.THROUGHPUT_PER_TDP)
-    monkeypatch.setattr(prove, "MOST_ROWS_OF_DIES", problem.space.size - 1)
-    with pytest.raises(InputError, match=f"at most {problem.space.size - 1:,}, and the space .* has") as refused:
-        certify(problem, CertifyOptions(directory=tmp_path))
-    assert refused.value.key == "space"
+    """Nothing is known of the estimators of others, so that every die has a row; worlds have one for each too."""
+    mine = die_problem(goal=Goal.THROUGHPUT_PER_TDP)
+    others = replace(mine, scenario=replace(mine.scenario, estimator="mine"))
+    monkeypatch.setattr(prove, "MOST_ROWS_OF_DIES", mine.space.size - 1)
+    options = CertifyOptions(directory=tmp_path)
+    for refuse in (
+        lambda: certify(others, options), lambda: analyse_robustness(mine, options, RobustOptions(num_samples=0))
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"at most {mine.space.size - 1:,}, and the space .* has") as refused:
+            refuse()
+        assert refused.value.key == "space"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(name="covered", scope="module")
+def _covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CertifyProblem, CertifyResult]]:
+    """Throughput over watts, of which some dies are bounded by the rows of others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(problem_module, "MOST_ROWS_OF_DIES", 10)
+        patch.setattr(covered_module, "MORE_ROWS", 4)
+        patch.setattr(covered_module, "LOOKED_AT", 2)
+        problem = die_problem(goal=Goal.THROUGHPUT_PER_TDP, max_tdp_w=210.0)
+        yield problem, certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path_factory.mktemp("covered")))
+
+
+def test_a_goal_of_power_over_many_dies_is_proved_by_rows_that_cover_the_others(covered):
+    problem, result = covered
+    values, _ = brute_force(problem)
+    claim = check_certificate(result.directory).claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    assert claim.num_points == len(values)
+    assert claim.num_left_out > 0
+    frontier = problem.within_budgets
+    assert claim.num_rows > frontier.size
+    assert not frontier.contains(claim.point), "the most of everything takes too many watts"
+
+
+def test_a_covered_proof_is_read_again_with_its_rows(covered):
+    problem, result = covered
+    options = CertifyOptions(tolerance=0.0, directory=result.directory.parent, is_resumed=True)
+    again = certify(problem, options)
+    assert [each.point for each in again.best] == [each.point for each in result.best]
+    assert [each.value for each in again.best] == pytest.approx([each.value for each in result.best], rel=1e-9)
+
+
+def _drop_row(forger: Forger, row: int) -> None:
+    forger.points(lambda columns: [column.pop(row) for column in columns.values()])
+    forger.points(lambda columns: columns.update(index=list(range(len(columns["index"])))))
+    forger.put("claim.num_left_out", lambda number: number + 1)
+
+
+def test_a_die_that_rows_leave_open_must_have_one(covered, tmp_path):
+    """Each row by itself gone: refused where it was the only one that bounds a die, its own bound among them."""
+    _, result = covered
+    columns = Forger(result.directory, tmp_path / "read").columns()
+    claim, refused = result.certificate.claim, 0
+    for row, reason in enumerate(columns["reason"]):
+        if reason or row == claim.incumbent:
+            continue
+        forger = Forger(result.directory, tmp_path / f"forged {row}")
+        _drop_row(forger, row)
+        forger.seal()
+        certificate = read_certificate(forger.directory)
+        try:
+            DieRows(certificate.certificate, covered[0].constants).check(certificate.points)
+        except CertificateError as error:
+            assert "has no row that bounds the die of" in str(error)
+            refused += 1
+    assert refused > 0
+
+
+def test_a_bound_that_leaves_other_dies_open_is_refused(covered):
+    """A claim of less than what the rows of others give a die over its watts."""
+    problem, result = covered
+    files = read_certificate(result.directory)
+    DieRows(files.certificate, problem.constants).check(files.points)
+    less = replace(files.certificate, claim=replace(files.certificate.claim, value_upper=0.5 * result.best[0].value))
+    with pytest.raises(CertificateError, match="has no row that bounds the die of"):
+        DieRows(less, problem.constants).check(files.points)
 
 
 def test_a_resumed_proof_reads_the_same_best(made, tmp_path):
@@ -224,3 +324,41 @@ def test_a_forged_certificate_of_dies_is_refused(made, tmp_path, name):
     with pytest.raises(CertificateError) as refused:
         check_certificate(forger.directory)
     assert re.match(rf"{re.escape(file)}(, row \d+)?: {rule}", str(refused.value)), str(refused.value)
+
+
+@pytest.mark.parametrize("limit", [None, *Limit])
+def test_the_check_states_by_itself_what_could_be_built(limit):
+    """Dies drawn far beyond every limit, and single ones that break one alone, against the prover's statement."""
+    # Whatever breaks this interposer alone; that of the package never binds before the reticle and the places.
+    constants = die_problem().constants.with_overrides({"die.package.interposer_mm2": 1300.0})
+    chips = chips_of(drawn_points(), constants)
+    dies = Dies.of(chips, constants)
+    if limit is None:
+        assert np.array_equal(could_be_built(dies), dies.is_buildable)
+        return
+    alone = ~dies.limits[limit].is_kept
+    for other in set(Limit) - {limit}:
+        alone = alone & dies.limits[other].is_kept
+    assert alone.any()
+    assert not could_be_built(dies)[alone].any()
+    assert could_be_built(dies).any()
+
+
+PROVERS_RULES: dict[str, tuple[Callable[[Dies], np.ndarray], str]] = {
+    "banks forgotten": (lambda dies: dies.edge.is_buildable, "is no die that could be built"),
+    "stacks left out": (lambda dies: all_kept(dies.limits) & (dies.columns.hbm_stacks < 4), "has no row that bounds"),
+}
+
+
+@pytest.mark.parametrize("name", PROVERS_RULES)
+def test_a_prover_with_other_rules_of_dies_is_refused(monkeypatch, tmp_path, name):
+    """The check must not read the prover's statement: what one has wrong the other finds."""
+    rule, says = PROVERS_RULES[name]
+    problem = die_problem()
+    monkeypatch.setattr(Dies, "is_buildable", property(rule))
+    # What a space keeps is known once it was asked for: one of another budget is asked anew.
+    budget_um2 = problem.space.area_budget_um2 + sum(map(ord, name))
+    other = replace(problem, space=replace(problem.space, area_budget_um2=budget_um2))
+    directory = certify(other, CertifyOptions(directory=tmp_path)).directory
+    with pytest.raises(CertificateError, match=says):
+        check_certificate(directory)

@@ -21,7 +21,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.report.certificate import Ties
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside, plain_sentences
-from phaze_opt.report.equal_terms import equal_sentence, equal_table, equal_to_json
+from phaze_opt.report.equal_terms import equal_sentence, equal_table, equal_to_json, left_out_sentences
 from phaze_opt.report.page import render_html
 from phaze_opt.units import MEBI
 
@@ -39,11 +39,10 @@ def _machine() -> Accelerator:
 @pytest.fixture(name="equal", scope="module")
 def _equal(machine, tmp_path_factory) -> EqualTerms:
     options = CertifyOptions(tolerance=0.0, directory=tmp_path_factory.mktemp("terms"))
-    found = tuple(
-        TermsResult(each.terms, certify(each.problem, options)) for each in problems_on_terms_of(PROBLEM, machine)
-    )
+    posed = problems_on_terms_of(PROBLEM, machine)
+    found = tuple(TermsResult(each.terms, certify(each.problem, options)) for each in posed.problems)
     evaluation = Objective(PROBLEM.scenario, constants=PROBLEM.constants).evaluate_accelerator(machine, 1)
-    return EqualTerms("machine", evaluation, die_of(machine, PROBLEM.constants), found)
+    return EqualTerms("machine", evaluation, die_of(machine, PROBLEM.constants), found, posed.left_out)
 
 
 def test_each_optimum_is_the_best_of_all_dies_on_its_terms(equal, machine):
@@ -62,6 +61,7 @@ def test_each_optimum_is_the_best_of_all_dies_on_its_terms(equal, machine):
         ),
     }
     assert die.num_stacks == 2
+    assert equal.left_out == ()
     for each in equal.found:
         best = max(value for value, point, other in dies if keeps[each.terms](point, other))
         assert each.result.certificate.claim.value == pytest.approx(best, rel=1e-9)
@@ -74,18 +74,54 @@ def test_each_optimum_is_the_best_of_all_dies_on_its_terms(equal, machine):
 def test_tighter_budgets_of_the_problem_stay():
     machine = load_architecture(MACHINE.replace("num_vc=8", "num_vc=16"), constants=PROBLEM.constants)
     tight = replace(PROBLEM, scenario=replace(PROBLEM.scenario, max_area_mm2=270.0, max_tdp_w=90.0))
-    for each in problems_on_terms_of(tight, machine):
+    posed = problems_on_terms_of(tight, machine)
+    assert len(posed.problems) == len(Terms)
+    for each in posed.problems:
         assert each.problem.scenario.max_area_mm2 == 270.0
         assert each.problem.scenario.max_tdp_w == 90.0
 
 
-def test_what_cannot_be_compared_is_refused(machine):
+def test_chips_of_the_tables_are_refused(machine):
     with pytest.raises(InputError, match="compares dies") as caught:
         problems_on_terms_of(small_problem(), machine)
     assert caught.value.source == "--equal-to"
-    with pytest.raises(InputError) as caught:
-        problems_on_terms_of(PROBLEM, replace(machine, glb_bytes=1024))
-    assert caught.value.source == "--equal-to"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hbm_bandwidth_bytes_per_s": 3350e9}, "has the 9 stacks of HBM2E that its 3,350 GB/s take"),
+        ({"num_tc": 16, "num_vc": 16, "glb_bytes": 1024}, "has a buffer of 0.000976562 MB"),
+        ({"hbm_bandwidth_bytes_per_s": 3350e9, "glb_bytes": 1024}, "the 9 stacks of HBM2E that its 3,350 GB/s take"),
+    ],
+)
+def test_terms_that_no_die_keeps_to_are_left_out_with_the_reason(machine, changes, reason):
+    posed = problems_on_terms_of(PROBLEM, replace(machine, **changes))
+    assert [each.terms for each in posed.problems] == [Terms.AREA, Terms.WATTS]
+    assert [each.terms for each in posed.left_out] == [Terms.AREA_AND_MEMORIES]
+    assert posed.left_out[0].reason.startswith("no die of the space of at most ")
+    assert posed.left_out[0].reason.endswith(reason)
+
+
+def test_an_area_that_no_die_has_leaves_its_watts(machine):
+    tiny = replace(machine, num_tc=1, tc_width=8, tc_depth=8, num_vc=1, vc_width=8, glb_bytes=1024)
+    posed = problems_on_terms_of(PROBLEM, tiny)
+    assert [each.terms for each in posed.problems] == [Terms.WATTS]
+    assert posed.left_out[0].reason.startswith("no die of the space has at most ")
+
+
+def test_what_is_left_out_is_said_in_text_json_and_on_the_page(equal, machine):
+    left_out = problems_on_terms_of(PROBLEM, replace(machine, hbm_bandwidth_bytes_per_s=3350e9)).left_out
+    partly, plain = replace(equal, found=equal.found[:2], left_out=left_out), equal.found[1].result
+    (sentence,) = left_out_sentences(partly)
+    assert sentence == f"Nothing is proved at its area, HBM rate and buffer: {left_out[0].reason}."
+    assert left_out_sentences(equal) == ()
+    data = equal_to_json(partly, plain, PROBLEM.constants)
+    assert data["left_out"] == [{"terms": Terms.AREA_AND_MEMORIES.value, "reason": left_out[0].reason}]
+    assert len(data["found"]) == 2
+    beside = dies_beside(plain.best[0].evaluation, {"machine": equal.evaluation}, PROBLEM.constants)
+    page = build_document(plain, ties=Ties(1, 1), runner_up=None, beside=beside, equal=partly)
+    assert sentence in render_html(page)
 
 
 class _Balance(HTMLParser):

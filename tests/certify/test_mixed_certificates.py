@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kits.mixed_models import HEAD, OWN, SMALLER, mixed_model, understand_mixed_models
+from kits.mixed_models import HEAD, OWN, SMALLER, ReluChain, mixed_model, understand_mixed_models
 from kits.planned import WIDE, checker, compiled, draw_times, least_of_all, prover_loads
 from planned_certificate import PLANS, SPACE, planned_scenario, write_planned_certificate
 from small_problems import brute_force
@@ -17,6 +17,9 @@ from phaze_opt.cost.step_time import lower_s, step_times
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import run_search
+from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import Recompute
 
 EXACT = 1e-12
@@ -40,12 +43,13 @@ def models():
         "pairs": mixed_model(CHAIN),
         "experts": mixed_model(EXPERT_CHAIN, "mixtral-8x7b", **SMALL_EXPERTS),
         "no run": mixed_model((0, OWN, SMALLER, HEAD)),
+        "relus": ReluChain(load_model("tiny"), 256, (0, 1, 2, 1, 2, 1, 2, 1, 2, 3)),
         "a rest behind": mixed_model((0, *(OWN, OWN, SMALLER) * 2, SMALLER, HEAD)),
     }
 
 
 @pytest.mark.parametrize("software", ["megatron-core", "maxtext-offload", "llm-foundry", "megatron-2022"])
-@pytest.mark.parametrize("name", ["pairs", "experts", "no run", "a rest behind"])
+@pytest.mark.parametrize("name", ["pairs", "experts", "no run", "a rest behind", "relus"])
 def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
     rng = np.random.default_rng(len(name) + len(software))
     choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))
@@ -80,6 +84,10 @@ def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
     assert report.claim.value == pytest.approx(max(values), rel=EXACT)
     assert max(uppers) <= report.claim.value * (1 + report.claim.gap) * (1 + EXACT)
     assert report.num_out_of_memory == 12
+    for strategy in ("exhaustive", "wham"):
+        config = SearchConfig(strategy=strategy, num_trials=24, work_dir=tmp_path)
+        found = run_search(config, scenario=scenario, space=SPACE).best
+        assert found.throughput_samples_per_s == pytest.approx(max(values), rel=1e-9)
 
 
 def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations():

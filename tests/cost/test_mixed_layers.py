@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from kits.mixed_models import HEAD, OWN, SMALLER, TWIN, VisionLike, mixed_model, understand_mixed_models
+from kits.mixed_models import HEAD, OWN, SMALLER, TWIN, ReluChain, VisionLike, mixed_model, understand_mixed_models
 from kits.steps import serial_times
 
 from phaze_opt.cost.compiled_step import StepCompiler, compile_step
@@ -57,10 +57,12 @@ def layer_seconds(graph: OperatorGraph, t: int) -> float:
     return busy + sum(collective_s(each.kind, each.payload_bytes, group) for each in sent)
 
 
-def layer_costs(graph: ModelGraph, t: int) -> LayerCosts:
-    """The chain, layer by layer."""
+def layer_costs(graph: ModelGraph, t: int, recompute: Recompute) -> LayerCosts:
+    """The chain, layer by layer; all but the first and the last run again."""
     layers = [graph.layers[kind] for kind in graph.chain]
     seconds = np.array([[layer_seconds(phase, t) for phase in layer.phases] for layer in layers])
+    if recompute is Recompute.FULL:
+        seconds[1:-1, 1] += seconds[1:-1, 0]
 
     def column(name: str) -> np.ndarray:
         return np.array([getattr(layer, name) for layer in layers], float)
@@ -69,15 +71,19 @@ def layer_costs(graph: ModelGraph, t: int) -> LayerCosts:
     return LayerCosts(t, *seconds.T.copy(), 16 * column("num_parameters"), 2 * column("num_parameters"), *sizes)
 
 
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
 @pytest.mark.parametrize(("t", "p", "d"), [(1, 1, 1), (1, 1, 8), (2, 4, 2), (1, 2, 4), (4, 4, 1)])
-def test_a_mixed_chain_takes_what_placement_says(t, p, d):
+def test_a_mixed_chain_takes_what_placement_says(t, p, d, recompute):
     """Placement knows nothing of parts: it adds up layers between the cuts. Its model has an untied head."""
     model = mixed_model(CHAIN, is_tied=False)
     graph = build_model_graph(model, TRAINING, tensor_parallel=t)
-    problem = PlacementProblem((layer_costs(graph, t),), Cluster(64, NETWORK), 1e18, 32, 1, RecomputePolicy.NEVER)
+    problem = PlacementProblem(
+        (layer_costs(graph, t, recompute),), Cluster(64, NETWORK), 1e18, 32, 1, RecomputePolicy.NEVER
+    )
     cuts = [3 + 8 // p * stage for stage in range(1, p)]
     placed = evaluate_placement(problem, tensor_parallel=t, data_parallel=d, cuts=cuts)
-    step = compile_step(model, TRAINING, ParallelPlan(tensor=t, pipeline=p, data=d), stack=IDEAL_STACK)
+    plan = ParallelPlan(tensor=t, pipeline=p, data=d, recompute=recompute)
+    step = compile_step(model, TRAINING, plan, stack=IDEAL_STACK)
     assert step.blocks == (4 // p,) * p
     stages = price_stages(step, serial_times(step, operator_seconds(step.operators)), NETWORK)
     expected = [stage.time_s for stage in placed.stages]
@@ -122,9 +128,8 @@ def test_memory_of_parts_is_that_of_their_layers():
     assert stage.activation_bytes == pytest.approx(sum(layer.stash_bytes for layer in layers), rel=1e-12)
     full = compile_step(model, TRAINING, ParallelPlan(recompute=Recompute.FULL), stack=IDEAL_STACK)
     (stage,) = step_memory(full).stages
-    units, rest = layers[3:11], [*layers[:3], layers[11]]
-    anew = max(layer.working_set_bytes for layer in units)
-    kept = sum(layer.input_bytes for layer in units) + sum(layer.stash_bytes for layer in rest)
+    anew = max(layer.working_set_bytes for layer in layers[1:-1])
+    kept = sum(layer.input_bytes for layer in layers[1:-1]) + layers[0].stash_bytes + layers[-1].stash_bytes
     assert stage.activation_bytes == pytest.approx(kept + anew, rel=1e-12)
 
 
@@ -170,3 +175,58 @@ def test_a_model_may_state_its_own_layers():
 def test_a_model_that_states_nothing_is_a_bug():
     with pytest.raises(TypeError, match="states no layers"):
         model_flops(object(), 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "t"),
+    [("bert-large", 2), ("gpt2-xl", 1), ("llama-3-8b", 2), ("mixtral-8x7b", 1), ("opt-350m", 2), ("opt-1.3b", 1)],
+)
+def test_blocks_of_transformers_keep_nothing_twice(name, t):
+    """Their blocks end with a residual or a norm, which keep no output: figures of before stand."""
+    graph = build_model_graph(load_model(name), TRAINING, tensor_parallel=t)
+    assert [layer.kept_output_bytes for layer in graph.layers] == [0.0, 0.0, 0.0]
+    assert graph.layers[1].kept_input_bytes > 0.0
+
+
+RELUS = ReluChain(load_model("tiny"), 64, (0, 1, 2, 1, 2, 1, 2, 1, 2, 3))
+TENSOR_BYTES = 64 * 256 * 2
+"""Every activation of the chain."""
+
+
+def kept_tensors(chain: tuple[int, ...]) -> int:
+    """Tensors that a run of layers keeps, each once: its input, and what every product and ReLU makes and needs."""
+    inside = {0: 1, 1: 2, 2: 1, 3: 1}  # The last layer makes logits, which the loss needs.
+    return 1 + sum(inside[kind] for kind in chain)
+
+
+@pytest.mark.parametrize(
+    ("plan", "counts"),
+    [
+        # Units hold 13 tensors; the ends hold what lies between them and the units themselves.
+        (ParallelPlan(), [(kept_tensors((1, 2) * 4), 1, kept_tensors((0,)), kept_tensors((3,)))]),
+        (
+            ParallelPlan(pipeline=2),
+            [(kept_tensors((1, 2) * 2), 2, 2 * kept_tensors((0,)), 0), (kept_tensors((1, 2) * 2), 1, 0, 2)],
+        ),
+        (
+            ParallelPlan(pipeline=2, interleave=2),
+            [(kept_tensors((1, 2)), 5, 4 * kept_tensors((0,)), 0), (kept_tensors((1, 2)), 3, 0, 2)],
+        ),
+    ],
+)
+def test_what_two_neighbours_keep_is_held_once(plan, counts):
+    """Tensors counted one by one: of a chunk of units, as often as chunks are under way, and of the ends."""
+    training = replace(TRAINING, sequence_length=64)
+    step = compile_step(RELUS, training, plan, stack=IDEAL_STACK)
+    for stage, (chunk, flights, front, back) in zip(step_memory(step).stages, counts, strict=True):
+        expected = (chunk * flights + front + back) * TENSOR_BYTES
+        assert stage.activation_bytes == pytest.approx(expected, rel=1e-12)
+
+
+def test_recomputed_layers_keep_their_inputs_alone():
+    training = replace(TRAINING, sequence_length=64)
+    plan = ParallelPlan(recompute=Recompute.FULL)
+    step = compile_step(RELUS, training, plan, stack=IDEAL_STACK)
+    (stage,) = step_memory(step).stages
+    ends = kept_tensors((0,)) + kept_tensors((3,))
+    assert stage.activation_bytes == (8 + ends) * TENSOR_BYTES + step.parts[1].graph.working_set_bytes

@@ -42,7 +42,7 @@ def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.
     layers = stages[:, 1:4]
     forward, backward, again, attention, update = layer_s.T
     forward_s = (layers * forward).sum(axis=1)
-    again_s = stages[:, 4:5] * again * [0, 1, 0]
+    again_s = stages[:, 4:5] * again
     backward_s = (layers * (backward + stages[:, 5:6] * attention + again_s)).sum(axis=1)
     own_update = update * np.array([plan[3], plan[3], plan[4]])
     nothing = np.zeros_like(forward_s)

@@ -12,6 +12,7 @@ from kits.plain_estimator import least_traffic, priced_splits
 from phaze_opt.estimate.operator_table import MatmulShapes
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, Multicast
 from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls, tiled_traffic_elements
+from phaze_opt.graph.operator import Matmul
 
 extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))
 sizes = st.tuples(st.integers(1, 12), extents, extents, extents)
@@ -24,7 +25,7 @@ def brute_force(*arguments):
 
 
 def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, **options):
-    shapes = MatmulShapes(*(np.array([extent]) for extent in size))
+    shapes = MatmulShapes.of([Matmul(*size)])
     tile = max(1, l2_bytes // 4)
     rows = ArrayRows(*(np.array([x]) for x in (num_tc, width, depth, tile, 2)), np.array([1.0 / bytes_per_cycle]))
     return price_matmuls(shapes, rows, EstimatorOptions(**options))
@@ -107,7 +108,7 @@ def test_rows_priced_together_are_as_priced_alone(shapes, chips, bandwidth):
     """Counts of one array share work, ties included: every figure is that of the row alone."""
     columns = [np.array(column) for column in zip(*chips, strict=True)]
     rows = ArrayRows(*columns, np.full(len(chips), 4096), np.full(len(chips), 2), np.full(len(chips), 1.0 / bandwidth))
-    matmuls = MatmulShapes(*(np.array(column) for column in zip(*shapes, strict=True)))
+    matmuls = MatmulShapes.of([Matmul(*shape) for shape in shapes])
     together = price_matmuls(matmuls, rows, EstimatorOptions())
     for row, chip in enumerate(chips):
         for column, size in enumerate(shapes):
@@ -127,13 +128,13 @@ def test_fewer_arrays_can_be_better_when_the_glb_binds():
 @settings(max_examples=200, deadline=None)
 @given(st.tuples(st.integers(1, 3), *(st.integers(1, 40) for _ in range(3))), st.integers(1, 600))
 def test_hbm_traffic_is_the_minimum_over_tiles(size, room):
-    shapes = MatmulShapes(*(np.array([extent]) for extent in size))
+    shapes = MatmulShapes.of([Matmul(*size)])
     assert tiled_traffic_elements(shapes, np.array([room]))[0, 0] == least_traffic(size, room)
 
 
 def test_hbm_traffic_at_full_size():
     """GPT-3's MLP at 2 MB: 12288 x 49152 x 2048 cannot stay; at 128 MB its 2048 x 12288 input does."""
-    shapes = MatmulShapes(np.array([1]), np.array([2048]), np.array([49152]), np.array([12288]))
+    shapes = MatmulShapes.of([Matmul(1, 2048, 49152, 12288)])
     rooms = np.array([2 << 18, 128 << 18])
     small, large = tiled_traffic_elements(shapes, rooms)[:, 0]
     once = 2048 * 12288 + 12288 * 49152 + 2048 * 49152

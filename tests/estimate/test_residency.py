@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from kits.residency import ReplayedOperator, needed_after, replay
+from kits.tape_layers import record
 
 from phaze_opt.estimate import analytic, systolic_machine
 from phaze_opt.estimate.analytic import AnalyticEstimator
@@ -15,13 +16,19 @@ from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.options import EstimatorOptions, GlbLimit, Residency
 from phaze_opt.estimate.protocol import Bound, Estimates
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
+from phaze_opt.graph import operations as ops
+from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.buffer_use import BufferUse, HeldOperand, Operand
 from phaze_opt.graph.build import build_programs
+from phaze_opt.graph.convolution_shape import ConvolutionShape
+from phaze_opt.graph.convolutions import convolution
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
-from phaze_opt.graph.program import Node, Program
+from phaze_opt.graph.program import Node, Program, Tape, Tensor
+from phaze_opt.graph.rectifiers import PLAIN_RELU
+from phaze_opt.graph.recurrent import RecurrentShape, lstm
 from phaze_opt.graph.residency import place_holds
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -44,10 +51,32 @@ CASES = {
     "sharded": ("llama-3-8b", 4, FusionLevel.EPILOGUE, AttentionForm.UNFUSED),
     "experts": ("mixtral-8x7b", 2, FusionLevel.ELEMENTWISE, AttentionForm.FUSED),
 }
+TAPES = "tapes"
+"""Case of layers that no model of the zoo has."""
+
+
+def convolutional(tape: Tape, tensor: Tensor) -> Tensor:
+    """A residual block, then a depthwise convolution."""
+    wide = ConvolutionShape(4, 64, 64, (112, 112), (3, 3), padding=(1, 1))
+    apart = ConvolutionShape(4, 64, 64, (112, 112), (5, 5), (2, 2), (2, 2), groups=64)
+    end = batch_norm(tape, "norm", convolution(tape, "one", tensor, wide), channels=64)
+    end = ops.elementwise(tape, "relu", (ops.add(tape, "sum", end, tensor),), PLAIN_RELU)
+    return convolution(tape, "apart", end, apart, has_bias=True)
+
+
+def recurrent(tape: Tape, tensor: Tensor) -> Tensor:
+    return lstm(tape, "lstm", tensor, RecurrentShape(20, 64, 1024, 1024))
+
+
+def record_tapes() -> tuple[Program, ...]:
+    elements = {convolutional: 4 * 64 * 112 * 112, recurrent: 20 * 64 * 1024}
+    return tuple(fuse(record(count, layer)) for layer, count in elements.items())
 
 
 @cache
 def layers_of(case: str, micro_batch: int = 2) -> tuple[tuple[Program, LayerGraph], ...]:
+    if case == TAPES:
+        return tuple((program, lower(program, optimizer=Optimizer.ADAM)) for program in record_tapes())
     name, t, fusion, form = CASES[case]
     training = TrainingSpec(micro_batch, 512, 8, attention=form)
     programs = [fuse(one, fusion) for one in build_programs(load_model(name), training, tensor_parallel=t)]
@@ -71,7 +100,7 @@ def assert_same(one: Estimates, other: Estimates) -> None:
         assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, TAPES])
 @pytest.mark.parametrize("kind", [AnalyticEstimator, CalibratedEstimator])
 def test_where_tiles_take_all_of_the_buffer_nothing_changes(case: str, kind: type[AnalyticEstimator]) -> None:
     """To the bit, figures and explanations."""
@@ -85,22 +114,32 @@ def test_where_tiles_take_all_of_the_buffer_nothing_changes(case: str, kind: typ
 def least_elements(matmul: Matmul, room: int, left: float, right: float) -> float:
     """All numbers of column strips, one by one."""
     m, n, k = matmul.m, matmul.n, matmul.k
-    if min(m * k, k * n, m * n) <= room:
-        return left * m * k + right * k * n
+    behind = matmul.left_elements or m * k
+    if min(behind, k * n, m * n) <= room:
+        return left * behind + right * k * n
     strips = np.arange(1, n + 1)
     rows = room // -(-n // strips)
     strips, rows = strips[rows > 0], rows[rows > 0]
-    return float((strips * left * m * k + -(-m // rows) * right * k * n).min())
+    tall = -(-m // rows)
+    patches = np.minimum(m * k, behind + (tall - 1) * matmul.left_overlap)
+    return float((strips * left * patches + tall * right * k * n).min())
 
 
 def expected_bytes(operator: Operator, node: Node, moved: ReplayedOperator, *, glb_bytes: int) -> float:
     """HBM bytes of an operator by what a replay found in the buffer."""
+    if operator.kind is OperatorKind.RECURRENT:
+        weights = sum(2 * each.k * each.n for each in operator.matmuls)
+        missing = max(0, weights - 2 * ((glb_bytes - moved.occupied) // 4))
+        return moved.total + (operator.serial_steps - 1) * missing
     if operator.kind is not OperatorKind.MATMUL:
         return moved.total
     matmul, size = operator.matmuls[0], 2
-    shares, operands = [], 0.0
-    for operand in (node.left, node.right):
+    shares, operands, beyond = [], 0.0, 0.0
+    matrices = (matmul.distinct_left, matmul.k * matmul.n)
+    for operand, elements in zip((node.left, node.right), matrices, strict=True):
         names = {each.name: each.num_bytes for each in operand}
+        # What a tensor has beyond its matrix (the last state of a recurrence) is moved, held or not.
+        beyond += max(0, sum(names.values()) - matmul.batch * elements * size)
         read = sum(moved.reads[name] for name in names)
         shares.append(read / sum(names.values()))
         operands += read
@@ -110,10 +149,10 @@ def expected_bytes(operator: Operator, node: Node, moved: ReplayedOperator, *, g
     result = matmul.batch * matmul.m * matmul.n * size
     rest = operator.traffic_bytes - sum(each.num_bytes for each in (*node.left, *node.right))
     saved = rest - (moved.total - operands)
-    return tiled + max(result, rest) - saved
+    return tiled + max(result, rest) - saved + beyond
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, TAPES])
 def test_traffic_is_what_a_replay_moves(case: str) -> None:
     """Operator by operator, with every number of strips tried."""
     estimator = AnalyticEstimator(PLANNED)
@@ -143,7 +182,7 @@ def raised(table: AcceleratorTable, column: str, factors: np.ndarray) -> Acceler
 @pytest.mark.parametrize("kind", [AnalyticEstimator, CalibratedEstimator])
 def test_more_of_anything_never_takes_longer(column: str, kind: type[AnalyticEstimator]) -> None:
     """Capacity and rates of buffer and memory; exactly, without a tolerance."""
-    operators = [each for case in CASES for each in operators_of(case)]
+    operators = [each for case in (*CASES, TAPES) for each in operators_of(case)]
     table = table_of(150, seed=11)
     factors = np.exp(np.random.default_rng(5).uniform(0.0, 1.5, len(table)))
     estimator = kind(PLANNED)
@@ -156,7 +195,7 @@ def test_more_of_anything_never_takes_longer(column: str, kind: type[AnalyticEst
 
 @pytest.mark.parametrize("limit", GlbLimit)
 def test_holding_never_takes_longer_than_not(limit: GlbLimit) -> None:
-    operators = [each for case in CASES for each in operators_of(case) if each.phase is not Phase.UPDATE]
+    operators = [each for case in (*CASES, TAPES) for each in operators_of(case) if each.phase is not Phase.UPDATE]
     table = table_of(40, seed=2)
     with_it, without = (
         AnalyticEstimator(PLANNED, EstimatorOptions(glb_limit=limit, residency=each)).estimate(operators, table)

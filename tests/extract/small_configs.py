@@ -34,13 +34,7 @@ BERT: dict[str, Any] = {
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"model_type": "bert", **BERT},
     "gpt2": {"model_type": "gpt2", "n_embd": 64, "n_layer": 5, "n_head": 4, "n_positions": 128, "vocab_size": 500},
-    "opt": {
-        "model_type": "opt",
-        **BERT,
-        "ffn_dim": 96,
-        "word_embed_proj_dim": 64,
-        "architectures": ["OPTForCausalLM"],
-    },
+    "opt": {"model_type": "opt", **BERT, "ffn_dim": 96, "word_embed_proj_dim": 64, "architectures": ["OPTForCausalLM"]},
     "llama": {"model_type": "llama", "num_hidden_layers": 5, **ROTARY},
     "qwen3": {"model_type": "qwen3", "num_hidden_layers": 5, "head_dim": 16, **ROTARY},
     "gemma2": {"model_type": "gemma2", "num_hidden_layers": 8, "head_dim": 16, "sliding_window": 64, **ROTARY},
@@ -53,7 +47,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **ROTARY,
     },
     "mixtral": {"model_type": "mixtral", "num_hidden_layers": 4, "num_local_experts": 4, **ROTARY},
-    "deepseek_v3": {"model_type": "deepseek_v3", "num_hidden_layers": 7, **(ROTARY | {"num_key_value_heads": 4}), **LATENT},
+    "deepseek_v3": {
+        "model_type": "deepseek_v3",
+        "num_hidden_layers": 7,
+        **(ROTARY | {"num_key_value_heads": 4}),
+        **LATENT,
+    },
     "gpt_oss": {
         "model_type": "gpt_oss",
         "num_hidden_layers": 8,
@@ -100,5 +99,3 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["ViTForImageClassification"],
     },
 }
-WITHOUT_COUNT = ("mixtral", "deepseek_v3", "gpt_oss", "mamba")
-"""Families whose eager code no counter can run without data (experts), or that are leaves (scans)."""

@@ -4,11 +4,13 @@ The frameworks are imported inside the tests, so that a run that deselects them 
 """
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from command_runs import refused, run_json
-from small_configs import CONFIGS, WITHOUT_COUNT
+from recorded_sources import SOURCES, TEXTS
+from small_configs import CONFIGS
 from traced_flops import forward_flops
 
 from phaze_opt.extract.depth import shallow
@@ -16,11 +18,12 @@ from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.extracting import extract, num_parameters, traced_of
 from phaze_opt.extract.hugging_face import hugging_face_step
 from phaze_opt.extract.size_fitting import sample_sizes
+from phaze_opt.extract.step_module import step_module
 from phaze_opt.extract.torch_module import torch_module_step
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model
 from phaze_opt.graph.traced.traced_model import TracedRepeat, TracedRole
-from phaze_opt.graph.traced.traced_writing import traced_model_text
+from phaze_opt.graph.traced.traced_writing import traced_model_text, write_traced_model
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
 
@@ -95,13 +98,23 @@ def on_meta(step, values):
     return [torch.empty(each.sizes(values), dtype=getattr(torch, each.dtype), device="meta") for each in step.inputs]
 
 
-@pytest.mark.parametrize("family", [each for each in CONFIGS if each not in WITHOUT_COUNT])
+def eager(step):
+    """The same model with data, attention and experts as its class writes them out."""
+    model = step.module.step
+    model.config._attn_implementation = "eager"
+    model.config._experts_implementation = "eager" if "expert" in str(vars(model.config)) else None
+    return step_module(type(model)(model.config), [each.name for each in step.inputs])
+
+
+@pytest.mark.parametrize("family", [each for each in CONFIGS if each != "mamba"])
 def test_flops_are_those_that_torch_counts_of_the_eager_model(family, tmp_path):
+    import torch
+
     step = step_of(family, tmp_path)
     values = {"b": 2, "s": 48}
     model = extract(step)
-    step.module.step.set_attn_implementation("eager")
-    assert forward_flops(model, values) == counted(step.module, on_meta(step, values))
+    tensors = [torch.zeros(each.sizes(values), dtype=getattr(torch, each.dtype)) for each in step.inputs]
+    assert forward_flops(model, values) == counted(eager(step), tensors)
 
 
 CNNS = {
@@ -161,7 +174,9 @@ def test_weights_and_code_beside_a_config_are_not_touched(tmp_path):
 def test_the_command_writes_what_is_read_again(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["gpt2"]))
     out = tmp_path / "gpt2.json"
-    answer = run_json(["extract", "--hf", str(tmp_path), "--sequence-length", "64", "--out", str(out), "--json"], capsys)
+    answer = run_json(
+        ["extract", "--hf", str(tmp_path), "--sequence-length", "64", "--out", str(out), "--json"], capsys
+    )
     model = read_traced_model(out)
     assert answer["parameters"] == num_parameters(model)
     assert answer["symbols"] == {"b": 1, "s": 64} == dict(model.symbols)
@@ -199,20 +214,20 @@ def test_factories_that_are_refused(factory, inputs, words, tmp_path, capsys):
     refused(["extract", "--torch", factory, "--input", inputs, "--out", str(tmp_path / "m.json")], capsys, words)
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.stem)
-def test_recorded_files_are_what_extraction_gives(path, tmp_path):
-    recorded = read_traced_model(path)
-    step = (
-        step_of(path.stem, tmp_path)
-        if path.stem in CONFIGS
-        else torch_module_step(f"torch_models:{path.stem}", SMALL_INPUTS[path.stem])
-    )
-    assert written_out(extract(step)) == written_out(recorded)
+def test_every_recorded_file_has_a_source():
+    assert {path.stem for path in RECORDED.glob("*.json")} == {*SOURCES, *TEXTS}
 
 
-SMALL_INPUTS = {
-    "small_gnmt": ["1,s=12:int64", "1,s:int64"],
-    "small_dlrm": ["1,13", "1,4:int64"],
-    "small_cnn": ["1,3,32,32"],
-}
-"""Inputs of the factories of `torch_models` that files were recorded of."""
+@pytest.mark.parametrize("name", [*SOURCES, *TEXTS])
+def test_recorded_files_are_what_extraction_gives(name, tmp_path):
+    """Files that tests without a framework read; `PHAZE_OPT_RECORD=1` writes them anew."""
+    if name in TEXTS:
+        (tmp_path / "config.json").write_text(TEXTS[name]())
+        step = hugging_face_step(tmp_path)
+    else:
+        step = torch_module_step(*SOURCES[name])
+    model = extract(step)
+    file = RECORDED / f"{name}.json"
+    if os.environ.get("PHAZE_OPT_RECORD") == "1":
+        write_traced_model(model, file)
+    assert written_out(model) == written_out(read_traced_model(file))

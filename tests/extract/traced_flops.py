@@ -18,7 +18,7 @@ def forward_flops(model, values):
         name = node.op.split(".")[1]
         inputs = [each for each in node.inputs if isinstance(each, TensorRef)]
         result = prod(size.evaluate(values) for size in flat.tensors[node.outputs[0]].shape)
-        if name in ("linear", "matmul", "mm", "bmm"):
+        if name in ("linear", "matmul", "mm", "bmm", "_grouped_mm", "grouped_mm_fallback"):
             total += 2 * result * shape(inputs[0])[-1]
         elif name in ("addmm", "baddbmm"):
             total += 2 * result * shape(inputs[1])[-1]

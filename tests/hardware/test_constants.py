@@ -64,6 +64,7 @@ def test_options_and_their_alternatives() -> None:
         "vector_cycles": "nominal",
         "hbm_form": "stacked",
         "residency": "none",
+        "grouped": "faster",
     }
     assert set(CONSTANTS.options["hbm_form"].alternatives) == {form.value for form in HbmForm}
     assert CONSTANTS.with_options({"glb_limit": "none"}).option("glb_limit") == "none"

@@ -28,7 +28,7 @@ from phaze_opt.hardware.silicon.die_constants import (
     power_constants,
     process_of,
 )
-from phaze_opt.hardware.silicon.die_edge import die_edge
+from phaze_opt.hardware.silicon.die_edge import Limit, die_edge
 from phaze_opt.hardware.silicon.die_power import die_power, voltage_v
 from phaze_opt.hardware.silicon.die_report import die_report
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
@@ -236,15 +236,17 @@ def test_each_limit_of_the_edge_is_its_own():
     def edge_of(area: float, stacks: float, links: float):
         return die_edge(np.array([area]), np.array([stacks]), np.array([links]), known)
 
-    assert not edge_of(859.0, 4, 0).has_reticle[0]
-    crowded = edge_of(400.0, 5, 0)
-    assert (crowded.has_reticle[0], crowded.has_places[0], crowded.has_interposer[0]) == (True, False, True)
+    def broken_by(area: float, stacks: float, links: float) -> set[Limit]:
+        return {limit for limit, held in edge_of(area, stacks, links).limits.items() if not held.is_kept[0]}
+
+    assert broken_by(859.0, 4, 0) == {Limit.RETICLE}
+    assert broken_by(400.0, 5, 0) == {Limit.PLACES}
     # 26 mm of short sides at 429 mm^2 hold 87 lanes of 13.25 GB/s.
     side = edge_of(506.0, 2, 0).width_mm[0]
     most = 2 * side / 0.3 * 106 / 8 * 1e9
-    assert edge_of(506.0, 2, most * 0.999).has_link_edge[0]
-    assert not edge_of(506.0, 2, most * 1.001).has_link_edge[0]
-    assert not edge_of(800.0, 19, 0).has_interposer[0]
+    assert broken_by(506.0, 2, most * 0.999) == set()
+    assert broken_by(506.0, 2, most * 1.001) == {Limit.LINK_EDGE}
+    assert broken_by(800.0, 19, 0) == {Limit.PLACES, Limit.INTERPOSER}
 
 
 def test_the_demo_s_chip_and_phaze_s_reference():

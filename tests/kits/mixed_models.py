@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from phaze_opt.graph import build
+from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_block
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.model_ends import record_embedding, record_head
-from phaze_opt.graph.program import Program
+from phaze_opt.graph.program import Program, Tape
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.chain import ChainCut, cut_chain
@@ -127,3 +128,35 @@ class VisionLike:
     ) -> tuple[Program, ...]:
         own = Sharding(self.spec, training, tensor_parallel, options)
         return record_embedding(own), record_block(own), record_head(own)
+
+
+@dataclass(frozen=True)
+class ReluChain(VisionLike):
+    """Products and ReLUs that keep their output, which the next layer keeps as its input; no tensor parallelism."""
+
+    name: str = "relu-chain"
+    width: int = 256
+
+    def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
+        return None if tensor_parallel == 1 else f"{self.name} runs on one device"
+
+    def record_layers(
+        self, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions
+    ) -> tuple[Program, ...]:
+        rows = training.micro_batch * training.sequence_length
+        return tuple(self._record(kind, rows) for kind in range(self.cut.num_kinds))
+
+    def _record(self, kind: int, rows: int) -> Program:
+        """A product and a ReLU, or a product and the loss; the second kind has two products."""
+        tape = Tape(dtype_bytes=2)
+        start = middle = tape.tensor("start", rows * self.width)
+        for number in range(2 if kind == 1 else 1):
+            middle = ops.linear(tape, f"linear{number}", middle, rows=rows, inner=self.width, width=self.width)
+        if kind == max(self.chain):
+            ops.loss(tape, "loss", middle)
+            tape.run_backward(None)
+            return Program(f"kind{kind}", tape.nodes, start, (tape.gradient(start),), 0, tape.num_parameters, 0)
+        end = ops.elementwise(tape, "relu", (middle,), ops.RELU)
+        tape.run_backward(end)
+        outputs = (end, tape.gradient(start))
+        return Program(f"kind{kind}", tape.nodes, start, outputs, end.num_bytes, tape.num_parameters, 0)

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from phaze_opt.estimate.options import FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.options import FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.graph.operator import CoreType, OperatorKind
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.energy import access_energies
@@ -23,7 +23,15 @@ def allowed_splits(num_tc):
     return [split for split in found if math.prod(split) <= num_tc]
 
 
-def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast):
+def side_by_side(down, across, depth, width):
+    """Products whose blocks fit on the diagonal of an array, one by one; one where not even one fits."""
+    count = 1
+    while (count + 1) * down <= depth and (count + 1) * across <= width:
+        count += 1
+    return count
+
+
+def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast, is_packed=False):  # noqa: PLR0917
     """(cycles, stream, fill, GLB bytes, L2 bytes, dataflow) of all splits and dataflows, by loops."""
     b, m, n, k = size
     for c_b, r_m, r_n, r_k in allowed_splits(num_tc):
@@ -43,11 +51,13 @@ def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, i
             (-(-mm // depth) * -(-nn // width), kk),
             (-(-kk // depth) * -(-mm // width), nn),
         )
-        for dataflow, (folds, stream) in enumerate(flows):
-            ramps = {FillAndDrain.PER_FOLD: bb * folds, FillAndDrain.PER_OPERATOR: 1, FillAndDrain.NONE: 0}[fill]
-            compute = bb * folds * stream + ramps * ramp
-            l2 = 2 * used * bb * folds * (stream * (width + depth) + width * depth)
-            yield max(compute, glb / bytes_per_cycle), bb * folds * stream, ramps * ramp, glb, l2, dataflow
+        blocks = ((kk, nn), (mm, nn), (kk, mm))
+        for dataflow, ((folds, stream), block) in enumerate(zip(flows, blocks, strict=True)):
+            fills = folds * (-(-bb // side_by_side(*block, depth, width)) if is_packed else bb)
+            ramps = {FillAndDrain.PER_FOLD: fills, FillAndDrain.PER_OPERATOR: 1, FillAndDrain.NONE: 0}[fill]
+            compute = fills * stream + ramps * ramp
+            l2 = 2 * used * fills * (stream * (width + depth) + width * depth)
+            yield max(compute, glb / bytes_per_cycle), fills * stream, ramps * ramp, glb, l2, dataflow
 
 
 def best_splits(*arguments):
@@ -57,13 +67,17 @@ def best_splits(*arguments):
     return [split for split in found if split[0] <= least * (1 + 1e-13)]
 
 
-def least_traffic(size, room):
-    """HBM elements by trying every width of an output tile, as tall as fits."""
+def least_traffic(size, room, left=None, overlap=0):
+    """HBM elements by trying every width of an output tile, as tall as fits.
+
+    ``left`` elements lie behind the left operand, and row strips share at most ``overlap`` with those before.
+    """
     b, m, n, k = size
-    if min(m * k, k * n, m * n) <= room:
-        return b * (m * k + k * n + m * n)
-    tiles = ((min(m, room // t_n), t_n) for t_n in range(1, min(n, room) + 1))
-    return b * (m * n + min(m * k * -(-n // t_n) + k * n * -(-m // t_m) for t_m, t_n in tiles))
+    left = m * k if left is None else left
+    if min(left, k * n, m * n) <= room:
+        return b * (left + k * n + m * n)
+    tiles = ((-(-m // min(m, room // t_n)), -(-n // t_n)) for t_n in range(1, min(n, room) + 1))
+    return b * (m * n + min(min(m * k, left + (q - 1) * overlap) * p + k * n * q for q, p in tiles))
 
 
 def restated(operator, chip, constants, options):
@@ -76,33 +90,60 @@ def restated(operator, chip, constants, options):
         bytes_per_cycle = math.inf
     array = (chip.tc_width, chip.tc_depth, chip.l2_bytes)
     choices = (options.fill_and_drain, options.multicast is Multicast.IDEAL)
-    spread = [best_splits(size, chip.num_tc, *array, bytes_per_cycle, *choices) for size in sizes]
-    alone = [best_splits(size, 1, *array, bytes_per_cycle / chip.num_tc, *choices) for size in sizes]
-    moved = operator.traffic_bytes
-    if operator.kind is OperatorKind.MATMUL:
-        operands = sum(2 * b * (m * k + k * n + m * n) for b, m, n, k in sizes)
-        moved = sum(2 * least_traffic(size, chip.glb_bytes // 4) for size in sizes) + max(0.0, moved - operands)
+    is_grouped = any(each.is_grouped for each in operator.matmuls)
+    packed = [each.is_grouped and options.grouped is not GroupedProducts.ONE_BY_ONE for each in operator.matmuls]
+    jobs = list(zip(sizes, packed, strict=True))
+    spread = [best_splits(size, chip.num_tc, *array, bytes_per_cycle, *choices, each) for size, each in jobs]
+    alone = [best_splits(size, 1, *array, bytes_per_cycle / chip.num_tc, *choices, each) for size, each in jobs]
+    moved = restated_traffic(operator, chip.glb_bytes // 4)
     lane_cycles = sum(work.elements * constants.value(f"vector_cycles.{work.kind}") for work in operator.vector_works)
     num_sharing = chip.num_vc if operator.core_type is CoreType.VC else chip.num_tc
+    macs, steps = operator.serial_steps * sum(map(math.prod, sizes)), operator.serial_steps
+    kinds = {work.kind for work in operator.vector_works if work.elements}
+    step_cycles = sum(constants.value(f"vector_cycles.{kind}") for kind in kinds) * steps if steps > 1 else 0.0
+    product_cycles = math.inf
+    if is_grouped and options.grouped in (GroupedProducts.FASTER, GroupedProducts.LANES):
+        product_cycles = macs * constants.value("vector_cycles.add")
+
+    def core_cycles(best, lanes):
+        on_arrays, on_lanes = steps * sum(each[0][0] for each in best), max(lane_cycles / lanes, step_cycles)
+        both = on_arrays + on_lanes if steps > 1 else max(on_arrays, on_lanes)
+        if is_grouped and options.grouped is GroupedProducts.LANES:
+            both = math.inf
+        return both, (lane_cycles + product_cycles) / lanes
+
     one_core_s = max(
-        sum(best[0][0] for best in alone) / chip.clock_hz,
-        lane_cycles / chip.vc_width / chip.clock_hz,
-        moved * num_sharing / chip.hbm_bandwidth_bytes_per_s,
+        min(core_cycles(alone, chip.vc_width)) / chip.clock_hz, moved * num_sharing / chip.hbm_bandwidth_bytes_per_s
     )
-    spread_s = max(
-        sum(best[0][0] for best in spread) / chip.clock_hz,
-        lane_cycles / (chip.num_vc * chip.vc_width) / chip.clock_hz,
-        moved / chip.hbm_bandwidth_bytes_per_s,
-    )
+    both, lanes_only = core_cycles(spread, chip.num_vc * chip.vc_width)
+    spread_s = max(min(both, lanes_only) / chip.clock_hz, moved / chip.hbm_bandwidth_bytes_per_s)
     energies = access_energies(AcceleratorTable.from_accelerators([chip]), constants)
     mac_j = energies.mac_j[0] + energies.l1_j_per_mac[0]
-    fixed_j = sum(map(math.prod, sizes)) * mac_j + moved * energies.hbm_j_per_byte[0] + lane_cycles * energies.lane_j[0]
+    moved_j = moved * energies.hbm_j_per_byte[0]
+    fixed_j = macs * mac_j + moved_j + lane_cycles * energies.lane_j[0]
     buffers = product(*({(glb, l2) for _, _, _, glb, l2, _ in best} for best in spread))
     joules = {
-        fixed_j + sum(glb * energies.glb_j_per_byte[0] + l2 * energies.l2_j_per_byte[0] for glb, l2 in chosen)
+        fixed_j + sum(steps * (glb * energies.glb_j_per_byte[0] + l2 * energies.l2_j_per_byte[0]) for glb, l2 in chosen)
         for chosen in buffers
     }
+    if lanes_only <= both * (1 + 1e-13):
+        on_lanes_j = moved_j + (lane_cycles + product_cycles) * energies.lane_j[0]
+        joules = {on_lanes_j} if lanes_only < both * (1 - 1e-13) else {*joules, on_lanes_j}
     return one_core_s, spread_s, moved, joules
+
+
+def restated_traffic(operator, room):
+    """HBM bytes, tiles of ``room`` elements."""
+    sizes = [(x.batch, x.m, x.n, x.k) for x in operator.matmuls]
+    if operator.kind is OperatorKind.RECURRENT:
+        missing = max(0, sum(b * k * n for b, _, n, k in sizes) - room)
+        return operator.traffic_bytes + (operator.serial_steps - 1) * 2 * missing
+    if operator.kind is not OperatorKind.MATMUL:
+        return operator.traffic_bytes
+    behind = [(x.left_elements or x.m * x.k, x.left_overlap) for x in operator.matmuls]
+    operands = sum(2 * b * (left + k * n + m * n) for (b, m, n, k), (left, _) in zip(sizes, behind, strict=True))
+    tiled = sum(2 * least_traffic(size, room, *each) for size, each in zip(sizes, behind, strict=True))
+    return tiled + max(0.0, operator.traffic_bytes - operands)
 
 
 def check_restated(estimator, operators, chips, constants, options):

@@ -210,7 +210,7 @@ def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: boo
         return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
 
     costs = []
-    for layer in step.layers:
+    for layer in step.parts:
         forward = total(layer.forward.collectives, is_hiding=False)
         backward = total(layer.backward.collectives, is_hiding=step.stack.hides_input_reductions)
         kept = total(layer.forward.kept_collectives, is_hiding=False)

@@ -8,6 +8,7 @@ from kits.scenarios import make_scenario
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.sensitivity import SensitivityCase, analyse_sensitivity
 
@@ -88,3 +89,18 @@ def test_a_tdp_budget_holds_under_every_constant():
     assert rows["", "nominal"].throughput_samples_per_s > 0
     assert rows[STATIC, "high"].throughput_samples_per_s == 0
     assert rows[STATIC, "low"].throughput_samples_per_s > 0
+
+
+@pytest.mark.parametrize("links", ["", ",link_gb_per_s=800"])
+def test_a_design_that_states_its_links_has_no_bandwidths_of_the_network(links):
+    text = f"num_tc=8,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=4096,hbm_stacks=2{links}"
+    scenario = make_scenario("tiny", devices=16, global_batch=16, tensor_parallel=(1,))
+    case = SensitivityCase(
+        scenario=replace(scenario, silicon=silicon_of(7, scenario.cluster.network)),
+        build_accelerator=lambda varied: load_architecture(text, constants=varied),
+        micro_batch=2,
+        network_name="two-level",
+    )
+    named = {row.assumption for row in analyse_sensitivity(case) if row.assumption.startswith("network.")}
+    rates = {f"network.two_level.{level}_bandwidth_bytes_per_s" for level in ("inner", "outer")}
+    assert named == {key.replace("bandwidth_bytes_per_s", "latency_s") for key in rates} | (set() if links else rates)

@@ -86,6 +86,14 @@ def test_megatron_runs_experts_beside_tensor_groups_with_sequence_shards_alone()
     assert launch_flags(replace(plan, is_sequence_parallel=True), **given, has_experts=True).megatron
 
 
+def test_stages_of_layers_that_differ_have_no_flags() -> None:
+    given = {"training": TRAINING, "num_layers": 32, "stack": STACK, "is_plain": False}
+    assert launch_flags(ParallelPlan(data=2), **given).megatron
+    refused = launch_flags(ParallelPlan(pipeline=2), **given)
+    assert refused.megatron == ()
+    assert "layers differ" in refused.unsaid[0]
+
+
 @pytest.mark.parametrize("pipeline", [1, 3, 5, 7, 8])
 def test_stages_of_unequal_depth_are_laid_out(pipeline) -> None:
     """Letters of the layout count embedding, blocks and head of each stage."""

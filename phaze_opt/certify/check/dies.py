@@ -17,16 +17,29 @@ from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
 from phaze_opt.hardware.silicon.chip_silicon import Dies
+from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import UM2_PER_MM2
+from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 _CORES = ("num_tc", "num_vc")
+ROUNDING = 1e-10
+"""What rounding may add to either side of a limit: sizes are integers and rates round, so no die is so near to one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judged:
+    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, and its power."""
+
+    is_kept: Flags
+    is_within: Flags
+    power_w: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +67,11 @@ class DieRows:
         shape = [len(getattr(self._space.axes, name)) for name in order if name in places]
         code = np.ravel_multi_index([places[name] for name in order if name in places], shape)
         demand(np.diff(code, prepend=-1) > 0, "is not behind the row before it in the order of the space")
-        is_kept, _ = self._judge(table.points)
+        is_kept = self._judge(table.points).is_kept
         demand(is_kept, "is no die that could be built within the space's area")
         num_dies = 0
         for block in self._blocks():
-            num_dies += self._check_block(block, places, table.has_bound)
+            num_dies += self._check_block(block, places, table)
         stated = self.certificate.claim.num_left_out
         if stated != num_dies - len(table):
             refuse(f"claim: num_left_out is {stated}, not {num_dies - len(table)}", file=CERTIFICATE_FILE)
@@ -86,22 +99,22 @@ class DieRows:
                 found == getattr(expected, name), lambda row, n=name, f=found: f"{n} is {f[row]}, which does not follow"
             )
 
-    def _judge(self, points: PointColumns) -> tuple[Flags, Flags]:
-        """Which points are dies of the space, and which of these surely keep to the scenario's budgets too."""
+    def _judge(self, points: PointColumns) -> "_Judged":
+        """Which points are dies of the space, which of these surely keep to the scenario's budgets too, and watts."""
         scenario, space = self.certificate.scenario, self._space
         chips = chips_of(points, self.constants)
         dies = Dies.of(chips, self.constants)
         area_mm2 = dies.area.total
         cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
         least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-        is_kept = dies.is_buildable & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
+        is_kept = could_be_built(dies) & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
         is_within = is_kept.copy()
         if scenario.max_area_mm2 is not None:
             is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
-        return is_kept, is_within
+        return _Judged(is_kept, is_within, dies.power.total)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
         """Places on all axes but numbers of cores and what never slows."""
@@ -109,7 +122,7 @@ class DieRows:
         for places in product(*(range(len(getattr(self._space.axes, name))) for name in names)):
             yield dict(zip(names, places, strict=True))
 
-    def _check_block(self, block: dict[str, int], places: dict[str, Ints], has_bound: Flags) -> int:
+    def _check_block(self, block: dict[str, int], places: dict[str, Ints], table: PointsTable) -> int:
         """Every die of a block is bounded by a row; how many dies there are."""
         axes = self._space.axes
         inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
@@ -117,24 +130,32 @@ class DieRows:
         mesh = [grid.ravel() for grid in np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")]
         at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
         columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
-        is_kept, is_within = self._judge(self._completed(columns))
-        mine = has_bound.copy()
+        judged = self._judge(self._completed(columns))
+        mine = table.has_bound.copy()
         for name, place in block.items():
             mine &= places[name] == place
-        bounded = np.zeros(shape, dtype=np.bool_)
-        bounded[tuple(places[name][mine] for name in inner)] = True
-        if self._is_lemma_right():
-            bounded = _cover(bounded, num_cores=len(_CORES))
-        missing = np.flatnonzero(is_within & ~bounded.ravel())
+        rate_upper = np.full(shape, np.inf)
+        rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
+        missing = np.flatnonzero(judged.is_within & ~self._is_bounded(rate_upper, judged.power_w))
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
-        return int(is_kept.sum())
+        return int(judged.is_kept.sum())
 
-    def _is_lemma_right(self) -> bool:
-        """Whether more of what never slows is no slower: not over power, and not by just any estimator."""
-        certificate = self.certificate
-        return certificate.goal is Goal.THROUGHPUT and certificate.scenario.estimator in OWN_ESTIMATORS
+    def _is_bounded(self, rate_upper: Floats, power_w: Floats) -> Flags:
+        """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
+
+        By just any estimator more of what never slows might be slower. Over power a die has the bound of what is no
+        slower, over its own watts; it must be within the claim's.
+        """
+        certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
+        if certificate.scenario.estimator not in OWN_ESTIMATORS:
+            return has_row
+        least = _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()
+        if certificate.goal is Goal.THROUGHPUT:
+            return np.isfinite(least)
+        value = least / (power_w * certificate.scenario.cluster.num_devices)
+        return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""
@@ -147,18 +168,36 @@ class DieRows:
         return PointColumns(**columns)
 
 
-def _cover(bounded: Flags, *, num_cores: int) -> Flags:
-    """What lies at or below what is bounded along every axis but the first ``num_cores``.
+def could_be_built(dies: Dies) -> Flags:
+    """Which dies keep to the rules of docs/certificate.md, by their areas and powers: `Dies.limits` stated again."""
+    constants, columns, area_mm2 = dies.model.limits, dies.columns, dies.area.total
+    longest_mm, aspect = constants.value("edge.longest_mm"), constants.value("edge.aspect")
+    is_long = aspect * area_mm2 >= longest_mm * longest_mm
+    long_mm = np.where(is_long, longest_mm, np.sqrt(aspect * area_mm2))
+    short_mm = np.where(is_long, area_mm2 / longest_mm, np.sqrt(area_mm2 / aspect))
+    # Stacks on one long side: as many as have room there, whole ones.
+    on_a_side = _no_more(np.ceil(columns.hbm_stacks / 2.0) * constants.value("edge.stack_mm"), long_mm)
+    lanes = BITS_PER_BYTE * columns.link_bytes_per_s / (GIGA * constants.value("edge.lane_gbit_per_s"))
+    package_mm2 = area_mm2 + columns.hbm_stacks * constants.value("package.stack_mm2")
+    bank_bytes = constants.value(BANK_RULE.removeprefix(DIE_PREFIX)) * columns.buffer_bytes_per_cycle
+    return np.asarray(
+        _no_more(area_mm2, constants.value("package.reticle_mm2"))
+        & on_a_side
+        & _no_more(lanes * constants.value("edge.lane_mm"), 2.0 * short_mm)
+        & _no_more(package_mm2, constants.value("package.interposer_mm2"))
+        & _no_more(bank_bytes, columns.buffer_bytes)
+        & _no_more(dies.power.total / area_mm2, dies.model.power.most_w_per_mm2)
+    )
 
-    Along the last axis by the largest place that is bounded; along the others by the largest of those with at least as
-    much.
-    """
-    if bounded.ndim == num_cores:
-        return bounded
-    size = bounded.shape[-1]
-    most = np.where(bounded.any(axis=-1), size - 1 - np.argmax(bounded[..., ::-1], axis=-1), -1)
-    for axis in range(num_cores, most.ndim):
-        for place in range(most.shape[axis] - 2, -1, -1):
-            here, above = (tuple(p if a == axis else slice(None) for a in range(most.ndim)) for p in (place, place + 1))
-            most[here] = np.maximum(most[here], most[above])
-    return np.asarray(np.arange(size) <= most[..., None])
+
+def _no_more(values: Floats, limits: Floats | float) -> Flags:
+    """Whether values are at most limits but for rounding."""
+    return np.asarray(values <= np.asarray(limits) * (1.0 + ROUNDING))
+
+
+def _least_of_more(rate_upper: Floats, *, num_cores: int) -> Floats:
+    """The least bound at or above each place along every axis but the first ``num_cores``; infinite where none is."""
+    least = rate_upper
+    for axis in range(num_cores, least.ndim):
+        least = np.flip(np.minimum.accumulate(np.flip(least, axis), axis=axis), axis)
+    return least

@@ -18,8 +18,7 @@ from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.network import MAX_DEVICES, Network
-from phaze_opt.hardware.silicon.silicon import link_rate, with_link_rate
+from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
 from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
@@ -195,10 +194,10 @@ class CheckedProblem:
     def at_links(self, link_bytes_per_s: float) -> "CheckedProblem":
         """The problem of chips with links of their own, made once: the same on a network that is so fast."""
         scenario = self.certificate.scenario
-        network = with_link_rate(scenario.cluster.network, link_bytes_per_s)
-        if network is scenario.cluster.network:
+        if link_bytes_per_s in (0.0, links_of(scenario.cluster.network)):
             return self
         if link_bytes_per_s not in self._at_links:
+            network = on_links(scenario.cluster.network, link_bytes_per_s)
             faster = replace(scenario, cluster=replace(scenario.cluster, network=network))
             certificate = replace(self.certificate, scenario=faster)
             self._at_links[link_bytes_per_s] = CheckedProblem(certificate, self.constants, self.estimator)
@@ -224,6 +223,23 @@ class CheckedProblem:
         return self.estimator.estimate(model.operators, chips)
 
 
+def links_of(network: Network) -> float:
+    """What a device sends one way over all levels together, bytes/s."""
+    return sum(level.bandwidth_bytes_per_s for level in network.dimensions)
+
+
+def on_links(network: Network, link_bytes_per_s: float) -> Network:
+    """The network of chips whose links send so much: every bandwidth times one factor, measured ones too."""
+    factor, levels = link_bytes_per_s / links_of(network), []
+    for level in network.dimensions:
+        faster = replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * factor)
+        if isinstance(faster, MeasuredDimension):
+            reached = faster.curve.bandwidth_bytes_per_s * factor
+            faster = replace(faster, curve=replace(faster.curve, bandwidth_bytes_per_s=reached))
+        levels.append(faster)
+    return replace(network, dimensions=tuple(levels))
+
+
 def check_problem(certificate: Certificate) -> CheckedProblem:
     """Constants and digests are those of this package and of what the certificate states.
 
@@ -240,7 +256,7 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     scenario, space = certificate.scenario, certificate.space
     if space.silicon != scenario.silicon or space.frontier is not None:
         refuse("its space has other silicon than its scenario, or is a part of one", file=CERTIFICATE_FILE)
-    if scenario.silicon is not None and scenario.silicon.link_bytes_per_s != link_rate(scenario.cluster.network):
+    if scenario.silicon is not None and scenario.silicon.link_bytes_per_s != links_of(scenario.cluster.network):
         refuse("its dies have other links than its network", file=CERTIFICATE_FILE)
     if scenario.cluster.num_devices > MAX_DEVICES:
         refuse(f"{scenario.cluster.num_devices} devices are more than {MAX_DEVICES}", file=CERTIFICATE_FILE)

@@ -12,7 +12,7 @@ import numpy as np
 
 from phaze_opt.certify.finished_tasks import Pieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import BUSY, lock_file
+from phaze_opt.certify.prove import BUSY, lock_file, require_few_rows
 from phaze_opt.certify.robust.common_dies import bound_common, leanest_alike
 from phaze_opt.certify.robust.conclude import Evidence, conclude
 from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restriction, find_minimax, measure_costs
@@ -56,8 +56,9 @@ def analyse_robustness(
         prover: proves worlds; the real one unless given. Picklable if ``options.jobs`` is more than 1.
 
     Raises:
-        InputError: a kept file is broken, or the directory cannot be written.
+        InputError: a kept file is broken, the directory cannot be written, or there are too many dies to bound each.
     """
+    require_few_rows(problem)
     with locked(lock_file(_directory(problem, options)), busy=BUSY):
         known = read_result(result_file(problem, options)) if options.is_resumed else None
         asked = (problem.digest, options.tolerance, options.num_best, robust, find_assumptions(problem))

@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.networks import constants_of_network, list_networks, load_network
 from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
 from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, NotVaried, OtherChoice, alternatives_of_worlds, choose
 from phaze_opt.objective.goals import Goal
@@ -150,15 +150,14 @@ def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
 
 
 def _network_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
-    """Bandwidths and latencies of the named network."""
+    """Bandwidths and latencies of the named network; where chips state the rate of their links latencies alone."""
     cluster = problem.scenario.cluster
     if not follows_constants(problem):
         return f"the network {cluster.network.name} is given in figures without ranges"
-    if problem.space.axes.link_bytes_per_s:
-        return "chips of the space state the rate of their links"
     if cluster.num_devices == 1 and not depends_on_tdp(problem):
         return "one device uses no network"
-    return _with_prefix(problem.constants, f"network.{cluster.network.name.replace('-', '_')}.")
+    has_own_links = bool(problem.space.axes.link_bytes_per_s)
+    return constants_of_network(cluster.network.name, problem.constants, has_own_links=has_own_links)
 
 
 def _named_network(problem: CertifyProblem, constants: Constants) -> Network | None:

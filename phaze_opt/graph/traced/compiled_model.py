@@ -1,14 +1,14 @@
 """A traced model made ready: normalised, cut into layers and folded, once for each file."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import LayerChain, fold_layers
-from phaze_opt.graph.traced.normalise.normalising import normalised
-from phaze_opt.graph.traced.rules.experts import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.normalise.normalising import OF_OTHER_FORM, form_fault, normalised
+from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, shard_layer
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
 from phaze_opt.workload.chain import ChainCut, cut_chain
@@ -36,6 +36,7 @@ class CompiledModel:
         folded: its layers.
         num_parameters: of the whole model, tied ones once.
         experts: its experts.
+        shardings: of each kind of layer over a tensor-parallel group.
     """
 
     model: TracedModel
@@ -43,10 +44,7 @@ class CompiledModel:
     folded: LayerChain
     num_parameters: int
     experts: ExpertCounts
-
-    def elements_of(self, parameters: Iterable[str]) -> int:
-        """Elements of parameters, by their ids."""
-        return sum(prod(size.evaluate({}) for size in self.graph.tensors[name].shape) for name in parameters)
+    shardings: tuple[LayerSharding, ...]
 
     @property
     def cut(self) -> ChainCut:
@@ -69,7 +67,13 @@ def compile_traced(text: str, source: str) -> CompiledModel:
     model = parse_traced_model(text, source=source)
     flat = flatten(model)
     graph = normalised(flat)
-    return CompiledModel(model, graph, fold_layers(graph), _num_parameters(flat), _experts(graph, model))
+    folded = fold_layers(graph)
+    try:
+        shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)
+        experts = _experts(graph, model)
+    except OF_OTHER_FORM as error:
+        raise form_fault(error, "sharding") from error
+    return CompiledModel(model, graph, folded, _num_parameters(flat), experts, shardings)
 
 
 def _num_parameters(flat: FlatGraph) -> int:

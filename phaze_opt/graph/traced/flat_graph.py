@@ -1,7 +1,7 @@
 """A traced model with its repeats written out: the form that normalising passes and segments work on."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from phaze_opt.graph.traced.traced_model import (
     ITERATION,
@@ -25,12 +25,14 @@ class FlatGraph:
         tensors: all tensors by id; those that no node names are of no account.
         ends: ids of what backward starts from, and of what is not to be dropped.
         parameter_of: of a view of a parameter (its transpose, rows of it, 1 + it), the parameter.
+        views: of a view that stands for several, these, from the tensor behind it on.
     """
 
     nodes: tuple[TracedNode, ...]
     tensors: Mapping[str, TracedTensor]
     ends: tuple[str, ...]
     parameter_of: Mapping[str, str]
+    views: Mapping[str, tuple[TracedNode, ...]] = field(default_factory=dict)
 
     def role(self, name: str) -> TracedRole:
         """Where a tensor comes from."""

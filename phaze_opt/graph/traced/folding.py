@@ -26,54 +26,30 @@ MAX_LAYER_NODES = 160
 
 
 @dataclass(frozen=True, slots=True)
-class LayerJoin:
-    """What a layer takes from a kind of layer that stands before it somewhere.
-
-    Attributes:
-        before: the kind of the layer before.
-        pairs: positions of outputs of that layer, and of the inputs that they are.
-    """
-
-    before: int
-    pairs: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LayerChain:
     """The distinct layers of a model, and which of them stands at each position.
 
     Attributes:
         layers: one of each kind, the first.
         chain: kind at each position.
-        joins: of each kind, every way in which it follows another.
     """
 
     layers: tuple[TracedLayer, ...]
     chain: tuple[int, ...]
-    joins: tuple[tuple[LayerJoin, ...], ...]
 
 
 def fold_layers(graph: FlatGraph) -> LayerChain:
     """The chain of a normalised graph."""
     segments = cut_segments(graph)
-    keys = [structure_of(graph, layer) for layer in _layers(graph, segments)]
+    keys = [structure_of(graph, layer)[:-1] for layer in _layers(graph, segments)]
     groups = _groups(segments, _numbers(keys))
     merged = [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
     layers = _layers(graph, merged)
     numbers = _numbers([structure_of(graph, layer) for layer in layers])
-    first = {number: layers[position] for position, number in reversed(list(enumerate(numbers)))}
-    kinds = range(len(first))
-    joins: list[dict[LayerJoin, None]] = [{} for _ in kinds]
-    for position in range(1, len(layers)):
-        join = LayerJoin(numbers[position - 1], _pairs(layers[position - 1], layers[position]))
-        joins[numbers[position]][join] = None
-    return LayerChain(tuple(first[kind] for kind in kinds), tuple(numbers), tuple(tuple(each) for each in joins))
-
-
-def _pairs(before: TracedLayer, layer: TracedLayer) -> tuple[tuple[int, int], ...]:
-    """Positions of what one layer gives and the next takes."""
-    taken = {name: position for position, name in enumerate(layer.inputs)}
-    return tuple((position, taken[name]) for position, name in enumerate(before.outputs) if name in taken)
+    first: dict[int, TracedLayer] = {}
+    for number, layer in zip(numbers, layers, strict=True):
+        first.setdefault(number, layer)
+    return LayerChain(tuple(first[kind] for kind in range(len(first))), tuple(numbers))
 
 
 def _numbers(keys: Sequence[Hashable]) -> list[int]:
@@ -98,10 +74,11 @@ def _layers(graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]]) -> lis
     return layers
 
 
-def structure_of(graph: FlatGraph, layer: TracedLayer) -> Hashable:
-    """What two layers have alike if and only if they are one layer: operations, shapes and how they are joined.
+def structure_of(graph: FlatGraph, layer: TracedLayer) -> tuple[Hashable, ...]:
+    """What layers that are one have alike: operations, shapes and how they are joined; last, what they relay.
 
-    A view stands for the tensor behind it, with the shape that its reader sees.
+    A view stands for the tensor behind it, with the shape that its reader sees. Whether a tensor that the layer reads
+    is read again behind it is left out, so that the last of equal blocks is one of them; the first tells what is sent.
     """
     numbers: dict[str, int] = {}
     behind = {node.outputs[0]: next(node.tensor_ids()) for node in layer.nodes if node.op in SHAPES}
@@ -130,7 +107,8 @@ def structure_of(graph: FlatGraph, layer: TracedLayer) -> Hashable:
         if node.op not in SHAPES
     )
     relayed = tuple(sorted(str(list(map(str, graph.tensors[name].shape))) for name in layer.relayed))
-    return steps, tuple(numbers.get(name, -1) for name in layer.outputs), relayed
+    made = tuple(numbers.get(name, -1) for name in layer.outputs if name not in layer.inputs)
+    return steps, made, relayed
 
 
 def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) -> list[tuple[int, int]]:

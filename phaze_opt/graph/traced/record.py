@@ -5,20 +5,22 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.operations import COPY, elementwise
+from phaze_opt.graph.operations import COPY, bias, elementwise
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
+from phaze_opt.graph.traced.device_sizes import DeviceSizes
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.gradients import without_idle_gradients
+from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.layers import TracedLayer
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Shape, Value
+from phaze_opt.graph.traced.normalise.regions import WORK
+from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
-from phaze_opt.graph.traced.rules.experts import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.rules.products import bias_of, without_bias
+from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, ShardedAs, left_of
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
-
-MAX_ELEMENTS = 1 << 50
-"""Elements of a tensor beyond which a file is no model that is trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,127 +31,177 @@ class RecordOptions:
         training: batches, sequence, attention form.
         rules: of operations, by their names.
         allow_unknown: whether an operation without a rule is counted by its bytes instead of refused.
+        degree: devices of a tensor-parallel group.
+        has_regathers: whether backward's second gather of token shares is an operator.
     """
 
     training: TrainingSpec
     rules: Mapping[str, OperatorRule]
     allow_unknown: bool = False
+    degree: int = 1
+    has_regathers: bool = False
 
     @property
     def sizes(self) -> dict[str, int]:
         """Values of the symbols."""
         return {BATCH: self.training.micro_batch, SEQUENCE: self.training.sequence_length}
 
-
-@dataclass(frozen=True, slots=True)
-class RecordedLayer:
-    """A layer's program, and the names in it of what crosses its borders, in the order of the layer's lists."""
-
-    program: Program
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    @property
+    def has_token_shares(self) -> bool:
+        """Whether tokens are shared out between the split regions."""
+        return self.degree > 1 and self.training.is_sequence_parallel
 
 
-def record_layer(graph: FlatGraph, layer: TracedLayer, options: RecordOptions, *, name: str) -> RecordedLayer:
-    """Forward and backward of one layer.
+def record_layer(
+    graph: FlatGraph,
+    layer: TracedLayer,
+    options: RecordOptions,
+    *,
+    name: str,
+    sharding: LayerSharding,
+    tied: frozenset[str] = frozenset(),
+) -> Program:
+    """Forward and backward of one layer on one device.
+
+    Args:
+        graph: that the layer is of.
+        layer: which.
+        options: how.
+        name: of the program.
+        sharding: of the layer; of no account for a group of one.
+        tied: parameters that are copies of the first layer's.
 
     Raises:
         InputError: an operation has no rule, its rule refuses the call, or a size is not whole.
     """
-    recording = _Recording(graph, layer, options)
-    inputs = [recording.declare(each, f"input{number}") for number, each in enumerate(layer.inputs)]
-    data = [recording.declare(each, f"data{number}") for number, each in enumerate(layer.data)]
+    recording = _Recording(graph, layer, options, sharding)
     for node in layer.nodes:
         recording.record(node)
-    return recording.finish(layer, inputs, data, name=name)
+    return recording.finish(name=name, tied=tied)
 
 
 class _Recording:
     """The tape of one layer and what its tensors are on it."""
 
-    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: RecordOptions) -> None:
+    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: RecordOptions, sharding: LayerSharding) -> None:
         self._graph = graph
+        self._layer = layer
         self._read = {*layer.outputs, *(name for node in layer.nodes for name in node.tensor_ids())}
         self._options = options
         self._tape = Tape(dtype_bytes=options.training.dtype_bytes)
-        self._values: dict[str, Tensor] = {}
         self._names: dict[str, int] = {}
-        self._sizes = options.sizes
+        self._parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
+        # A layer of which nothing is split is computed as a whole by every device.
+        has_shares = options.has_token_shares and sharding.is_split
+        self._sizes = DeviceSizes(graph, options.sizes, options.degree, sharding, has_shares)
+        self._outside = replace(self._sizes, has_token_shares=options.has_token_shares)
+        self._group = GroupWork(self._tape, self._sizes, options.has_regathers)
+        self._values: dict[str, Tensor] = {}
+        self._inputs = [self._declare(each, f"input{number}") for number, each in enumerate(layer.inputs)]
+        self._data = [self._declare(each, f"data{number}") for number, each in enumerate(layer.data)]
 
-    def declare(self, name: str, own_name: str) -> Tensor:
-        """A tensor that comes from outside the layer."""
-        tensor = self._graph.tensors[name]
-        element_bytes = None if tensor.dtype.is_float else tensor.dtype.integer_bytes
-        self._values[name] = self._tape.tensor(own_name, prod(self._shape(name)), element_bytes=element_bytes)
-        return self._values[name]
+    def _declare(self, name: str, own_name: str) -> Tensor:
+        """A tensor that comes from outside the layer, as a device has it there."""
+        given = self._graph.tensors[name]
+        element_bytes = None if given.dtype.is_float else given.dtype.integer_bytes
+        tensor = self._tape.tensor(own_name, prod(self._outside.own(name)), element_bytes=element_bytes)
+        is_gathered = self._outside.is_shared(name) and not self._sizes.is_shared(name)
+        whole = self._sizes.whole(name)
+        self._values[name] = self._group.gather(f"{own_name}_gather", tensor, whole) if is_gathered else tensor
+        return tensor
 
     def record(self, node: TracedNode) -> None:
-        """One operation by its rule."""
-        call = self._call(node)
-        rule = self._options.rules.get(node.op)
-        if rule is not None:
-            results = rule.record(self._tape, call)
-        elif self._options.allow_unknown:
-            results = _by_bytes(self._tape, call)
-        else:
-            raise _unknown(call, self._options.rules)
+        """One operation by its rule, with what the group exchanges for it."""
+        kind = self._sizes.sharding.products.get(node.outputs[0]) if self._options.degree > 1 else None
+        call = self._call(node, kind)
+        results = self._run(call if kind is not ShardedAs.ROWS else without_bias(call))
+        if kind is ShardedAs.ROWS:
+            summed = self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0]))
+            results = (self._biased(call, summed),)
+        elif self._options.degree > 1 and node.outputs[0] in self._sizes.sharding.tables:
+            results = (self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0])),)
+        elif self._options.degree > 1 and node.op == LOSS and call.operands[0].shape != self._sizes.whole(_first(node)):
+            self._group.exchange_statistics(call.name, results[0], prod(call.operands[0].shape[:-1]))
         self._values.update(zip(node.outputs, results, strict=True))
-        if node.op in GROUPED_PRODUCTS:
-            self._expert_parameters.update(
-                self._graph.parameter(name)
-                for name in node.tensor_ids()
-                if self._graph.role(name) is TracedRole.PARAMETER
-            )
 
-    def finish(self, layer: TracedLayer, inputs: list[Tensor], data: list[Tensor], *, name: str) -> RecordedLayer:
+    def _run(self, call: OperatorCall) -> tuple[Tensor, ...]:
+        rule = self._options.rules.get(call.op)
+        if rule is not None:
+            return _recorded(rule, self._tape, call)
+        if self._options.allow_unknown:
+            return _by_bytes(self._tape, call)
+        raise _unknown(call, self._options.rules)
+
+    def _biased(self, call: OperatorCall, summed: Tensor) -> Tensor:
+        """The bias of rows comes behind the sum, else every device would add it."""
+        found = bias_of(call)
+        if found is None:
+            return summed
+        return bias(self._tape, f"{call.name}_bias", (summed,), size=found.parameter_elements)[0]
+
+    def finish(self, *, name: str, tied: frozenset[str]) -> Program:
         """Backward, and the program."""
-        outputs = {self._values[each].name: self._values[each] for each in layer.outputs}
-        for tensor in outputs.values():
+        outputs = self._outputs()
+        for tensor in outputs:
             given = Tensor(f"d_{tensor.name}.given", tensor.elements, tensor.element_bytes, TensorRole.GRADIENT)
             self._tape.pass_gradient(tensor, given)
         self._tape.run_backward(None)
-        gradients = [self._tape.gradient(tensor) for tensor in inputs]
-        leaving = (*outputs.values(), *(each for each in gradients if each.elements))
-        sent = sum(tensor.num_bytes for tensor in outputs.values()) + self._bytes(layer.relayed)
-        taken = sum(tensor.num_bytes for tensor in (inputs or data))
-        program = Program(
+        gradients = [self._tape.gradient(tensor) for tensor in self._inputs]
+        leaving = (*outputs, *(each for each in gradients if each.elements))
+        relayed = sum(prod(self._outside.own(each)) for each in self._layer.relayed)
+        taken = sum(tensor.num_bytes for tensor in (self._inputs or self._data))
+        # Of several inputs no neighbour is asked which of them it keeps too.
+        is_single = len(self._inputs) == 1
+        return Program(
             name=name,
             nodes=without_idle_gradients(self._tape.nodes, leaving),
-            input=Tensor("inputs", taken, 1, TensorRole.ACTIVATION),
+            input=self._inputs[0] if is_single else Tensor("inputs", taken, 1, TensorRole.ACTIVATION),
             outputs=leaving,
-            output_bytes=sent,
-            num_parameters=sum(self._elements(each) for each in layer.parameters),
-            num_tied_parameters=0,
-            num_expert_parameters=sum(self._elements(each) for each in sorted(self._expert_parameters)),
+            output_bytes=sum(each.num_bytes for each in outputs) + relayed * self._options.training.dtype_bytes,
+            num_parameters=sum(self._parameters.values()),
+            num_tied_parameters=sum(self._parameters[each] for each in sorted(tied)),
+            num_expert_parameters=sum(self._parameters[each] for each in sorted(self._expert_parameters)),
         )
-        names = tuple(self._values[each].name for each in layer.outputs)
-        return RecordedLayer(program, tuple(tensor.name for tensor in inputs), names)
 
-    def _bytes(self, names: tuple[str, ...]) -> int:
-        return sum(self._elements(each) * self._options.training.dtype_bytes for each in names)
+    def _outputs(self) -> list[Tensor]:
+        """What leaves the layer, each tensor once, as a device has it outside."""
+        found: dict[str, Tensor] = {}
+        for number, name in enumerate(self._layer.outputs):
+            tensor = self._values[name]
+            if self._outside.is_shared(name) and not self._sizes.is_shared(name):
+                tensor = self._group.keep_share(f"output{number}", tensor, self._outside.own(name))
+            found[tensor.name] = tensor
+        return list(found.values())
 
-    def _shape(self, name: str) -> Shape:
-        shape = tuple(size.evaluate(self._sizes) for size in self._graph.tensors[name].shape)
-        if prod(shape) > MAX_ELEMENTS:
-            message = f"tensor '{name[:80]}' of shape {list(shape)} has more than {MAX_ELEMENTS} elements"
-            raise InputError(message)
-        return shape
-
-    def _elements(self, name: str) -> int:
-        return prod(self._shape(name))
-
-    def _call(self, node: TracedNode) -> OperatorCall:
-        return OperatorCall(
+    def _call(self, node: TracedNode, kind: ShardedAs | None) -> OperatorCall:
+        is_whole = kind is ShardedAs.ROWS or node.outputs[0] in self._sizes.sharding.tables
+        shape = self._sizes.whole if is_whole else self._sizes.own
+        attrs = {key: self._value(each, node) for key, each in node.attrs}
+        work = attrs.get(WORK)
+        if isinstance(work, int):
+            # Attributes state work on whole tensors.
+            attrs[WORK] = work * prod(shape(node.outputs[0])) // prod(self._sizes.whole(node.outputs[0]))
+        call = OperatorCall(
             op=node.op,
             name=self._name(node),
-            inputs=tuple(self._value(each) for each in node.inputs),
-            attrs={key: self._value(each) for key, each in node.attrs},
-            results=tuple(self._shape(name) for name in node.outputs),
+            inputs=tuple(self._value(each, node) for each in node.inputs),
+            attrs=attrs,
+            results=tuple(shape(name) for name in node.outputs),
             attention=self._options.training.attention,
             module=node.module,
             unread=frozenset(position for position, name in enumerate(node.outputs) if name not in self._read),
         )
+        return call if kind in (None, ShardedAs.ROWS) else self._entered(call, node)
+
+    def _entered(self, call: OperatorCall, node: TracedNode) -> OperatorCall:
+        """A product of columns reads all tokens."""
+        position = 1 if node.op == "aten.addmm" else 0
+        left = call.operand(position)
+        whole = self._sizes.whole(left_of(node))
+        entered = Operand(whole, self._group.enter(call.tensor(position), whole))
+        inputs = (*call.inputs[:position], entered, *call.inputs[position + 1 :])
+        return replace(call, inputs=inputs) if left.is_varying else call
 
     def _name(self, node: TracedNode) -> str:
         """The last word of the module's path and the operation, with a number where that is taken."""
@@ -159,20 +211,61 @@ class _Recording:
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name}_{count}"
 
-    def _value(self, argument: Argument) -> Value:
+    def _value(self, argument: Argument, node: TracedNode) -> Value:
         if isinstance(argument, TensorRef):
-            return self._operand(argument.id)
+            return self._operand(argument.id, node)
         if isinstance(argument, Polynomial):
-            return argument.evaluate(self._sizes)
+            return argument.evaluate(self._options.sizes)
         if isinstance(argument, tuple):
-            return tuple(self._value(each) for each in argument)
+            return tuple(self._value(each, node) for each in argument)
         return argument
 
-    def _operand(self, name: str) -> Operand:
-        role, shape = self._graph.role(name), self._shape(name)
+    def _operand(self, name: str, node: TracedNode) -> Operand:
+        role = self._graph.role(name)
         if role is TracedRole.PARAMETER:
-            return Operand(shape, parameter_elements=self._elements(self._graph.parameter(name)))
-        return Operand(shape, self._values.get(name), is_data=role is TracedRole.INPUT)
+            return self._parameter(name, node)
+        return Operand(self._sizes.own(name), self._values.get(name), is_data=role is TracedRole.INPUT)
+
+    def _parameter(self, name: str, node: TracedNode) -> Operand:
+        """A parameter with the elements that one device has; a lookup sees the whole table."""
+        base = self._graph.parameter(name)
+        whole, own = self._sizes.whole(name), self._sizes.parameter(node, name)
+        elements = -(-prod(self._sizes.whole(base)) * prod(own) // max(1, prod(whole)))
+        self._parameters[base] = max(elements, self._parameters.get(base, 0))
+        if node.op in GROUPED_PRODUCTS:
+            self._expert_parameters.add(base)
+        is_table = node.outputs[0] in self._sizes.sharding.tables
+        return Operand(whole if is_table else own, parameter_elements=elements)
+
+
+def _first(node: TracedNode) -> str:
+    """The first tensor that a node reads."""
+    return next(node.tensor_ids())
+
+
+_OF_OTHER_FORM = (IndexError, KeyError, ValueError, TypeError, ArithmeticError, AttributeError)
+"""What a rule may raise of a call whose arguments are not the operation's: a file may say anything."""
+
+
+def _recorded(rule: OperatorRule, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+    """What a rule records.
+
+    Raises:
+        InputError: the call is not of the form that the rule knows.
+    """
+    try:
+        results = rule.record(tape, call)
+    except InputError as error:
+        if call.op in str(error):
+            raise
+        raise call.fault(str(error)) from None
+    except _OF_OTHER_FORM as error:
+        rule_broken = f"its arguments are not of the form that its rule knows ({type(error).__name__}: {error})"
+        raise call.fault(rule_broken) from error
+    if len(results) != len(call.results):
+        rule_broken = f"its rule gives {len(results)} results, where the file has {len(call.results)}"
+        raise call.fault(rule_broken)
+    return results
 
 
 def _unknown(call: OperatorCall, rules: Mapping[str, OperatorRule]) -> InputError:

@@ -1,7 +1,7 @@
 """`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
 
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
@@ -10,6 +10,7 @@ from phaze_opt.graph.traced.compiled_model import CompiledModel, compile_traced
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import RecordOptions, record_layer
+from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -126,12 +127,22 @@ class TracedWorkload:
 
     def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
         """Why it cannot be sharded so, as a sentence; None if it can."""
-        if tensor_parallel > 1:
-            return f"{self.name}: traced models are not sharded; give tensor parallel degree 1"
         if options.context > 1:
             return f"{self.name}: sequences of traced models are not sharded; give context parallel degree 1"
         if (options.expert or 1) > 1 or (options.expert_tensor or 1) > 1:
-            return f"{self.name}: experts of traced models are not sharded; give expert parallel degree 1"
+            return f"{self.name}: experts of traced models are split by channels; give expert parallel degree 1"
+        if tensor_parallel == 1:
+            return None
+        shardings = self.compiled.shardings
+        if not any(each.products for each in shardings):
+            return f"{self.name}: no product of it can be split over a group; give tensor parallel degree 1"
+        for what, count in _divided(shardings, tensor_parallel, options):
+            if count % tensor_parallel:
+                degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
+                return (
+                    f"{self.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
+                    f"its divisors up to that are {', '.join(degrees)}"
+                )
         return None
 
     def model_flops(self, sequence_length: int) -> float:
@@ -148,18 +159,38 @@ class TracedWorkload:
         Raises:
             InputError: an operation has no rule, or the sizes cannot be had.
         """
-        del tensor_parallel, options
         compiled = self.compiled
-        recording = RecordOptions(training, operator_rules(), allow_unknown=self.allow_unknown)
+        recording = RecordOptions(
+            training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
+        )
         layers = compiled.folded.layers
-        first = layers[compiled.folded.chain[0]]
-        names = _layer_names(layers)
-        programs = []
-        for name, layer in zip(names, layers, strict=True):
-            program = record_layer(compiled.graph, layer, recording, name=name).program
-            tied = set(layer.parameters) & set(first.parameters) if layer is not first else set()
-            programs.append(replace(program, num_tied_parameters=compiled.elements_of(tied)))
-        return tuple(programs)
+        first = frozenset(layers[compiled.folded.chain[0]].parameters)
+        return tuple(
+            record_layer(
+                compiled.graph,
+                layer,
+                recording,
+                name=name,
+                sharding=sharding,
+                tied=first.intersection(layer.parameters) if position else frozenset(),
+            )
+            for position, (name, layer, sharding) in enumerate(
+                zip(_layer_names(layers), layers, compiled.shardings, strict=True)
+            )
+        )
+
+
+def _divided(
+    shardings: tuple[LayerSharding, ...], tensor_parallel: int, options: ShardingOptions
+) -> Iterator[tuple[str, int]]:
+    """What must divide by a tensor-parallel degree."""
+    for sharding in shardings:
+        for queries, keys in sharding.heads:
+            yield "attention heads", queries
+            if not (options.has_kv_replicas and tensor_parallel % keys == 0):
+                yield "key-value heads", keys
+        for count in sharding.channels:
+            yield "channels", count
 
 
 def _macs(program: Program) -> int:

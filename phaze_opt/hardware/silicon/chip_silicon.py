@@ -1,7 +1,7 @@
 """Areas, powers, energies and limits of chips by the silicon that the constants have: dies, or the 22 nm tables."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.silicon.die_area import DieArea, die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of, rates_of
-from phaze_opt.hardware.silicon.die_edge import DieEdge, die_edge
+from phaze_opt.hardware.silicon.die_edge import DieEdge, Held, Limit, all_kept, die_edge
 from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, DieModel, die_model, has_die, link_rate
 from phaze_opt.record.near_ties import comparable
@@ -68,26 +68,29 @@ class Dies:
         return die_edge(self.area.total, columns.hbm_stacks, columns.link_bytes_per_s, self.model.limits)
 
     @property
-    def has_banks(self) -> Flags:
-        """Whether the buffer is large enough for what it delivers: banks of a size that is built."""
-        least = self.model.limits.value(BANKS)
-        return np.asarray(self.columns.buffer_bytes >= least * self.columns.buffer_bytes_per_cycle * (1.0 - ROUNDING))
-
-    @property
-    def is_cooled(self) -> Flags:
-        """Whether the power at full rate is no more than is cooled away from so large a die."""
-        most_w = self.model.power.most_w_per_mm2 * self.area.total
-        return np.asarray(comparable(self.power.total) <= comparable(most_w))
-
-    @property
-    def limits(self) -> dict[str, Flags]:
-        """Whether each keeps to every limit of what could be built and run, by the limit's name."""
-        return self.edge.limits | {"banks of the buffer": self.has_banks, "cooling": self.is_cooled}
+    def limits(self) -> Mapping[Limit, Held]:
+        """Every limit of what could be built and run."""
+        return {**self.edge.limits, Limit.BANKS: self._banks(), Limit.COOLING: self._cooling()}
 
     @property
     def is_buildable(self) -> Flags:
         """Whether each keeps to all `limits`."""
-        return np.asarray(reduce(np.logical_and, self.limits.values()))
+        return all_kept(self.limits)
+
+    def _banks(self) -> Held:
+        """Whether the buffer is large enough for what it delivers: banks of a size that is built."""
+        size, rate, least = (
+            self.columns.buffer_bytes,
+            self.columns.buffer_bytes_per_cycle,
+            self.model.limits.value(BANKS),
+        )
+        return Held(size / rate, np.asarray(least), np.asarray(size >= least * rate * (1.0 - ROUNDING)))
+
+    def _cooling(self) -> Held:
+        """Whether the power at full rate is no more than is cooled away from so large a die."""
+        area_mm2, power_w, most = self.area.total, self.power.total, self.model.power.most_w_per_mm2
+        is_kept = comparable(power_w) <= comparable(most * area_mm2)
+        return Held(power_w / area_mm2, np.asarray(most), np.asarray(is_kept))
 
     @property
     def power(self) -> DiePower:

@@ -1,6 +1,8 @@
-"""The edge of a die and its package: stacks along its long sides, links along its short ones, reticle, interposer."""
+"""What dies are held against, and of it edge and package: stacks lie along the long sides, links along the short."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import reduce
 
 import numpy as np
@@ -13,6 +15,66 @@ from phaze_opt.units import BITS_PER_BYTE, GIGA
 Floats = NDArray[np.float64]
 
 
+class Limit(StrEnum):
+    """What a die that could be built and run keeps to, as it is called where it holds a design back."""
+
+    RETICLE = "the reticle"
+    PLACES = "places for HBM along the edge"
+    LINK_EDGE = "edge for links"
+    INTERPOSER = "the interposer"
+    BANKS = "banks of the buffer"
+    COOLING = "cooling"
+
+
+_BROKEN = {
+    Limit.RETICLE: "a die of {has:.0f} mm^2 is larger than the reticle's {allowed:.0f} mm^2",
+    Limit.PLACES: "{has:.0f} stacks of HBM need more edge than the {allowed:.0f} places of this die",
+    Limit.LINK_EDGE: "links take {has:.0f} mm of edge and its short sides have {allowed:.0f} mm",
+    Limit.INTERPOSER: "die and stacks of {has:.0f} mm^2 are larger than an interposer of {allowed:.0f} mm^2",
+    Limit.BANKS: "the buffer has {has:.0f} bytes for a byte a cycle, and banks need {allowed:.0f}",
+    Limit.COOLING: "{has:.4g} W/mm^2 is more than {allowed:g} W/mm^2",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Dies held against one limit; columns of shape (num_dies,), or numbers that broadcast.
+
+    Attributes:
+        has: what each has of it.
+        allowed: what it may have at most; of `Limit.BANKS` at least.
+        is_kept: whether it keeps to the limit; last digits do not decide.
+    """
+
+    has: Floats
+    allowed: Floats
+    is_kept: NDArray[np.bool_]
+
+    @classmethod
+    def at_most(cls, has: Floats, allowed: Floats | float) -> "Held":
+        """On the grid of `record.near_ties`."""
+        return cls(has, np.asarray(allowed, np.float64), np.asarray(comparable(has) <= comparable(allowed)))
+
+
+def all_kept(limits: Mapping[Limit, Held]) -> NDArray[np.bool_]:
+    """Which dies keep to every limit."""
+    return np.asarray(reduce(np.logical_and, (held.is_kept for held in limits.values())))
+
+
+def broken_limits(limits: Mapping[Limit, Held]) -> tuple[str, ...]:
+    """A sentence for each limit that a single die breaks."""
+    return tuple(
+        _BROKEN[limit].format(has=number_of(held.has), allowed=number_of(held.allowed))
+        for limit, held in limits.items()
+        if not held.is_kept.all()
+    )
+
+
+def number_of(values: Floats) -> float:
+    """The figure of a single die."""
+    return float(np.asarray(values).reshape(-1)[0])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DieEdge:
     """Sides of dies and what takes them, each of shape (num_dies,).
@@ -22,7 +84,7 @@ class DieEdge:
         stack_places: stacks of HBM for which both long sides have room.
         link_edge_mm: edge that links take, of both short sides.
         package_mm2: die and stacks on an interposer.
-        has_reticle, has_places, has_link_edge, has_interposer: whether the die is inside each limit.
+        limits: of edge and package.
     """
 
     length_mm: Floats
@@ -30,25 +92,12 @@ class DieEdge:
     stack_places: Floats
     link_edge_mm: Floats
     package_mm2: Floats
-    has_reticle: NDArray[np.bool_]
-    has_places: NDArray[np.bool_]
-    has_link_edge: NDArray[np.bool_]
-    has_interposer: NDArray[np.bool_]
+    limits: Mapping[Limit, Held]
 
     @property
     def is_buildable(self) -> NDArray[np.bool_]:
         """Inside all four limits, shape (num_dies,)."""
-        return np.asarray(reduce(np.logical_and, self.limits.values()))
-
-    @property
-    def limits(self) -> dict[str, NDArray[np.bool_]]:
-        """Which dies are inside each limit, by its name."""
-        return {
-            "the reticle": self.has_reticle,
-            "places for HBM along the edge": self.has_places,
-            "edge for links": self.has_link_edge,
-            "the interposer": self.has_interposer,
-        }
+        return all_kept(self.limits)
 
 
 def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, constants: Constants) -> DieEdge:
@@ -73,13 +122,10 @@ def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, con
         stack_places=np.asarray(places),
         link_edge_mm=np.asarray(link_edge),
         package_mm2=np.asarray(package),
-        has_reticle=_is_within(area_mm2, constants.value("package.reticle_mm2")),
-        has_places=_is_within(hbm_stacks, places),
-        has_link_edge=_is_within(link_edge, 2.0 * width),
-        has_interposer=_is_within(package, constants.value("package.interposer_mm2")),
+        limits={
+            Limit.RETICLE: Held.at_most(area_mm2, constants.value("package.reticle_mm2")),
+            Limit.PLACES: Held.at_most(hbm_stacks, places),
+            Limit.LINK_EDGE: Held.at_most(link_edge, 2.0 * width),
+            Limit.INTERPOSER: Held.at_most(package, constants.value("package.interposer_mm2")),
+        },
     )
-
-
-def _is_within(values: Floats, limits: Floats | float) -> NDArray[np.bool_]:
-    """Whether values are at most limits, on the grid of `record.near_ties`: no last digit decides."""
-    return np.asarray(comparable(values) <= comparable(limits))

@@ -1,16 +1,14 @@
 """The die of one chip: areas and powers by component, its edge, and which limits it breaks."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.silicon.chip_silicon import BANKS, Dies
+from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.die_area import DieArea
 from phaze_opt.hardware.silicon.die_constants import (
     DieProcess,
@@ -21,6 +19,7 @@ from phaze_opt.hardware.silicon.die_constants import (
     power_constants,
     process_of,
 )
+from phaze_opt.hardware.silicon.die_edge import Held, Limit, broken_limits, number_of
 from phaze_opt.hardware.silicon.die_power import DiePower, voltage_v
 from phaze_opt.hardware.silicon.silicon import DieModel, die_model, link_rate
 
@@ -148,24 +147,23 @@ def die_of(accelerator: Accelerator, constants: Constants) -> DieReport:
 def _report(accelerator: Accelerator, model: DieModel, sizing: Constants) -> DieReport:
     chips = table_of(accelerator)
     dies = Dies.by(model, chips, sizing)
-    area, edge, power = dies.area, dies.edge, dies.power
-    columns, energies = dies.columns, model.power
+    edge, limits = dies.edge, dies.limits
     return DieReport(
         name=accelerator.name,
         process=model.process,
         stack=model.stack,
-        num_stacks=int(_number(columns.hbm_stacks)),
-        stack_places=int(_number(edge.stack_places)),
-        areas=_figures(area),
-        powers=_figures(power),
-        length_mm=_number(edge.length_mm),
-        width_mm=_number(edge.width_mm),
-        link_edge_mm=_number(edge.link_edge_mm),
-        package_mm2=_number(edge.package_mm2),
-        voltage_v=_number(voltage_v(chips.clock_hz, energies)),
-        bytes_per_byte_per_cycle=_number(columns.buffer_bytes / columns.buffer_bytes_per_cycle),
-        limits=_limits(dies),
-        broken=_broken(dies, area_mm2=_number(area.total), power_w=_number(power.total)),
+        num_stacks=int(number_of(limits[Limit.PLACES].has)),
+        stack_places=int(number_of(edge.stack_places)),
+        areas=_figures(dies.area),
+        powers=_figures(dies.power),
+        length_mm=number_of(edge.length_mm),
+        width_mm=number_of(edge.width_mm),
+        link_edge_mm=number_of(edge.link_edge_mm),
+        package_mm2=number_of(edge.package_mm2),
+        voltage_v=number_of(voltage_v(chips.clock_hz, model.power)),
+        bytes_per_byte_per_cycle=number_of(limits[Limit.BANKS].has),
+        limits=_allowed(limits),
+        broken=broken_limits(limits),
     )
 
 
@@ -188,44 +186,15 @@ def die_to_json(report: DieReport) -> dict[str, Any]:
     }
 
 
-def _limits(dies: Dies) -> DieLimits:
-    known = dies.model.limits
+def _allowed(limits: Mapping[Limit, Held]) -> DieLimits:
     return DieLimits(
-        reticle_mm2=known.value("package.reticle_mm2"),
-        interposer_mm2=known.value("package.interposer_mm2"),
-        link_edge_mm=2.0 * _number(dies.edge.width_mm),
-        bytes_per_byte_per_cycle=known.value(BANKS),
-        w_per_mm2=dies.model.power.most_w_per_mm2,
+        reticle_mm2=number_of(limits[Limit.RETICLE].allowed),
+        interposer_mm2=number_of(limits[Limit.INTERPOSER].allowed),
+        link_edge_mm=number_of(limits[Limit.LINK_EDGE].allowed),
+        bytes_per_byte_per_cycle=number_of(limits[Limit.BANKS].allowed),
+        w_per_mm2=number_of(limits[Limit.COOLING].allowed),
     )
 
 
 def _figures(parts: DieArea | DiePower) -> tuple[ComponentFigure, ...]:
-    return tuple(ComponentFigure(each.name, _number(getattr(parts, each.name))) for each in fields(parts))
-
-
-def _number(values: NDArray[np.float64]) -> float:
-    return float(np.asarray(values).reshape(-1)[0])
-
-
-def _broken(dies: Dies, *, area_mm2: float, power_w: float) -> tuple[str, ...]:
-    """A sentence for each limit that the die breaks."""
-    known, edge, columns, energies = dies.model.limits, dies.edge, dies.columns, dies.model.power
-    found = []
-    if not edge.has_reticle.all():
-        most = known.value("package.reticle_mm2")
-        found.append(f"a die of {area_mm2:.0f} mm^2 is larger than the reticle's {most:.0f} mm^2")
-    if not edge.has_places.all():
-        stacks, places = _number(columns.hbm_stacks), _number(edge.stack_places)
-        found.append(f"{stacks:.0f} stacks of HBM need more edge than the {places:.0f} places of this die")
-    if not edge.has_link_edge.all():
-        taken, there = _number(edge.link_edge_mm), 2 * _number(edge.width_mm)
-        found.append(f"links take {taken:.0f} mm of edge and its short sides have {there:.0f} mm")
-    if not edge.has_interposer.all():
-        most, package = known.value("package.interposer_mm2"), _number(edge.package_mm2)
-        found.append(f"die and stacks of {package:.0f} mm^2 are larger than an interposer of {most:.0f} mm^2")
-    if not dies.has_banks.all():
-        ratio, least = _number(columns.buffer_bytes / columns.buffer_bytes_per_cycle), known.value(BANKS)
-        found.append(f"the buffer has {ratio:.0f} bytes for a byte a cycle, and banks need {least:.0f}")
-    if not dies.is_cooled.all():
-        found.append(f"{power_w / area_mm2:.4g} W/mm^2 is more than {energies.most_w_per_mm2:g} W/mm^2")
-    return tuple(found)
+    return tuple(ComponentFigure(each.name, number_of(getattr(parts, each.name))) for each in fields(parts))

@@ -119,7 +119,7 @@ def most_blocks(
             lasting[ends] = room.lasting_bytes(stage, counts)
         key = (flights, *ends)
         if key not in known:
-            held = np.array([room.with_kept(lasting[ends], flights, counts, CHOICES[number]) for number in chosen])
+            held = np.array([room.with_kept(lasting[ends], stage, counts, CHOICES[number]) for number in chosen])
             known[key] = (held <= capacity_bytes).sum(axis=1) - 1
         most[stage, chosen] = known[key]
     return most

@@ -133,12 +133,21 @@ class LayerSet:
     @property
     def inner(self) -> tuple[tuple[LayerGraph, ...], tuple[LayerGraph, ...], tuple[LayerGraph, ...]]:
         """Layers of every part but those."""
-        return self.of(EMBEDDING)[1:], self.of(BLOCK), self.of(HEAD)[:-1]
+        first, block, last = (tuple(self.layers[place] for place in places) for places in self.inner_places)
+        return first, block, last
 
-    def in_parts(self, values: Floats) -> Floats:
-        """Sums over what parts consist of, shape (3, ...), of values of distinct layers, shape (layers, ...)."""
+    @property
+    def inner_places(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Places of those in ``layers``: what recomputation runs again."""
+        return self.parts[EMBEDDING][1:], self.parts[BLOCK], self.parts[HEAD][:-1]
+
+    def in_parts(self, values: Floats, *, is_again: bool = False) -> Floats:
+        """Sums over what parts consist of, shape (3, ...), of values of distinct layers, shape (layers, ...).
+
+        ``is_again``: of what recomputation runs again alone.
+        """
         found = np.zeros((len(self.parts), *values.shape[1:]))
-        for part, places in enumerate(self.parts):
+        for part, places in enumerate(self.inner_places if is_again else self.parts):
             for place in places:
                 found[part] += values[place]
         return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.plans.layer_sets import AGAIN, BACKWARD, BLOCK, EVERY, FORWARD, HEAD, UPDATE, LayerSet
+from phaze_opt.certify.check.plans.layer_sets import AGAIN, BACKWARD, EVERY, FORWARD, HEAD, UPDATE, LayerSet
 from phaze_opt.certify.check.plans.wires import Sent, Wires, together
 from phaze_opt.graph.operator import Collective, CollectiveGroup
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -51,8 +51,9 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
     slowest_s = stack.host_s_per_collective * (sum(1.0 / rank for rank in range(1, plan.tensor + 1)) - 1.0)
     shape = len(layers.parts), len(EVERY)
     between_s, beside_s, host_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    for part, places in enumerate(layers.parts):
-        for column in range(len(EVERY)):
+    for part, all_places in enumerate(layers.parts):
+        for column, each_pass in enumerate(EVERY):
+            places = layers.inner_places[part] if each_pass == AGAIN else all_places
             sent = [layers.collectives[place][column] for place in places]
             between = all_of([each for own in sent for each in own.between])
             between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
@@ -64,11 +65,11 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
 
 @dataclass(frozen=True, slots=True)
 class LayerPace:
-    """Seconds of embedding, block and head on chips; each but ``again`` of shape (parts, chips).
+    """Seconds of embedding, block and head on chips, each of shape (parts, chips).
 
     Attributes:
         forward, backward: passes of a micro-batch.
-        again: forward of a block as full recomputation runs it, shape (chips,).
+        again: forward as full recomputation runs it.
         attention: what selective recomputation adds.
         update: optimizer, once a step.
     """
@@ -84,7 +85,7 @@ class LayerPace:
         return LayerPace(
             self.forward[:, chosen],
             self.backward[:, chosen],
-            self.again[chosen],
+            self.again[:, chosen],
             self.attention[:, chosen],
             self.update[:, chosen],
         )
@@ -95,7 +96,7 @@ class LayerPace:
         if recompute is Recompute.SELECTIVE:
             total += self.attention
         elif recompute is Recompute.FULL:
-            total[BLOCK] += self.again
+            total += self.again
         return total
 
 
@@ -115,14 +116,16 @@ def layer_pace(
     forward_s, backward_s = layers.in_parts(makespan_s[:, FORWARD]), layers.in_parts(makespan_s[:, BACKWARD])
     # A schedule of forward serves what is left of it too.
     has_again = makespan_s.shape[1] > AGAIN
-    again_s = layers.in_parts(np.minimum(makespan_s[:, FORWARD], makespan_s[:, AGAIN if has_again else FORWARD]))
+    again_s = layers.in_parts(
+        np.minimum(makespan_s[:, FORWARD], makespan_s[:, AGAIN if has_again else FORWARD]), is_again=True
+    )
     if layers.key.tensor == 1:
         forward_s[HEAD] /= stack.lone_head_efficiency
         backward_s[HEAD] /= stack.lone_head_efficiency
     # Gradients are added up at the rate of the update.
     backward_s += stack.accumulation_bytes / layers.update_bytes * update_s
     taken = [_taken(on_cores, traffic, column) for column, on_cores in enumerate((forward_s, backward_s, again_s))]
-    return LayerPace(taken[0], taken[1], taken[2][BLOCK], layers.in_parts(attention_s), update_s)
+    return LayerPace(taken[0], taken[1], taken[2], layers.in_parts(attention_s, is_again=True), update_s)
 
 
 def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int) -> Floats:

@@ -32,7 +32,7 @@ def features(pace: LayerPace) -> Floats:
     Forward and backward of embedding, block and head; the least that any recomputation of a block adds, and what full
     recomputation adds; updates of the three; one.
     """
-    again = pace.again[None]
+    again = pace.again[BLOCK][None]
     least = np.minimum(again, pace.attention[BLOCK][None])
     return np.concatenate([pace.run_s(Recompute.NONE), least, again, pace.update, np.ones_like(again)])
 

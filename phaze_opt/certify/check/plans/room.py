@@ -1,6 +1,8 @@
 """Memory that one device of each stage takes, byte by byte (decisions 0170, 0205, 0206)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +40,16 @@ class PlanRoom:
     def stage_bytes(self, stage: int, blocks: NDArray[np.int64], recompute: Recompute) -> Floats:
         """Bytes of a stage with each of several numbers of blocks, shape as ``blocks``."""
         count = np.asarray(blocks, dtype=np.float64)
-        return self.with_kept(self.lasting_bytes(stage, count), self.flights(stage), count, recompute)
+        return self.with_kept(self.lasting_bytes(stage, count), stage, count, recompute)
 
     def lasting_bytes(self, stage: int, count: Floats) -> Floats:
-        """All but the activations of blocks: the same of all stages between the ends."""
-        return self._state(stage, count) + self._whole(stage, count) + self._ends(stage)
+        """All but activations: the same of all stages between the ends."""
+        return self._state(stage, count) + self._whole(stage, count)
 
-    def with_kept(self, lasting_bytes: Floats, flights: float, count: Floats, recompute: Recompute) -> Floats:
-        """Bytes with the activations of blocks of so many micro-batches, and with what nobody counts."""
-        return (lasting_bytes + self._kept(flights, count, recompute)) * (1.0 + UNCOUNTED)
+    def with_kept(self, lasting_bytes: Floats, stage: int, count: Floats, recompute: Recompute) -> Floats:
+        """Bytes with the activations of a stage, and with what nobody counts."""
+        kept = self._kept(self.flights(stage), count, recompute) + self._ends(stage, recompute)
+        return (lasting_bytes + kept + self._anew(stage, count, recompute)) * (1.0 + UNCOUNTED)
 
     def _has(self, stage: int) -> tuple[bool, bool]:
         """Whether a stage has the embedding, and the head."""
@@ -86,20 +89,25 @@ class PlanRoom:
         return float((dense if self.plan.shards > 1 else 0) + (experts if expert_shards(self.plan) > 1 else 0))
 
     def _kept(self, flights: float, count: Floats, recompute: Recompute) -> Floats:
-        """Activations of blocks: of all micro-batches under way, and what one layer makes anew."""
+        """Activations of blocks, of all micro-batches under way."""
         unit = self.layers.of(BLOCK)
-        kept, anew = [layer.stash_bytes for layer in unit], 0.0
-        if recompute is Recompute.SELECTIVE:
-            anew = max(layer.stash_bytes - layer.selective_bytes for layer in unit)
-            kept = [layer.selective_bytes for layer in unit]
-        elif recompute is Recompute.FULL:
-            anew = max(layer.working_set_bytes for layer in unit)
-            kept = [layer.input_bytes for layer in unit]
-        held = flights * count * sum(kept)
+        kept = [_kept_of(layer, recompute) for layer in unit]
+        # Neighbours keep what lies between them once; a chunk's first layer keeps its input alone.
+        twice = recompute is not Recompute.FULL
+        inside, around = twice * _held_twice(unit), twice * _held_twice((unit[-1], unit[0]))
+        held = flights * count * (sum(kept) - inside - around) + flights * self.plan.interleave * around
         if self.stack.keeps_on_host:
             # Two layers are on their way there or back.
             held = np.minimum(held, 2.0 * max(kept))
-        return np.where(count > 0, held + anew, 0.0)
+        return np.where(count > 0, held, 0.0)
+
+    def _anew(self, stage: int, count: Floats, recompute: Recompute) -> Floats:
+        """What the layer of a stage that makes the most anew makes."""
+        is_first, is_last = self._has(stage)
+        first, block, last = (
+            max((_anew_of(layer, recompute) for layer in of), default=0.0) for of in self.layers.inner
+        )
+        return np.maximum(np.where(count > 0, block, 0.0), max(is_first * first, is_last * last))
 
     def flights(self, stage: int) -> float:
         """Micro-batches of a stage's blocks under way at most: those that the stages behind have not sent back."""
@@ -110,20 +118,24 @@ class PlanRoom:
         chunks = 2 * later + 1 + (plan.interleave - 1) * plan.pipeline
         return min(chunks, num_micro * plan.interleave) / plan.interleave
 
-    def _ends(self, stage: int) -> float:
+    def _ends(self, stage: int, recompute: Recompute) -> float:
         """Activations of the embedding, of all micro-batches under way, and of the head, of one."""
         is_first, is_last = self._has(stage)
         total = 0.0
         if is_first:
             rounds = 1 if self.plan.interleave == 1 else 2
             num_micro = self.plan.num_micro_batches(self.training.global_batch)
-            total += min(rounds * self.plan.pipeline, num_micro) * self._stash(EMBEDDING)
+            total += min(rounds * self.plan.pipeline, num_micro) * self._end(EMBEDDING, recompute)
         if is_last:
-            total += self._stash(HEAD) + self._wide_logits()
+            total += self._end(HEAD, recompute) + self._wide_logits()
         return total
 
-    def _stash(self, part: int) -> float:
-        return sum(layer.stash_bytes for layer in self.layers.of(part))
+    def _end(self, part: int, recompute: Recompute) -> float:
+        """What embedding or head keep; the first and the last layer of the model keep all."""
+        root = self.layers.roots[0] if part == EMBEDDING else self.layers.roots[1]
+        again = sum(_kept_of(layer, recompute) for layer in self.layers.inner[part])
+        twice = 0.0 if recompute is Recompute.FULL else _held_twice(self.layers.of(part))
+        return sum(layer.stash_bytes for layer in root) + again - twice
 
     def _wide_logits(self) -> float:
         """Logits in more than the 16 bits of the graph."""
@@ -132,3 +144,22 @@ class PlanRoom:
                 shape = operator.matmuls[0]
                 return float((self.stack.logit_bytes - _GRAPH_LOGIT_BYTES) * shape.m * shape.n)
         return 0.0
+
+
+def _kept_of(layer: LayerGraph, recompute: Recompute) -> float:
+    """What a layer keeps of a micro-batch."""
+    if recompute is Recompute.FULL:
+        return layer.input_bytes
+    return layer.selective_bytes if recompute is Recompute.SELECTIVE else layer.stash_bytes
+
+
+def _anew_of(layer: LayerGraph, recompute: Recompute) -> float:
+    """What a layer makes anew."""
+    if recompute is Recompute.FULL:
+        return layer.working_set_bytes
+    return layer.stash_bytes - layer.selective_bytes if recompute is Recompute.SELECTIVE else 0.0
+
+
+def _held_twice(layers: Sequence[LayerGraph]) -> float:
+    """What a layer keeps of its output and the next one keeps as its input."""
+    return sum(min(one.kept_output_bytes, other.kept_input_bytes) for one, other in pairwise(layers))

@@ -11,6 +11,11 @@ from dataclasses import replace
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
+_OF_SHAPE = {f"aten.{name}_like" for name in ("zeros", "ones", "empty", "full", "rand", "randn")} | {
+    f"aten.new_{name}" for name in ("zeros", "ones", "empty", "full")
+}
+"""Operations that take nothing but its shape from a tensor."""
+
 
 def fold_constants(graph: FlatGraph) -> FlatGraph:
     """The graph without what is constant, data or a view of a parameter."""
@@ -37,7 +42,7 @@ def fold_constants(graph: FlatGraph) -> FlatGraph:
 def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], graph: FlatGraph) -> TracedRole:
     """What the results of a node are."""
     found = set(roles.values())
-    if found <= {TracedRole.CONSTANT}:
+    if found <= {TracedRole.CONSTANT} or node.op in _OF_SHAPE:
         return TracedRole.CONSTANT
     if found <= {TracedRole.CONSTANT, TracedRole.INPUT}:
         return TracedRole.ACTIVATION if _has_float_input(read, graph) else TracedRole.INPUT

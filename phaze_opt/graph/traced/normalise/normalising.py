@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+from phaze_opt.errors import InputError
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise.after_loss import end_at_losses
 from phaze_opt.graph.traced.normalise.attention_core import join_attention
 from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants
+from phaze_opt.graph.traced.normalise.expert_sums import join_expert_sums
 from phaze_opt.graph.traced.normalise.gates import join_gates
 from phaze_opt.graph.traced.normalise.identities import elide_identities
 from phaze_opt.graph.traced.normalise.names import plain_names
@@ -14,6 +16,8 @@ from phaze_opt.graph.traced.normalise.regions import collapse_regions
 from phaze_opt.graph.traced.normalise.splits import join_splits
 from phaze_opt.graph.traced.normalise.views import sink_views
 
+OF_OTHER_FORM = (IndexError, KeyError, StopIteration, TypeError, ValueError, AttributeError)
+"""What a pass may raise of operations without the arguments that their names need."""
 PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     plain_names,
     drop_unused,
@@ -21,6 +25,7 @@ PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     fold_constants,
     end_at_losses,
     join_attention,
+    join_expert_sums,
     collapse_regions,
     absorb_norm_weights,
     join_gates,
@@ -31,7 +36,26 @@ PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
 
 
 def normalised(graph: FlatGraph) -> FlatGraph:
-    """The graph in the form that operator rules know."""
+    """The graph in the form that operator rules know.
+
+    Raises:
+        InputError: operations have not the arguments that their names need, or nothing is left of them.
+    """
     for each in PASSES:
-        graph = each(graph)
+        try:
+            graph = each(graph)
+        except OF_OTHER_FORM as error:
+            raise form_fault(error, each.__name__) from error
+    if not graph.nodes:
+        message = "the traced model has no operation that its loss and its parameters depend on; extract it again"
+        raise InputError(message)
     return graph
+
+
+def form_fault(error: Exception, step: str) -> InputError:
+    """The error of a file whose operations are not what their names say."""
+    message = (
+        f"the traced model has operations without the arguments that their names need ({step}: "
+        f"{type(error).__name__}: {error}); extract it again"
+    )
+    return InputError(message)

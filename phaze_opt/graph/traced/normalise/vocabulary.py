@@ -71,7 +71,10 @@ SHAPES = {
 }
 MOVES = JOINS | PARTS | SHAPES
 ELEMENTWISE = ARITHMETIC | RECTIFIERS | CURVES
+GROUPED_PRODUCTS = ("aten._grouped_mm", "transformers.grouped_mm_fallback")
+"""Products of each expert's tokens with its weights."""
 HEAVY = {
+    *GROUPED_PRODUCTS,
     "aten.linear",
     "aten.addmm",
     "aten.mm",
@@ -86,7 +89,6 @@ HEAVY = {
     "aten.conv_transpose2d",
     "aten.lstm",
     "aten.gru",
-    "aten._grouped_mm",
     "aten.embedding_bag",
     "phaze.attention",
     "phaze.mamba_mixer",

@@ -12,9 +12,10 @@ class EmbeddingRule:
     operators = ("aten.embedding",)
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-        """What is read of the table is what is looked up."""
+        """What is read of the table is what is looked up, of a share of its rows that share."""
         table = call.operand(0)
-        weight = tape.weight(f"{call.name}.table", table.parameter_elements, num_read=call.elements)
+        num_read = -(-call.elements * table.parameter_elements // table.elements)
+        weight = tape.weight(f"{call.name}.table", table.parameter_elements, num_read=num_read)
         ids = call.tensor(1)
         result = ops.elementwise(
             tape, call.name, (ids,), ops.LOOKUP, elements=call.elements, weights=(weight,), is_differentiable=False

@@ -5,9 +5,9 @@ from math import prod
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
+from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.operator_rule import OperatorCall
-
-GROUPED_PRODUCTS = ("aten._grouped_mm", "transformers.grouped_mm_fallback")
 
 
 class GroupedProductRule:
@@ -43,3 +43,18 @@ class SelectionRule:
             for number, shape in enumerate(call.results[1:])
         ]
         return (values, *others)
+
+
+class CombineRule:
+    """The sum of the experts' results, weighted by the router."""
+
+    operators = (COMBINE,)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """Work is done on every result of an expert."""
+        back, weights = call.tensor(0), call.tensor(1)
+        work = back.elements
+        result = ops.elementwise(
+            tape, call.name, (back, weights), ops.WEIGHTED_SUM, elements=call.elements, work_elements=work
+        )
+        return (result,)

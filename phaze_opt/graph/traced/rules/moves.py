@@ -93,14 +93,21 @@ class CopyRule:
 
 
 class ScatterRule:
-    """Elements written into, or added to, a tensor at given places."""
+    """Elements, the last of the tensors, written into, or added to, a tensor at given places."""
 
-    operators = ("aten.index_add", "aten.index_put", "aten.scatter", "aten.scatter_add", "aten.index_copy")
+    operators = (
+        "aten.index_add",
+        "aten.index_put",
+        "aten.scatter",
+        "aten.scatter_add",
+        "aten.index_copy",
+        "aten.slice_scatter",
+    )
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
         """The tensor with what was written; both get their part of the gradient."""
         tensors = [operand.tensor for operand in call.varying if operand.tensor is not None and not operand.is_data]
-        work = max(tensor.elements for tensor in tensors)
+        work = tensors[-1].elements
         return (ops.elementwise(tape, call.name, tensors, ops.COPY, elements=call.elements, work_elements=work),)
 
 

@@ -1,5 +1,6 @@
 """Matrix products: linear layers, products of activations, einsum, a batch of products with a batch of weights."""
 
+from dataclasses import replace
 from math import prod
 
 from phaze_opt.graph import operations as ops
@@ -7,31 +8,39 @@ from phaze_opt.graph.operator import Matmul
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall
 
+_LINEAR, _WITH_BIAS = "aten.linear", "aten.addmm"
+
 
 class LinearRule:
     """A product with one weight: rows of channels in, rows of channels out, with or without a bias."""
 
-    operators = ("aten.linear", "aten.addmm", "aten.mm", "aten.mv")
+    operators = (_LINEAR, _WITH_BIAS, "aten.mm", "aten.mv")
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
         """The product and its bias."""
-        bias: Operand | None = None
-        if call.op == "aten.linear":
-            left, right = call.operand(0), call.operand(1)
-            value = call.argument(2, "bias")
-            bias = value if isinstance(value, Operand) else None
-        elif call.op == "aten.addmm":
-            bias, left, right = call.operand(0), call.operand(1), call.operand(2)
-        else:
-            left, right = call.operand(0), call.operand(1)
+        left, right = (call.operand(position + (call.op == _WITH_BIAS)) for position in (0, 1))
         inner = left.shape[-1]
         shape = Matmul(1, m=left.elements // inner, n=max(1, call.elements * inner // left.elements), k=inner)
         result = record_product(tape, call, (left, right), shape)
-        if bias is None:
+        added = bias_of(call)
+        if added is None:
             return (result,)
-        if bias.tensor is not None:
-            return (ops.add(tape, f"{call.name}_sum", result, bias.tensor),)
-        return (ops.bias(tape, f"{call.name}_bias", (result,), size=bias.parameter_elements)[0],)
+        if added.tensor is not None:
+            return (ops.add(tape, f"{call.name}_sum", result, added.tensor),)
+        return (ops.bias(tape, f"{call.name}_bias", (result,), size=added.parameter_elements)[0],)
+
+
+def bias_of(call: OperatorCall) -> Operand | None:
+    """What a product with a weight adds to its rows."""
+    value = call.argument(0) if call.op == _WITH_BIAS else call.argument(2, "bias") if call.op == _LINEAR else None
+    return value if isinstance(value, Operand) else None
+
+
+def without_bias(call: OperatorCall) -> OperatorCall:
+    """The product alone."""
+    if call.op == _WITH_BIAS:
+        return replace(call, op="aten.mm", inputs=call.inputs[1:3])
+    return replace(call, inputs=call.inputs[:2], attrs={}) if call.op == _LINEAR else call
 
 
 class BatchedProductRule:
