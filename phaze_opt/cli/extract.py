@@ -18,49 +18,57 @@ SOURCE = "What is extracted (one of them)"
 MAX_SEQUENCE = 1 << 24
 
 
+OutputOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="The traced-model file to write (JSON).")]
+HfOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--hf",
+        metavar="PATH",
+        help="A Hugging Face config.json, or the folder that holds it; no weights and no code beside it are read.",
+        rich_help_panel=SOURCE,
+    ),
+]
+FactoryOption = Annotated[
+    str,
+    typer.Option(
+        "--torch",
+        metavar="MODULE:FACTORY",
+        help="What makes a torch.nn.Module when it is called without arguments: torchvision.models:resnet18. It is "
+        "imported and run, from the current folder too.",
+        rich_help_panel=SOURCE,
+    ),
+]
+OnnxOption = Annotated[
+    Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.", rich_help_panel=SOURCE)
+]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="SIZES[:TYPE]",
+        help="Of --torch: one input by position, micro-batch first: 1,3,224,224 or 1,128:int64 or 1,s=128:int64, "
+        "where s is the sequence length. Repeat it for each.",
+    ),
+]
+SequenceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--sequence-length",
+        min=2,
+        max=MAX_SEQUENCE,
+        help="Of --hf: the sequence that the file has as its default; the model's own unless given, at most 4096.",
+    ),
+]
+
+
 def extract(
     *,
-    output: Annotated[Path, typer.Option("--out", metavar="FILE", help="The traced-model file to write (JSON).")],
-    hf: Annotated[
-        Path | None,
-        typer.Option(
-            "--hf",
-            metavar="PATH",
-            help="A Hugging Face config.json, or the folder that holds it; no weights and no code beside it are read.",
-            rich_help_panel=SOURCE,
-        ),
-    ] = None,
-    factory: Annotated[
-        str,
-        typer.Option(
-            "--torch",
-            metavar="MODULE:FACTORY",
-            help="What makes a torch.nn.Module when it is called without arguments: torchvision.models:resnet18. It is "
-            "imported and run, from the current folder too.",
-            rich_help_panel=SOURCE,
-        ),
-    ] = "",
-    onnx: Annotated[
-        Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.", rich_help_panel=SOURCE)
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="SIZES[:TYPE]",
-            help="Of --torch: one input by position, micro-batch first: 1,3,224,224 or 1,128:int64 or 1,s=128:int64, "
-            "where s is the sequence length. Repeat it for each.",
-        ),
-    ] = None,
-    sequence_length: Annotated[
-        int | None,
-        typer.Option(
-            "--sequence-length",
-            min=2,
-            max=MAX_SEQUENCE,
-            help="Of --hf: the sequence that the file has as its default; the model's own unless given, at most 4096.",
-        ),
-    ] = None,
+    output: OutputOption,
+    hf: HfOption = None,
+    factory: FactoryOption = "",
+    onnx: OnnxOption = None,
+    inputs: InputsOption = None,
+    sequence_length: SequenceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Record the training step of any PyTorch or ONNX model, without weights, in a file that --model takes.

@@ -49,29 +49,13 @@ def _attend(  # noqa: PLR0917 - transformers gives them by position
     mask = None if sliding_window is not None else attention_mask
     bias = position_bias if mask is None else mask if position_bias is None else position_bias + mask
     is_causal = bool(is_causal) and query.shape[2] > 1 and mask is None
-    is_plain = softcap is None and sliding_window is None and s_aux is None
-    if is_plain and not (is_causal and bias is not None):
-        result = torch.nn.functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=bias,
-            dropout_p=dropout,
-            is_causal=is_causal,
-            scale=scale,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+    special = {"softcap": softcap, "window": sliding_window}
+    if (is_causal and bias is not None) or s_aux is not None or any(each is not None for each in special.values()):
+        options = {"is_causal": is_causal, "scale": scale, "dropout_p": dropout, **special}
+        result = own_operations().attention(query, key, value, bias, s_aux, **options)
     else:
-        result = own_operations().attention(
-            query,
-            key,
-            value,
-            bias,
-            s_aux,
-            is_causal=is_causal,
-            scale=scale,
-            softcap=softcap,
-            window=sliding_window,
-            dropout_p=dropout,
-        )
+        options = {"attn_mask": bias, "dropout_p": dropout, "is_causal": is_causal, "scale": scale}
+        shares = query.shape[1] != key.shape[1]
+        attend = torch.nn.functional.scaled_dot_product_attention
+        result = attend(query, key, value, enable_gqa=shares, **options)
     return result.transpose(1, 2).contiguous(), None

@@ -14,7 +14,7 @@ from phaze_opt.extract.training_step import TrainingStep
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedModel, TracedRepeat, TracedRole, TracedTensor
 
 
-class ModelFacts(TypedDict, total=False):
+class TracedFacts(TypedDict, total=False):
     """Attributes of a traced model beside its graph."""
 
     name: Required[str]
@@ -118,7 +118,7 @@ def _traced(
 
 
 def traced_of(
-    graphs: Sequence[RecordedGraph], values: Sequence[Mapping[str, int]], **facts: Unpack[ModelFacts]
+    graphs: Sequence[RecordedGraph], values: Sequence[Mapping[str, int]], **facts: Unpack[TracedFacts]
 ) -> TracedModel:
     """The traced model of graphs at several sizes, whose first output is the loss.
 

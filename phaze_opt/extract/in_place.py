@@ -23,7 +23,7 @@ SCATTERS = {"aten.slice.Tensor": "aten.slice_scatter.default", "aten.select.int"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SharedView:
     """How a tensor was taken from another: the operation and its arguments but the first."""
 
     of: str
@@ -43,14 +43,14 @@ class Storage:
 
     put_back: Callable[[str, str, str, tuple[Argument, ...]], str]
     depends: Callable[[str], bool]
-    _views: dict[str, View] = field(default_factory=dict)
+    _views: dict[str, SharedView] = field(default_factory=dict)
     _changed: dict[str, str] = field(default_factory=dict)
     _stale: dict[str, str] = field(default_factory=dict)
 
     def see(self, op: str, inputs: Sequence[Argument], outputs: Sequence[str]) -> None:
         """Remember an operation whose results may be views."""
         if op.rpartition(".")[0] in VIEWS and isinstance(inputs[0], TensorRef):
-            view = View(inputs[0].id, op, tuple(inputs[1:]))
+            view = SharedView(inputs[0].id, op, tuple(inputs[1:]))
             self._views |= dict.fromkeys(outputs, view)
 
     def change(self, old: str, new: str, *, place: str) -> None:

@@ -33,7 +33,7 @@ class TrainingStep:
 
     Attributes:
         name: of the model.
-        module: the model, whose parameters hold no data (`torch.nn.Module`).
+        module: the model, whose parameters hold no data (``torch.nn.Module``).
         inputs: what it takes.
         symbols: the symbols of its inputs, each with its default.
         producer: names and versions of what the model comes from.

@@ -20,7 +20,7 @@ def graph(tensors, nodes, *outputs):
 
 
 def chain(*, batch, num_layers, odd="", reads_all=False):
-    """Layers of a product and an activation with a residual, then a loss; ``odd`` names a layer with another activation.
+    """Layers of a product and an activation with a residual, then a loss.
 
     Args:
         batch: rows.
