@@ -84,7 +84,9 @@ def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel:
     if any(SEQUENCE in each.shape for each in inputs):
         default = longest or (PAIRED_LENGTH if _is_paired(config) else WITHOUT_LENGTH)
         if longest and sequence_length and sequence_length > longest:
-            message = f"{sequence_length} is longer than the {longest} tokens that the config allows; give at most these"
+            message = (
+                f"{sequence_length} is longer than the {longest} tokens that the config allows; give at most these"
+            )
             raise InputError(message, source="--sequence-length")
         symbols[SEQUENCE] = sequence_length or min(default, MOST_TOKENS)
     return TrainingStep(

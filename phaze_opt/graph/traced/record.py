@@ -14,17 +14,18 @@ from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.regions import WORK
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Value
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
-from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, ShardedAs, left_of
+from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, left_of
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)
-class RecordOptions:
+class LayerSettings:
     """How layers are recorded.
 
     Attributes:
@@ -55,7 +56,7 @@ class RecordOptions:
 def record_layer(
     graph: FlatGraph,
     layer: TracedLayer,
-    options: RecordOptions,
+    options: LayerSettings,
     *,
     name: str,
     sharding: LayerSharding,
@@ -83,7 +84,7 @@ def record_layer(
 class _Recording:
     """The tape of one layer and what its tensors are on it."""
 
-    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: RecordOptions, sharding: LayerSharding) -> None:
+    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: LayerSettings, sharding: LayerSharding) -> None:
         self._graph = graph
         self._layer = layer
         self._read = {*layer.outputs, *(name for node in layer.nodes for name in node.tensor_ids())}
@@ -92,8 +93,8 @@ class _Recording:
         self._names: dict[str, int] = {}
         self._parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
-        # A layer of which nothing is split is computed as a whole by every device.
-        has_shares = options.has_token_shares and sharding.is_split
+        # A layer of which nothing is split, or that needs all tokens elsewhere, has them all on every device.
+        has_shares = options.has_token_shares and sharding.is_split and not sharding.mixes_tokens
         self._sizes = DeviceSizes(graph, options.sizes, options.degree, sharding, has_shares)
         self._outside = replace(self._sizes, has_token_shares=options.has_token_shares)
         self._group = GroupWork(self._tape, self._sizes, options.has_regathers)
@@ -116,14 +117,19 @@ class _Recording:
         kind = self._sizes.sharding.products.get(node.outputs[0]) if self._options.degree > 1 else None
         call = self._call(node, kind)
         results = self._run(call if kind is not ShardedAs.ROWS else without_bias(call))
-        if kind is ShardedAs.ROWS:
+        if self._is_summed(node, kind):
             summed = self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0]))
-            results = (self._biased(call, summed),)
-        elif self._options.degree > 1 and node.outputs[0] in self._sizes.sharding.tables:
-            results = (self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0])),)
+            results = (self._biased(call, summed) if kind is ShardedAs.ROWS else summed,)
         elif self._options.degree > 1 and node.op == LOSS and call.operands[0].shape != self._sizes.whole(_first(node)):
             self._group.exchange_statistics(call.name, results[0], prod(call.operands[0].shape[:-1]))
         self._values.update(zip(node.outputs, results, strict=True))
+
+    def _is_summed(self, node: TracedNode, kind: ShardedAs | None) -> bool:
+        """Whether every device has a part of each element of a result."""
+        sharding, output = self._sizes.sharding, node.outputs[0]
+        if self._options.degree == 1 or output in sharding.experts.whole:
+            return False
+        return kind is ShardedAs.ROWS or output in sharding.tables or output in sharding.experts.sums
 
     def _run(self, call: OperatorCall) -> tuple[Tensor, ...]:
         rule = self._options.rules.get(call.op)
@@ -175,7 +181,7 @@ class _Recording:
         return list(found.values())
 
     def _call(self, node: TracedNode, kind: ShardedAs | None) -> OperatorCall:
-        is_whole = kind is ShardedAs.ROWS or node.outputs[0] in self._sizes.sharding.tables
+        is_whole = kind is ShardedAs.ROWS or self._is_summed(node, kind)
         shape = self._sizes.whole if is_whole else self._sizes.own
         attrs = {key: self._value(each, node) for key, each in node.attrs}
         work = attrs.get(WORK)
@@ -192,14 +198,15 @@ class _Recording:
             module=node.module,
             unread=frozenset(position for position, name in enumerate(node.outputs) if name not in self._read),
         )
-        return call if kind in (None, ShardedAs.ROWS) else self._entered(call, node)
+        is_inside = left_of(node) in self._sizes.sharding.experts.whole
+        return call if kind in (None, ShardedAs.ROWS) or is_inside else self._entered(call, node)
 
     def _entered(self, call: OperatorCall, node: TracedNode) -> OperatorCall:
         """A product of columns reads all tokens."""
         position = 1 if node.op == "aten.addmm" else 0
         left = call.operand(position)
         whole = self._sizes.whole(left_of(node))
-        entered = Operand(whole, self._group.enter(call.tensor(position), whole))
+        entered = CallOperand(whole, self._group.enter(call.tensor(position), whole))
         inputs = (*call.inputs[:position], entered, *call.inputs[position + 1 :])
         return replace(call, inputs=inputs) if left.is_varying else call
 
@@ -220,13 +227,17 @@ class _Recording:
             return tuple(self._value(each, node) for each in argument)
         return argument
 
-    def _operand(self, name: str, node: TracedNode) -> Operand:
+    def _operand(self, name: str, node: TracedNode) -> CallOperand:
         role = self._graph.role(name)
         if role is TracedRole.PARAMETER:
             return self._parameter(name, node)
-        return Operand(self._sizes.own(name), self._values.get(name), is_data=role is TracedRole.INPUT)
+        tensor = self._values.get(name)
+        if tensor is not None and self._sizes.sharding.is_gathered(node) and self._sizes.is_outside(name):
+            whole = self._sizes.whole(name)
+            return CallOperand(whole, self._group.enter(tensor, whole))
+        return CallOperand(self._sizes.own(name), tensor, is_data=role is TracedRole.INPUT)
 
-    def _parameter(self, name: str, node: TracedNode) -> Operand:
+    def _parameter(self, name: str, node: TracedNode) -> CallOperand:
         """A parameter with the elements that one device has; a lookup sees the whole table."""
         base = self._graph.parameter(name)
         whole, own = self._sizes.whole(name), self._sizes.parameter(node, name)
@@ -235,7 +246,7 @@ class _Recording:
         if node.op in GROUPED_PRODUCTS:
             self._expert_parameters.add(base)
         is_table = node.outputs[0] in self._sizes.sharding.tables
-        return Operand(whole if is_table else own, parameter_elements=elements)
+        return CallOperand(whole if is_table else own, parameter_elements=elements)
 
 
 def _first(node: TracedNode) -> str:

@@ -5,7 +5,8 @@ from phaze_opt.graph.attention import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX,
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, WINDOW
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall
+from phaze_opt.graph.traced.rules.elementwise import SOFT_CAP
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -37,16 +38,18 @@ def _shapes(call: OperatorCall) -> tuple[Matmul, Matmul]:
     return Matmul(batch, m=rows, n=keys, k=head_size), Matmul(batch, m=rows, n=value_size, k=keys)
 
 
-def _biases(call: OperatorCall) -> list[Operand]:
+def _biases(call: OperatorCall) -> list[CallOperand]:
     """What is added to the scores, or stands beside them."""
-    return [each for each in call.inputs[3:] if isinstance(each, Operand) and (each.is_varying or each.is_parameter)]
+    return [
+        each for each in call.inputs[3:] if isinstance(each, CallOperand) and (each.is_varying or each.is_parameter)
+    ]
 
 
 def _record_unfused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul]) -> Tensor:
     query, key, value = (call.tensor(position) for position in range(3))
     scores = ops.matmul(tape, f"{SCORES}.{call.name}", query, key, shape=shapes[0], output=f"{call.name}.scores")
     if call.attrs.get(CAP):
-        scores = ops.elementwise(tape, f"{SCORES}.cap.{call.name}", (scores,), ops.SMOOTH_ACTIVATION)
+        scores = ops.elementwise(tape, f"{SCORES}.cap.{call.name}", (scores,), SOFT_CAP)
     for number, bias in enumerate(_biases(call)):
         name = f"{SCORES}.bias{number}.{call.name}"
         if bias.tensor is not None:
@@ -74,8 +77,8 @@ def _record_fused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul])
     forward = [VectorWork(VectorKind.SOFTMAX_FORWARD, elements), *extra]
     backward = [VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *extra]
     if capped:
-        forward.append(VectorWork(VectorKind.ACTIVATION_FORWARD, elements))
-        backward.append(VectorWork(VectorKind.ACTIVATION_BACKWARD, elements))
+        forward += [VectorWork(kind, times * elements) for kind, times in SOFT_CAP.forward.items()]
+        backward += [VectorWork(kind, times * elements) for kind, times in SOFT_CAP.backward.items()]
     tensors = [call.tensor(position) for position in range(3)]
     for number, bias in enumerate(biases):
         name = f"{call.name}.bias{number}"
