@@ -67,6 +67,7 @@ COMMANDS = {
         kept="nothing is kept: run the same command again, with a smaller --time-limit for the best until then",
     ),
     "place": LazyCommand("Solve one placement instance exactly."),
+    "extract": LazyCommand("Record a PyTorch or ONNX model in a file that --model takes."),
     "models": LazyCommand("List the models of the zoo.", "catalogue"),
     "architectures": LazyCommand("List the architecture presets, or all that is known of one."),
     "software": LazyCommand("List the training software with fitted constants.", "catalogue"),

@@ -1,0 +1,261 @@
+"""Extraction against the frameworks themselves (`make test-reference`): parameters, operations, FLOPs, files.
+
+The frameworks are imported inside the tests, so that a run that deselects them needs none.
+"""
+
+import json
+import os
+from math import log
+from pathlib import Path
+
+import pytest
+from command_runs import refused, run_json
+from recorded_sources import SOURCES, TEXTS
+from small_configs import CONFIGS
+from traced_flops import forward_flops
+
+from phaze_opt.extract.depth import shallow
+from phaze_opt.extract.exporting import count_parameters, export_step
+from phaze_opt.extract.extracting import extract, num_parameters, traced_of
+from phaze_opt.extract.hugging_face import hugging_face_step
+from phaze_opt.extract.loss import training_loss
+from phaze_opt.extract.size_fitting import sample_sizes
+from phaze_opt.extract.step_module import step_module
+from phaze_opt.extract.torch_module import torch_module_step
+from phaze_opt.graph.traced.flat_graph import flatten
+from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model
+from phaze_opt.graph.traced.traced_model import TracedRepeat, TracedRole
+from phaze_opt.graph.traced.traced_writing import traced_model_text, write_traced_model
+
+pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
+
+RECORDED = Path(__file__).parents[1] / "traced_models"
+FOLDS = {
+    **dict.fromkeys(("bert", "gpt2", "opt", "llama", "qwen3", "mamba", "vit"), [5]),
+    "gemma2": [4],
+    "gemma3": [4, 2],
+    "mixtral": [4],
+    "deepseek_v3": [2, 5],
+    "gpt_oss": [4],
+    "t5": [4, 4],
+    "whisper": [5, 5],
+}
+"""How often each body of a family's small config runs."""
+
+
+def step_of(family, folder):
+    file = folder / "config.json"
+    file.write_text(json.dumps(CONFIGS[family]))
+    return hugging_face_step(file)
+
+
+def whole(step):
+    """A step exported with all its layers, nothing folded."""
+    values = next(sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length))
+    with shallow(step.module, kept=0):
+        graphs = [export_step(step, each) for each in values]
+    return traced_of(graphs, values, name=step.name, producer=step.producer, symbols=step.symbols)
+
+
+def written_out(model):
+    """All operations with their arguments' shapes and the names of their parameters, without names of tensors."""
+    flat = flatten(model)
+    places = {name: f"t{at}" for at, name in enumerate(out for step in flat.nodes for out in step.outputs)}
+
+    def shown(name):
+        tensor = flat.tensors[name]
+        is_parameter = tensor.role is TracedRole.PARAMETER
+        return places.get(name) or (tensor.role, tensor.shape, tensor.fqn.split(".")[-1] if is_parameter else "")
+
+    return [(step.op, [shown(name) for name in step.tensor_ids()], step.attrs) for step in flat.nodes]
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_few_layers_give_the_model_that_all_give(family, tmp_path):
+    step = step_of(family, tmp_path)
+    model, flat = extract(step), whole(step)
+    assert [each.count for each in model.steps if isinstance(each, TracedRepeat)] == FOLDS[family]
+    assert num_parameters(model) == num_parameters(flat) == count_parameters(step)
+    first, second = written_out(model), written_out(flat)
+    assert len(first) == len(second)
+    different = [(one, other) for one, other in zip(first, second, strict=True) if one != other]
+    assert different == []
+    assert parse_traced_model(traced_model_text(model), source="text") == model
+
+
+def counted(module, tensors):
+    """Forward FLOPs as torch counts them."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        module(*tensors)
+    return counter.get_total_flops()
+
+
+def on_meta(step, values):
+    import torch
+
+    return [torch.empty(each.sizes(values), dtype=getattr(torch, each.dtype), device="meta") for each in step.inputs]
+
+
+def eager(step):
+    """The same model with data, attention and experts as its class writes them out."""
+    model = step.module.step
+    model.config._attn_implementation = "eager"
+    model.config._experts_implementation = "eager" if "expert" in str(vars(model.config)) else None
+    return step_module(type(model)(model.config), [each.name for each in step.inputs])
+
+
+@pytest.mark.parametrize("family", [each for each in CONFIGS if each != "mamba"])
+def test_flops_are_those_that_torch_counts_of_the_eager_model(family, tmp_path):
+    import torch
+
+    step = step_of(family, tmp_path)
+    values = {"b": 2, "s": 48}
+    model = extract(step)
+    tensors = [torch.zeros(each.sizes(values), dtype=getattr(torch, each.dtype)) for each in step.inputs]
+    assert forward_flops(model, values) == counted(eager(step), tensors)
+
+
+CNNS = {
+    "resnet18": (11_689_512, 3_628_146_688),
+    "vgg16": (138_357_544, 30_940_528_640),
+    "inception_v3": (27_161_264, 11_426_432_192 + 11_366_400),
+    "mobilenet_v3_large": (5_483_032, 433_179_520),
+    "resnext101_32x8d": (88_791_336, None),
+    "mobilenet_v2": (3_504_872, None),
+    "mnasnet1_0": (4_383_312, None),
+    "alexnet": (61_100_840, None),
+    "resnet50": (25_557_032, None),
+}
+"""Parameters as torchvision states them, and forward FLOPs of one image where they were counted before.
+
+Inception trains a second head: two convolutions of 128 x 768 weights (25 times each) and a classifier of 768 x 1000.
+"""
+
+
+@pytest.mark.parametrize("name", CNNS)
+def test_networks_of_images(name):
+    pytest.importorskip("torchvision")
+    side = 299 if name == "inception_v3" else 224
+    step = torch_module_step(f"torchvision.models:{name}", [f"1,3,{side},{side}"])
+    model = extract(step)
+    parameters, flops = CNNS[name]
+    assert num_parameters(model) == parameters
+    if flops is not None:
+        assert forward_flops(model, {"b": 1}) == flops
+    assert forward_flops(model, {"b": 4}) == counted(step.module, on_meta(step, {"b": 4}))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "value"),
+    [
+        ([(4, 10)], log(10)),
+        ([(4, 6, 10)], log(10)),
+        ([(4, 1)], log(2)),
+        ([(4,)], log(2)),
+        ([()], 0.0),
+        ([(4, 10), (4, 20)], log(10) + log(20)),
+        ({"logits": (4, 6, 10), "hidden": (4, 6, 8)}, log(10)),
+        ({"prediction_logits": (4, 6, 10), "seq_relationship_logits": (4, 2)}, log(10) + log(2)),
+        ({"last_hidden_state": (4, 6, 8), "pooled": (4, 8)}, 0.0),
+    ],
+)
+def test_a_step_ends_with_the_loss_of_its_outputs(shapes, value):
+    """Of scores that are all alike, cross entropy is the logarithm of the number of classes."""
+    import torch
+
+    named = {name: torch.zeros(shape) for name, shape in shapes.items()} if isinstance(shapes, dict) else None
+    several = [torch.zeros(shape) for shape in shapes] if named is None else []
+    output = named or (several[0] if len(several) == 1 else several)
+    assert float(training_loss(output)) == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("factory", "inputs", "operations"),
+    [
+        ("small_gnmt", ["1,s=12:int64", "1,s:int64"], {"aten.lstm.input": 8}),
+        ("small_dlrm", ["1,13", "1,4:int64"], {"aten.embedding_bag.padding_idx": 4}),
+        ("ncf", ["1:int64", "1:int64"], {"aten.embedding.default": 4}),
+    ],
+)
+def test_recurrent_and_recommendation_models(factory, inputs, operations):
+    step = torch_module_step(f"torch_models:{factory}", inputs)
+    model = extract(step)
+    assert num_parameters(model) == count_parameters(step)
+    ops = [node.op for node in flatten(model).nodes]
+    assert {op: ops.count(op) for op in operations} == operations
+
+
+def test_weights_and_code_beside_a_config_are_not_touched(tmp_path):
+    """Neither what would load is there to load, nor is code that a config names run."""
+    marker = tmp_path / "ran"
+    (tmp_path / "modeling.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    config = CONFIGS["llama"] | {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert num_parameters(extract(hugging_face_step(tmp_path))) > 0
+    assert not marker.exists()
+
+
+def test_the_command_writes_what_is_read_again(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["gpt2"]))
+    out = tmp_path / "gpt2.json"
+    answer = run_json(
+        ["extract", "--hf", str(tmp_path), "--sequence-length", "64", "--out", str(out), "--json"], capsys
+    )
+    model = read_traced_model(out)
+    assert answer["parameters"] == num_parameters(model)
+    assert answer["symbols"] == {"b": 1, "s": 64} == dict(model.symbols)
+    assert answer["recorded"] < answer["operations"] == len(flatten(model).nodes)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "lama"}, ["is no family of transformers", "near it: llama"]),
+        ({"model_type": 5}, ["is no family"]),
+        (CONFIGS["gpt2"] | {"architectures": ["GPT9"]}, ["is no class of transformers"]),
+        (CONFIGS["gpt2"] | {"n_embd": -8}, ["cannot build"]),
+        (CONFIGS["gpt2"] | {"n_embd": "wide"}, ["transformers cannot"]),
+    ],
+)
+def test_configs_that_are_refused(config, words, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    refused(["extract", "--hf", str(tmp_path), "--out", str(tmp_path / "m.json")], capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("factory", "inputs", "words"),
+    [
+        ("resnet18", "1,3", "is no factory"),
+        ("no_such_module:model", "1,3", "cannot be imported"),
+        ("torch_models:gnmt9", "1,3", "cannot be imported"),
+        ("json:dumps", "1,3", "fails without arguments"),
+        ("builtins:dict", "1,3", "it must give a torch.nn.Module"),
+        ("torch_models:ncf", "1:int64", "cannot be exported"),
+    ],
+)
+def test_factories_that_are_refused(factory, inputs, words, tmp_path, capsys):
+    refused(["extract", "--torch", factory, "--input", inputs, "--out", str(tmp_path / "m.json")], capsys, words)
+
+
+def test_every_recorded_file_has_a_source():
+    assert {path.stem for path in RECORDED.glob("*.json")} == {*SOURCES, *TEXTS}
+
+
+@pytest.mark.parametrize("name", [*SOURCES, *TEXTS])
+def test_recorded_files_are_what_extraction_gives(name, tmp_path):
+    """Files that tests without a framework read; `PHAZE_OPT_RECORD=1` writes them anew."""
+    if name in TEXTS:
+        (tmp_path / "config.json").write_text(TEXTS[name]())
+        step = hugging_face_step(tmp_path)
+    else:
+        step = torch_module_step(*SOURCES[name])
+    model = extract(step)
+    file = RECORDED / f"{name}.json"
+    if os.environ.get("PHAZE_OPT_RECORD") == "1":
+        write_traced_model(model, file)
+    assert written_out(model) == written_out(read_traced_model(file))
