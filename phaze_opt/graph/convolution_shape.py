@@ -48,7 +48,8 @@ class ConvolutionShape:
         rank = len(self.in_size)
         for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1)):
             object.__setattr__(self, name, tuple(getattr(self, name)) or (usual,) * rank)
-        axes = (self.in_size, self.kernel, self.stride, self.padding, self.dilation, self.given_out_size or self.in_size)
+        given = self.given_out_size or self.in_size
+        axes = (self.in_size, self.kernel, self.stride, self.padding, self.dilation, given)
         counts = (self.batch, self.in_channels, self.out_channels, self.groups, *self.in_size, *self.kernel)
         if rank < 1 or any(len(each) != rank for each in axes):
             message = f"convolution {self}: every size must have a number for each axis of in_size"

@@ -36,9 +36,10 @@ class PricedAs:
     def sentence(self) -> str:
         """For a person."""
         kind = f"{self.architecture}, " if self.architecture else ""
+        layers = "layers" if self.num_layers > 1 else "layer"
         of_what = "sample" if self.sequence_length == 1 else f"token of {self.sequence_length:,}"
         return (
-            f"{self.model} is priced as {kind}{self.num_parameters:,} parameters, {self.num_layers} layers, "
+            f"{self.model} is priced as {kind}{self.num_parameters:,} parameters, {self.num_layers} {layers}, "
             f"{self.flops_per_token / GIGA:.4g} GFLOP a {of_what}."
         )
 
