@@ -27,6 +27,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
@@ -165,11 +166,14 @@ class ProofRun:
         runner_up = find_runner_up(result, self.problem)
         problem, best = self.problem, result.best[0].evaluation if result.best else None
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
+        priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
         headline = self._range(result) if self.has_range and result.best else None
         beside = dies_beside(best, self._beside(best), problem.constants)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             certify_output.print_dies(beside, equal, result)
+            if best is not None:
+                output.print_priced(priced)
             output.print_notes(notes)
             if robust is not None:
                 certify_output.print_robust(robust, self._robust_file())
@@ -188,6 +192,7 @@ class ProofRun:
             if self.is_json:
                 data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
                 worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
+                data |= {"priced_as": priced_to_json(priced)}
                 data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
                 data |= {**beside_to_json(beside), "equal_to": equal_to_json(equal, result, problem.constants)}
                 output.print_json({**data, "report": None if page is None else str(page)})

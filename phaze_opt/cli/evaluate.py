@@ -10,7 +10,7 @@ import typer
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_request import MachineOptions
 from phaze_opt.cli.options import RANGE_HELP, RECORDS, JsonOption, ModelOptions, is_given, with_options
-from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_tables
+from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_priced, print_tables
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
@@ -88,6 +88,7 @@ def evaluate(
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.price_job import price_baselines, price_job
     from phaze_opt.cli.priced_job import baselines_to_json
+    from phaze_opt.objective.priced_as import priced_as, priced_to_json
     from phaze_opt.report.baselines import baselines_table
 
     request = EvaluateRequest(
@@ -102,8 +103,10 @@ def evaluate(
     )
     answer = price_job(request)
     baselines = price_baselines(request, answer, names=shown.baseline)
+    priced = priced_as(request.models, scenario.sequence_length)
     if json:
         document = answer.to_json(top=shown.top) | {"baselines": baselines_to_json(answer, baselines)}
+        document["priced_as"] = priced_to_json(priced)
         if sensitivity:
             document["sensitivity"] = [asdict(row) for row in answer.sensitivity]
         print_json(document)
@@ -112,6 +115,8 @@ def evaluate(
         if baselines:
             others = [each.contestant for each in baselines]
             print_tables(baselines_table(answer.contestant, others, has_dies=answer.die is not None))
+        if answer.evaluation.is_feasible:
+            print_priced(priced)
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 

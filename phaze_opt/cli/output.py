@@ -23,6 +23,7 @@ from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
     from phaze_opt.objective.caveats import Note
+    from phaze_opt.objective.priced_as import PricedAs
     from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, RecordingSession
 
@@ -80,6 +81,14 @@ def print_notes(notes: Sequence[Note]) -> None:
     """Print what an answer rests on, a sentence each behind it."""
     for note in notes:
         out().print(f"Note: {note.sentence}")
+
+
+def print_priced(priced: Sequence[PricedAs]) -> None:
+    """Print what models were priced as, a sentence each; a warning where keys of a config were not read."""
+    for each in priced:
+        out().print(each.sentence)
+        if each.warning:
+            warn(each.warning)
 
 
 def print_run(session: RecordingSession) -> None:

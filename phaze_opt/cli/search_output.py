@@ -16,6 +16,7 @@ from phaze_opt.objective.caveats import notes_to_json
 from phaze_opt.objective.design_detail import detail_design
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.report.design import limits_sentence
@@ -49,6 +50,7 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         ],
         "heterogeneous": None if answer.pipeline is None else pipeline_to_json(answer.pipeline),
         "notes": notes_to_json(answer.notes),
+        "priced_as": priced_to_json(_priced(answer)),
         "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
         **beside_to_json(answer.beside),
@@ -120,7 +122,12 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
             output.print_tables(*heterogeneous_contents(answer.pipeline))
         best = result.trials[result.best_number].point
         screen.print(f"This design again: --arch {inline_architecture(best, answer.scenario)}", soft_wrap=True)
+        output.print_priced(_priced(answer))
     output.print_notes(answer.notes)
+
+
+def _priced(answer: SearchAnswer) -> tuple[PricedAs, ...]:
+    return priced_as(answer.scenario.models, answer.scenario.sequence_length)
 
 
 def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool) -> None:

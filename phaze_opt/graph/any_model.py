@@ -9,9 +9,10 @@ from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.record.input_files import read_text_file, shorten_path
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.zoo import list_models
 
-AnyModel: TypeAlias = ModelSpec | TracedWorkload
+AnyModel: TypeAlias = ModelSpec | TransformerSpec | TracedWorkload
 """What `objective.scenario.Scenario.models` is read as."""
 
 

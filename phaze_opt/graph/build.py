@@ -1,18 +1,23 @@
 """Build the sharded operator graphs of a model."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
+from phaze_opt.graph.fronts import record_front
 from phaze_opt.graph.fusion import fuse
+from phaze_opt.graph.heads import record_encoder_end, record_head
 from phaze_opt.graph.lowering import lower
-from phaze_opt.graph.model_ends import record_embedding, record_head
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
 
 
@@ -52,25 +57,46 @@ def build_programs(
     obstacle = sharding_obstacle(model, tensor_parallel, options=options)
     if obstacle is not None:
         raise InputError(obstacle)
-    if not isinstance(model, ModelSpec):
+    spec = transformer_of(model)
+    if spec is None:
         return as_recorded(model).record_layers(training, tensor_parallel=tensor_parallel, options=options)
-    return _record_transformer(model, training, tensor_parallel, options)
+    return _record_transformer(spec, training, tensor_parallel, options)
 
 
 def _record_transformer(
-    model: ModelSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+    spec: TransformerSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
 ) -> tuple[Program, ...]:
-    """Embedding, block and head."""
-    if not model.has_rotary_positions and training.sequence_length > model.max_sequence_length:
+    """Every kind of layer of a transformer, within what its positions hold."""
+    if spec.has_learned_positions and training.sequence_length > spec.max_sequence_length:
         message = (
-            f"sequence length {training.sequence_length} exceeds the {model.max_sequence_length} learned positions "
-            f"of {model.name}; give at most that"
+            f"sequence length {training.sequence_length} exceeds the {spec.max_sequence_length} learned positions "
+            f"of {spec.name}; give at most that"
         )
         raise InputError(message, key="sequence_length")
-    if training.sequence_length % options.context:
-        message = (
-            f"sequence length {training.sequence_length} does not divide by context parallel degree {options.context}"
-        )
-        raise InputError(message, key="sequence_length")
-    sharding = Sharding(model, training, tensor_parallel, options)
-    return record_embedding(sharding), record_block(sharding), record_head(sharding)
+    source_length = 0 if spec.encoder is None else spec.encoder.length_beside(training.sequence_length)
+    for length in (training.sequence_length, source_length):
+        if length % options.context:
+            message = f"sequence length {length} does not divide by context parallel degree {options.context}"
+            raise InputError(message, key="sequence_length")
+    return tuple(_record_layers(spec, Sharding(training, tensor_parallel, options)))
+
+
+def _record_layers(spec: TransformerSpec, sharding: Sharding) -> Iterator[Program]:
+    """Every kind of layer, in the order of `TransformerSpec.chain`."""
+    encoder, training = spec.encoder, sharding.training
+    if encoder is not None:
+        length = encoder.length_beside(training.sequence_length)
+        own = replace(sharding, training=replace(training, sequence_length=length))
+        yield from _record_stack(own, encoder.stack, prefix="encoder_")
+        yield record_encoder_end(own, encoder)
+        sharding = replace(sharding, source_length=length)
+    yield from _record_stack(sharding, spec.stack)
+    yield record_head(sharding, spec.head)
+
+
+def _record_stack(sharding: Sharding, stack: Stack, *, prefix: str = "") -> Iterator[Program]:
+    """A front and every kind of block, numbered if there are several."""
+    yield record_front(sharding, stack.front, name=f"{prefix}embedding")
+    for number, kind in enumerate(stack.kinds, start=1):
+        suffix = f"_{number}" if len(stack.kinds) > 1 else ""
+        yield record_block(sharding, kind, name=f"{prefix}block{suffix}")

@@ -1,25 +1,49 @@
 """Model FLOPs: what training one sample takes, whatever the sharding, fusion and recomputation (semantics 1 and 7)."""
 
 from phaze_opt.graph.recorded import as_recorded
-from phaze_opt.workload.model import NEXT_SENTENCE_CLASSES, ModelSpec
+from phaze_opt.workload.block_spec import BlockSpec
+from phaze_opt.workload.model import transformer_of
+from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
 
 
 def model_flops(model: Workload, sequence_length: int) -> float:
     """Matmul FLOPs of forward and backward of one sample, attention in full (no causal halving).
 
-    Of a transformer 6 x matmul weights + 12 x layers x query channels x sequence for each token, and 6 x the weights of
-    the heads that run once a sequence. Query channels are the hidden size for most models.
+    Of a plain transformer 6 x matmul weights + 12 x layers x query channels x sequence for each token, and 6 x the
+    weights of the heads that run once a sequence. A query meets no more keys than its window has; keys and values of a
+    cross-attention are made once a position of the encoder. Nothing needs the gradient of images and sound.
     """
-    if not isinstance(model, ModelSpec):
+    spec = transformer_of(model)
+    if spec is None:
         return as_recorded(model).model_flops(sequence_length)
-    weights = 6.0 * model.matmul_parameters * sequence_length
-    attention = 12.0 * model.num_layers * model.query_size * sequence_length**2
-    return weights + attention + sequence_head_flops(model)
+    source = 0 if spec.encoder is None else spec.encoder.length_beside(sequence_length)
+    forward, unneeded = _stack_macs(spec.stack, sequence_length, source)
+    if spec.encoder is not None:
+        of_encoder = _stack_macs(spec.encoder.stack, source, 0)
+        forward, unneeded = forward + of_encoder[0], unneeded + of_encoder[1]
+    forward += sequence_length * spec.head.token_matmul_parameters
+    return 2.0 * (3 * forward - unneeded) + sequence_head_flops(spec)
 
 
-def sequence_head_flops(model: ModelSpec) -> float:
-    """Matmul FLOPs of BERT's pooler and next-sentence head for one sample."""
-    if not model.has_pretraining_heads:
-        return 0.0
-    return 6.0 * model.hidden_size * (model.hidden_size + NEXT_SENTENCE_CLASSES)
+def sequence_head_flops(spec: TransformerSpec) -> float:
+    """Matmul FLOPs of what runs once a sequence, such as BERT's pooler and next-sentence head, for one sample."""
+    return 6.0 * spec.head.sequence_matmul_parameters
+
+
+def _stack_macs(stack: Stack, tokens: int, source: int) -> tuple[int, int]:
+    """Multiply-accumulates forward, and those of the gradient of the input that backward spares."""
+    by_kind = [_block_macs(kind, tokens, source) for kind in stack.kinds]
+    front = stack.front
+    return front.forward_macs(tokens) + sum(by_kind[index] for index in stack.pattern), front.input_macs(tokens)
+
+
+def _block_macs(block: BlockSpec, tokens: int, source: int) -> int:
+    """Multiply-accumulates of one block forward."""
+    count = tokens * block.mlp.active_parameters
+    for attention in block.attentions:
+        others = source if attention.is_cross else tokens
+        own = attention.matmul_parameters - attention.kv_parameters
+        count += tokens * own + others * attention.kv_parameters
+        count += attention.product_macs(tokens, attention.num_keys(others))
+    return count

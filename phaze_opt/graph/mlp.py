@@ -14,51 +14,82 @@ the group gathers the results. DeepSpeed drops duplicates likewise, behind the r
 refuses to train so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind
+from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
+from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 
 
-def record_mlp(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
+def record_mlp(tape: Tape, sharding: Sharding, spec: MlpSpec, entered: Tensor, *, prefix: str = "mlp") -> Tensor:
     """From the (gathered) input of the MLP to its output before the row-parallel reduction."""
-    width = sharding.model.ffn_size // sharding.degree
-    return _record_feed_forward(tape, sharding, entered, batch=1, rows=sharding.tokens, width=width)
+    width = spec.width // sharding.degree
+    return _record_feed_forward(tape, spec, entered, batch=1, rows=sharding.tokens, width=width, prefix=prefix)
 
 
 def _record_feed_forward(
-    tape: Tape, sharding: Sharding, entered: Tensor, *, batch: int, rows: int, width: int
+    tape: Tape, spec: MlpSpec, entered: Tensor, *, batch: int, rows: int, width: int, prefix: str
 ) -> Tensor:
     """``batch`` MLPs of ``width`` channels, each on ``rows`` tokens (experts are such a batch)."""
-    model, hidden = sharding.model, sharding.model.hidden_size
-    names = ("mlp_gate", "mlp_up") if model.is_mlp_gated else ("mlp_up",)
-    parts = [
-        ops.linear(tape, name, entered, rows=rows, inner=hidden, width=width, batch=batch, has_bias=model.has_mlp_bias)
-        for name in names
-    ]
-    activation = ops.RELU if model.has_relu else ops.SMOOTH_ACTIVATION
-    active = ops.elementwise(tape, "mlp_activation", parts, ops.GATED_ACTIVATION if len(parts) > 1 else activation)
-    return ops.linear(tape, "mlp_down", active, rows=rows, inner=width, width=hidden, batch=batch)
+    hidden = spec.hidden_size
+    parts = _record_up(tape, spec, entered, shape=Matmul(batch, m=rows, n=width, k=hidden), prefix=prefix)
+    activation = ops.RELU if spec.has_relu else ops.SMOOTH_ACTIVATION
+    rule = ops.GATED_ACTIVATION if spec.is_gated else activation
+    active = ops.elementwise(tape, f"{prefix}_activation", parts, rule)
+    if spec.has_dropout:
+        active = ops.dropout(tape, f"{prefix}_inner_dropout", active)
+    return ops.linear(tape, f"{prefix}_down", active, rows=rows, inner=width, width=hidden, batch=batch)
 
 
-def record_experts(tape: Tape, sharding: Sharding, normed: Tensor) -> Tensor:
+def _record_up(tape: Tape, spec: MlpSpec, entered: Tensor, *, shape: Matmul, prefix: str) -> list[Tensor]:
+    """The matmuls into the MLP, with their biases: one, or one for the gate besides, which may be one together."""
+    names = [f"{prefix}_gate", f"{prefix}_up"] if spec.is_gated else [f"{prefix}_up"]
+    columns = shape.batch * shape.n
+    if not spec.is_gate_combined:
+        rows, inner, batch = shape.m, shape.k, shape.batch
+        return [
+            ops.linear(tape, name, entered, rows=rows, inner=inner, width=shape.n, batch=batch, has_bias=spec.has_bias)
+            for name in names
+        ]
+    name, combined = f"{prefix}_gate_up", replace(shape, n=len(names) * shape.n)
+    weight = tape.weight(f"{name}.weight", len(names) * columns * shape.k)
+    outputs = dict.fromkeys(names, columns * shape.m)
+    parts = ops.split_matmul(tape, name, entered, weight, shape=combined, outputs=outputs)
+    return ops.bias(tape, f"{name}_bias", parts, size=len(names) * columns) if spec.has_bias else parts
+
+
+def record_experts(tape: Tape, sharding: Sharding, spec: ExpertsSpec, normed: Tensor) -> Tensor:
     """From the normalised input, as one device holds it outside the regions, to the output held likewise."""
-    model, hidden = sharding.model, sharding.model.hidden_size
+    routed = _record_routed(tape, sharding, spec, normed)
+    if spec.shared is None:
+        return routed
+    hidden = spec.hidden_size
+    inner = sharding.enter(tape, "shared_enter", normed, channels=hidden)
+    inner = record_mlp(tape, sharding, spec.shared, inner, prefix="shared")
+    inner = sharding.leave(tape, "shared_leave", inner, channels=hidden)
+    if spec.shared.has_bias:
+        inner = ops.bias(tape, "shared_output_bias", (inner,), size=hidden)[0]
+    return ops.add(tape, "experts_sum", routed, inner)
+
+
+def _record_routed(tape: Tape, sharding: Sharding, spec: ExpertsSpec, normed: Tensor) -> Tensor:
+    """What the experts that a token is routed to give."""
+    hidden = spec.hidden_size
     is_replicated = sharding.degree > 1 and not sharding.has_sequence_shards
     rows = sharding.split(sharding.tokens)
     own = normed
     if is_replicated:
         own = ops.view(tape, "own_tokens", normed, elements=rows * hidden, adjoint=CollectiveKind.ALL_GATHER)
-    probabilities = _record_router(tape, sharding, own, rows=rows)
-    copies = rows * model.num_active_experts
-    share = _Share.of(sharding)
+    probabilities = _record_router(tape, spec, own, rows=rows)
+    copies = rows * spec.num_active
+    share = _Share.of(sharding, spec)
     # On one device dispatch fills the experts' padded buffers itself.
     num_sent = copies if share.is_exchanged or share.is_split else share.batch * share.load
     size = copies * hidden
     sent = ops.elementwise(tape, "dispatch", (own,), ops.COPY, elements=num_sent * hidden, work_elements=size)
-    done = _record_share(tape, sharding, sent, share)
+    done = _record_share(tape, sharding, spec, sent, share)
     back = share.exchange(tape, "combine_all_to_all", done, elements=size)
     combined = ops.elementwise(
         tape, "combine", (back, probabilities), ops.WEIGHTED_SUM, elements=rows * hidden, work_elements=size
@@ -68,10 +99,10 @@ def record_experts(tape: Tape, sharding: Sharding, normed: Tensor) -> Tensor:
     return combined
 
 
-def _record_router(tape: Tape, sharding: Sharding, own: Tensor, *, rows: int) -> Tensor:
+def _record_router(tape: Tape, spec: ExpertsSpec, own: Tensor, *, rows: int) -> Tensor:
     """Router matmul and softmax over the experts."""
-    model = sharding.model
-    logits = ops.linear(tape, "router", own, rows=rows, inner=model.hidden_size, width=model.num_experts)
+    inner, width = spec.hidden_size, spec.num_experts
+    logits = ops.linear(tape, "router", own, rows=rows, inner=inner, width=width, has_bias=spec.has_router_bias)
     return ops.elementwise(tape, "router_softmax", (logits,), ops.SOFTMAX)
 
 
@@ -98,17 +129,17 @@ class _Share:
     splitters: CollectiveGroup = CollectiveGroup.TENSOR
 
     @classmethod
-    def of(cls, sharding: Sharding) -> "_Share":
+    def of(cls, sharding: Sharding, spec: ExpertsSpec) -> "_Share":
         """Over the tensor group, or over devices of the stage if the options say so."""
-        model, degree, expert = sharding.model, sharding.degree, sharding.options.expert
-        copies = sharding.tokens * model.num_active_experts
+        degree, expert, num_experts = sharding.degree, sharding.options.expert, spec.num_experts
+        copies = sharding.tokens * spec.num_active
         if expert is None:
-            load = -(-copies // model.num_experts)
-            return cls(model.num_experts // degree, load, model.ffn_size, CollectiveGroup.TENSOR, degree > 1, 1)
+            load = -(-copies // num_experts)
+            return cls(num_experts // degree, load, spec.expert.width, CollectiveGroup.TENSOR, degree > 1, 1)
         splits = sharding.options.expert_tensor or degree
         # All devices that exchange or split route 1/degree of their group's tokens each.
-        load = -(-expert * splits * copies // (degree * model.num_experts))
-        batch, width = model.num_experts // expert, model.ffn_size // splits
+        load = -(-expert * splits * copies // (degree * num_experts))
+        batch, width = num_experts // expert, spec.expert.width // splits
         splitters = CollectiveGroup.TENSOR if splits == degree else CollectiveGroup.EXPERT_TENSOR
         return cls(batch, load, width, CollectiveGroup.EXPERT, expert > 1, splits, splitters)
 
@@ -124,26 +155,29 @@ class _Share:
         return ops.collective(tape, name, tensor, kind=CollectiveKind.ALL_TO_ALL, elements=elements, group=self.group)
 
 
-def _record_share(tape: Tape, sharding: Sharding, sent: Tensor, share: _Share) -> Tensor:
+def _record_share(tape: Tape, sharding: Sharding, spec: ExpertsSpec, sent: Tensor, share: _Share) -> Tensor:
     """From the tokens this device sends to the results that arrive for others, before they are sent back."""
-    hidden = sharding.model.hidden_size
     rows = share.batch * share.load
     own = -(-rows // share.num_splits)
-    arrived = share.exchange(tape, "dispatch_all_to_all", sent, elements=own * hidden)
+    arrived = share.exchange(tape, "dispatch_all_to_all", sent, elements=own * spec.hidden_size)
     if share.is_split:
         arrived = ops.collective(
             tape,
             "experts_gather",
             arrived,
             kind=CollectiveKind.ALL_GATHER,
-            elements=rows * hidden,
+            elements=rows * spec.hidden_size,
             group=share.splitters,
             has_regather=sharding.options.has_regathers,
         )
     shared = tape.num_parameters
-    done = _record_feed_forward(tape, sharding, arrived, batch=share.batch, rows=share.load, width=share.width)
+    done = _record_feed_forward(
+        tape, spec.expert, arrived, batch=share.batch, rows=share.load, width=share.width, prefix="mlp"
+    )
+    if share.is_split:
+        kind, elements = CollectiveKind.REDUCE_SCATTER, own * spec.hidden_size
+        done = ops.collective(tape, "experts_scatter", done, kind=kind, elements=elements, group=share.splitters)
+    if spec.expert.has_bias:
+        done = ops.bias(tape, "experts_output_bias", (done,), size=share.batch * spec.hidden_size)[0]
     tape.num_expert_parameters += tape.num_parameters - shared
-    if not share.is_split:
-        return done
-    kind, group = CollectiveKind.REDUCE_SCATTER, share.splitters
-    return ops.collective(tape, "experts_scatter", done, kind=kind, elements=own * hidden, group=group)
+    return done

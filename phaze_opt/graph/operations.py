@@ -58,6 +58,16 @@ SOFTMAX = Elementwise(
     {VectorKind.SOFTMAX_FORWARD: 1}, {VectorKind.SOFTMAX_BACKWARD: 1}, needs_output=True, fusibility=Fusibility.OPAQUE
 )
 """Softmax over whole rows, scale and mask included: backward reads the probabilities. Never an epilogue."""
+SOFT_CAP = Elementwise(
+    {VectorKind.ACTIVATION_FORWARD: 1, VectorKind.ADD: 1},
+    {VectorKind.ACTIVATION_BACKWARD: 1, VectorKind.ADD: 1},
+    needs_output=True,
+)
+"""c tanh(x / c): the slope follows from the output."""
+SCALE = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1})
+"""Times a constant."""
+JOIN = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, fusibility=Fusibility.OPAQUE)
+"""Channels of several tensors side by side; one of them may be repeated: backward adds it up."""
 COPY = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, fusibility=Fusibility.OPAQUE)
 """Moving rows (dispatch to experts): backward adds the rows back. Never fused."""
 WEIGHTED_SUM = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 2}, needs_input=True, fusibility=Fusibility.OPAQUE)
@@ -67,11 +77,26 @@ LOOKUP = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_input=True,
 
 
 def linear(
-    tape: Tape, name: str, left: Tensor, *, rows: int, inner: int, width: int, batch: int = 1, has_bias: bool = False
+    tape: Tape,
+    name: str,
+    left: Tensor,
+    *,
+    rows: int,
+    inner: int,
+    width: int,
+    batch: int = 1,
+    has_bias: bool = False,
+    is_differentiable: bool = True,
 ) -> Tensor:
-    """``rows`` of ``inner`` channels times a weight of ``width`` columns, with or without a bias; a batch of them."""
-    weight = tape.weight(f"{name}.weight", batch * inner * width)
-    result = matmul(tape, name, left, weight, shape=Matmul(batch, m=rows, n=width, k=inner), output=name)
+    """``rows`` of ``inner`` channels times a weight of ``width`` columns, with or without a bias; a batch of them.
+
+    Nothing needs the gradient of ``left`` where it is not differentiable: a model's own input.
+    """
+    weight, shape = tape.weight(f"{name}.weight", batch * inner * width), Matmul(batch, m=rows, n=width, k=inner)
+    outputs = {name: batch * rows * width}
+    result = split_matmul(tape, name, left, weight, shape=shape, outputs=outputs, is_differentiable=is_differentiable)[
+        0
+    ]
     return bias(tape, f"{name}_bias", (result,), size=batch * width)[0] if has_bias else result
 
 
@@ -82,9 +107,19 @@ def matmul(tape: Tape, name: str, left: Tensor, right: Tensor, *, shape: Matmul,
 
 
 def split_matmul(
-    tape: Tape, name: str, left: Tensor, right: Tensor, *, shape: Matmul, outputs: dict[str, int]
+    tape: Tape,
+    name: str,
+    left: Tensor,
+    right: Tensor,
+    *,
+    shape: Matmul,
+    outputs: dict[str, int],
+    is_differentiable: bool = True,
 ) -> list[Tensor]:
-    """``left`` [batch, m, k] x ``right`` [batch, k, n] into tensors of the given elements, side by side."""
+    """``left`` [batch, m, k] x ``right`` [batch, k, n] into tensors of the given elements, side by side.
+
+    ``is_differentiable`` says whether ``left`` has a gradient.
+    """
     results = [tape.tensor(output, elements) for output, elements in outputs.items()]
     _matmul(tape, name, ((left,), (right,)), tuple(results), shape)
     to_left = Matmul(shape.batch, m=shape.m, n=shape.k, k=shape.n)
@@ -92,7 +127,8 @@ def split_matmul(
 
     def differentiate() -> None:
         given = tuple(tape.gradient(result) for result in results)
-        _matmul(tape, f"{name}.input_gradient", (given, (right,)), (tape.add_gradient(left, name),), to_left)
+        if is_differentiable:
+            _matmul(tape, f"{name}.input_gradient", (given, (right,)), (tape.add_gradient(left, name),), to_left)
         _matmul(tape, f"{name}.weight_gradient", ((left,), given), (tape.add_gradient(right, name),), to_right)
 
     tape.on_backward(differentiate)
@@ -131,6 +167,30 @@ def add(tape: Tape, name: str, left: Tensor, right: Tensor) -> Tensor:
             tape.pass_gradient(tensor, gradient)
 
     tape.on_backward(differentiate)
+    return result
+
+
+def add_shared(tape: Tape, name: str, tensor: Tensor, shared: Tensor) -> Tensor:
+    """Add a tensor that all samples share; backward adds its gradient up over them."""
+    result = tape.tensor(name, tensor.elements)
+    works = (VectorWork(VectorKind.ADD, tensor.elements),)
+    _vector(tape, name, (tensor, shared), (result,), works)
+
+    def differentiate() -> None:
+        gradient = tape.gradient(result)
+        tape.pass_gradient(tensor, gradient)
+        total = (tape.add_gradient(shared, name),)
+        _vector(tape, f"{name}.gradient", (gradient,), total, works, fusibility=Fusibility.OPAQUE)
+
+    tape.on_backward(differentiate)
+    return result
+
+
+def shift(tape: Tape, name: str, tensor: Tensor) -> Tensor:
+    """Add what no parameter decides; its gradient goes on unchanged."""
+    result = tape.tensor(name, tensor.elements)
+    _vector(tape, name, (tensor,), (result,), (VectorWork(VectorKind.ADD, tensor.elements),))
+    tape.on_backward(lambda: tape.pass_gradient(tensor, tape.gradient(result)))
     return result
 
 

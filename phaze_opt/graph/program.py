@@ -90,6 +90,8 @@ class Program:
         num_parameters: parameters held by the device.
         num_tied_parameters: those of them that copy the first layer's.
         num_expert_parameters: those of them that belong to experts.
+        passing: tensors that the layer reads and hands on, such as an encoder's output: its neighbours of the same kind
+            hold the same.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Program:
     num_parameters: int
     num_tied_parameters: int
     num_expert_parameters: int = 0
+    passing: tuple[Tensor, ...] = ()
 
 
 class Tape:

@@ -1,14 +1,18 @@
 """Megatron tensor sharding: which degrees are possible, the sizes on one device, and the regions' collectives."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm
+from phaze_opt.workload.front_specs import TokenFront
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.workload import Workload
 
 
@@ -23,69 +27,91 @@ def sharding_obstacle(
     """
     if tensor_parallel < 1:
         return f"tensor parallel degree {tensor_parallel} must be at least 1"
-    if not isinstance(model, ModelSpec):
+    spec = transformer_of(model)
+    if spec is None:
         return as_recorded(model).sharding_obstacle(tensor_parallel, options)
-    return _transformer_obstacle(model, tensor_parallel, options)
+    return _transformer_obstacle(spec, tensor_parallel, options)
 
 
-def _transformer_obstacle(model: ModelSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
+def _transformer_obstacle(spec: TransformerSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
     """Why a transformer cannot be sharded so."""
-    divided = [("attention heads", model.num_heads)]
-    if not (options.has_kv_replicas and tensor_parallel % model.num_kv_heads == 0):
-        divided.append(("key-value heads", model.num_kv_heads))
-    if model.has_experts and options.expert is None:
-        divided.append(("experts", model.num_experts))
-    elif not model.has_experts or options.expert_tensor is None:
-        divided.append(("MLP channels", model.ffn_size))
-    if model.has_embedding_projection:
-        divided.append(("embedding channels", model.embedding_size))
-    for what, count in divided:
+    for what, count in _divided_sizes(spec, tensor_parallel, options):
         if count % tensor_parallel:
             degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
             return (
-                f"{model.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
+                f"{spec.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
                 f"its divisors up to that are {', '.join(degrees)}"
             )
-    return _expert_obstacle(model, options.expert or 1) or _split_obstacle(model, tensor_parallel, options)
+    return _expert_obstacle(spec, options.expert or 1) or _split_obstacle(spec, tensor_parallel, options)
 
 
-def _expert_obstacle(model: ModelSpec, expert: int) -> str | None:
+def _divided_sizes(spec: TransformerSpec, tensor_parallel: int, options: ShardingOptions) -> Iterator[tuple[str, int]]:
+    """What a tensor degree must divide, by name."""
+    for block in spec.kinds:
+        for attention in block.attentions:
+            yield "attention heads", attention.num_heads
+            if not (options.has_kv_replicas and tensor_parallel % attention.num_kv_heads == 0):
+                yield "key-value heads", attention.num_kv_heads
+            if attention.qk_norm is QueryKeyNorm.WHOLE:
+                yield "normalised key channels", attention.key_size
+        if block.experts is not None and options.expert is None:
+            yield "experts", block.experts.num_experts
+        elif block.experts is not None and options.expert_tensor is None:
+            yield "MLP channels", block.experts.expert.width
+        for mlp in block.dense_mlps:
+            yield "MLP channels", mlp.width
+    front = spec.stack.front
+    if isinstance(front, TokenFront) and front.projection_parameters:
+        yield "embedding channels", front.embedding_size
+
+
+def _expert_obstacle(spec: TransformerSpec, expert: int) -> str | None:
     """Why experts cannot be sharded ``expert`` ways."""
-    if expert > 1 and not model.has_experts:
-        return f"{model.name} has no experts to shard {expert} ways; give expert parallel degree 1"
-    if model.num_experts % expert:
-        return f"{model.name}: {model.num_experts} experts do not divide by expert parallel degree {expert}"
+    if expert > 1 and not spec.has_experts:
+        return f"{spec.name} has no experts to shard {expert} ways; give expert parallel degree 1"
+    if spec.num_experts % expert:
+        return f"{spec.name}: {spec.num_experts} experts do not divide by expert parallel degree {expert}"
     return None
 
 
-def _split_obstacle(model: ModelSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
+def _split_obstacle(spec: TransformerSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
     """Why each expert cannot be split as the options say."""
     width = options.expert_tensor or 1
-    if width > 1 and not model.has_experts:
-        return f"{model.name} has no experts to split {width} ways; give expert tensor parallel degree 1"
+    if width > 1 and not spec.has_experts:
+        return f"{spec.name} has no experts to split {width} ways; give expert tensor parallel degree 1"
     if tensor_parallel % width:
         return f"expert tensor parallel degree {width} must divide tensor parallel degree {tensor_parallel}"
-    if model.has_experts and model.ffn_size % width:
+    if spec.experts is not None and spec.experts.expert.width % width:
         return (
-            f"{model.name}: {model.ffn_size} channels of an expert do not divide by expert tensor parallel degree "
-            f"{width}"
+            f"{spec.name}: {spec.experts.expert.width} channels of an expert do not divide by expert tensor parallel "
+            f"degree {width}"
         )
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Sizes on one device of one model, training set-up and tensor-parallel degree."""
+    """Sizes on one device of one training set-up and tensor-parallel degree.
 
-    model: ModelSpec
+    ``source_length`` is the sequence that cross-attentions read.
+    """
+
     training: TrainingSpec
     degree: int
     options: ShardingOptions = PLAIN_SHARDING
+    source_length: int = 0
 
-    @property
-    def num_kv_heads(self) -> int:
+    def at_source(self) -> "Sharding":
+        """The same for the sequence that cross-attentions read."""
+        return replace(self, training=replace(self.training, sequence_length=self.source_length), source_length=0)
+
+    def num_kv_heads(self, spec: AttentionSpec) -> int:
         """Key-value heads of one device: its share, and at least one."""
-        return self.split(self.model.num_kv_heads)
+        return self.split(spec.num_kv_heads)
+
+    def num_keys(self, spec: AttentionSpec) -> int:
+        """Keys that each query of an attention meets."""
+        return spec.num_keys(self.source_length if spec.is_cross else self.training.sequence_length)
 
     @property
     def own_sequence(self) -> int:
@@ -96,6 +122,16 @@ class Sharding:
     def tokens(self) -> int:
         """Tokens of one micro-batch that this device, or its tensor group, has."""
         return self.training.micro_batch * self.own_sequence
+
+    @property
+    def source_tokens(self) -> int:
+        """Those of the encoder's output."""
+        return self.training.micro_batch * (self.source_length // self.options.context)
+
+    @property
+    def outside_source_tokens(self) -> int:
+        """Those of them that one device holds between the tensor-parallel regions."""
+        return self.split(self.source_tokens) if self.has_sequence_shards else self.source_tokens
 
     @property
     def has_sequence_shards(self) -> bool:

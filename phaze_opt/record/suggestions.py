@@ -49,6 +49,17 @@ def near(name: str, known: Iterable[str], *, most: int = 1, likeness: float = LE
     return [lowered[key] for key in difflib.get_close_matches(text, lowered, n=most, cutoff=likeness)]
 
 
+def differ_by_a_letter(given: str, known: str) -> bool:
+    """Whether one letter of a name was left out, added or mistaken, or two neighbours were swapped; case counts not."""
+    text, word = given[:_MAX_CHARACTERS].lower(), known.lower()
+    if abs(len(text) - len(word)) > 1 or text == word:
+        return False
+    start = next((at for at, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), min(len(text), len(word)))
+    left, right = text[start:], word[start:]
+    is_swapped = left[:2] == right[1::-1] and left[2:] == right[2:]
+    return left[1:] == right[1:] or left[1:] == right or left == right[1:] or is_swapped
+
+
 def parse_word(words: type[_WordT], text: str, *, source: str) -> _WordT:
     """A member of a closed set by its value.
 

@@ -1,24 +1,35 @@
-"""Load a `ModelSpec` from the zoo by name or from a Hugging Face config.json; bad input is one sentence."""
+"""Load a model from the zoo by name or from a Hugging Face config.json; bad input is one sentence."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
-from phaze_opt.record.suggestions import near, suggest
-from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
-from phaze_opt.workload.model import ModelFamily, ModelSpec
-from phaze_opt.workload.zoo import list_models, read_zoo_text
+from phaze_opt.record.suggestions import differ_by_a_letter, near, suggest
+from phaze_opt.workload.config_keys import HARMLESS_KEYS, NESTED_FAMILIES, TEXT_CONFIG, text_family, unread_keys
+from phaze_opt.workload.families import FAMILY_CONFIGS
+from phaze_opt.workload.family_config import FamilyConfig, Origin
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_classes import HeadKind, class_name, families_of_class, head_of_class, heads_of
+from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.transformer import TransformerSpec
+from phaze_opt.workload.zoo import known_model_types, list_models, read_zoo_text
 
 _KIND = "a Hugging Face config.json"
 MAX_KEYS = 10_000
 NEAR_KEY = 0.9
 """Similarity above which an unknown key is taken for a misspelt optional one."""
+DEFAULT_LABELS, MAX_LABELS, MAX_CLASS_NAME = 2, 1 << 20, 100
+EXTRACT_ADVICE = (
+    "`phaze-opt extract --hf PATH --out FILE` (pip install 'phaze-opt[torch]') records it in a file that --model takes"
+)
+Model = ModelSpec | TransformerSpec
+"""What a config describes: the short form of a transformer of equal plain blocks, or the long one."""
 
 
-def load_model(name_or_path: str) -> ModelSpec:
+def load_model(name_or_path: str) -> Model:
     """The model of a zoo name, or of a Hugging Face config.json.
 
     Raises:
@@ -40,7 +51,7 @@ def load_model(name_or_path: str) -> ModelSpec:
     return parse_config_text(read_text_file(path, kind=_KIND), name=name, source=shorten_path(path))
 
 
-def parse_config_text(text: str, *, name: str, source: str) -> ModelSpec:
+def parse_config_text(text: str, *, name: str, source: str) -> Model:
     """The model of a config.json's text; ``source`` is named in errors.
 
     Raises:
@@ -50,7 +61,7 @@ def parse_config_text(text: str, *, name: str, source: str) -> ModelSpec:
     return _parse(parse_json_object(text, source=source, kind=_KIND), name)
 
 
-def parse_config(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
+def parse_config(config: Mapping[str, Any], *, name: str, source: str) -> Model:
     """The model of a parsed config; ``_source``, if given, says where the sizes come from.
 
     Raises:
@@ -59,14 +70,56 @@ def parse_config(config: Mapping[str, Any], *, name: str, source: str) -> ModelS
     return _parse(Document(dict(config), "", source, is_json=True), name)
 
 
-def _parse(document: Document, name: str) -> ModelSpec:
+def _parse(document: Document, name: str) -> Model:
     family = _family(document)
-    schema = FAMILY_CONFIGS[family]
-    _refuse_near_misses(document, schema, family=family)
-    parsed = document.validate(schema, advice=f"correct it, or model_type, which is {family}")
-    _check_heads(parsed, document)
-    origin = document.values.get("_source")
-    return parsed.to_spec(name, origin if isinstance(origin, str) else document.source, family=family)
+    schema, inside = FAMILY_CONFIGS[family], _inside(document, family)
+    values = document.values[inside[0]] if inside else document.values
+    _refuse_near_misses(document, schema, inside, values, family=family)
+    parsed = document.validate(schema, *inside, advice=f"correct it, or model_type, which is {family}")
+    _check_heads(parsed, document, inside)
+    stated = document.values.get("_source")
+    source = stated if isinstance(stated, str) else document.source
+    unread = unread_keys(document.values, schema, inside)
+    head = _head_of(document, family)
+    origin = Origin(name, source, text_family(family), head, _num_labels(document), unread)
+    try:
+        return parsed.to_model(origin)
+    except InputError as error:
+        if error.source is not None:
+            raise
+        rule = str(error).removeprefix(f"'{error.key}': ")
+        raise document.fault(rule, *inside, *(() if error.key is None else (error.key,))) from error
+
+
+def _inside(document: Document, family: ModelFamily) -> tuple[str, ...]:
+    """Where the language model's config stands in one of several models."""
+    if family in NESTED_FAMILIES and isinstance(document.values.get(TEXT_CONFIG), dict):
+        return (TEXT_CONFIG,)
+    return ()
+
+
+def _num_labels(document: Document) -> int:
+    """Classes of a classifying head; two unless stated."""
+    labels, number = document.values.get("id2label"), document.values.get("num_labels")
+    if isinstance(labels, dict) and labels:
+        return len(labels)
+    is_number = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= MAX_LABELS
+    return number if is_number and isinstance(number, int) else DEFAULT_LABELS
+
+
+def _head_of(document: Document, family: ModelFamily) -> HeadKind:
+    """The head of the class that the config names, else the family's usual one."""
+    stated = document.values.get("architectures")
+    named = stated[0] if isinstance(stated, list) and stated and isinstance(stated[0], str) else None
+    usual = heads_of(family)[0]
+    if named is None or family in NESTED_FAMILIES or family not in families_of_class(named):
+        return usual
+    head = head_of_class(named, family)
+    if head is None:
+        priced = ", ".join(class_name(family, each) for each in heads_of(family))
+        rule = f"{shorten(named)} has a head that is not priced; those that are: {priced}; {EXTRACT_ADVICE}"
+        raise document.fault(rule, "architectures")
+    return head
 
 
 def _refuse_name(given: str) -> NoReturn:
@@ -86,52 +139,67 @@ def _family(document: Document) -> ModelFamily:
     if given is None:
         rule = f"is missing; it names the family, one of {', '.join(known)}"
         raise document.fault(rule, "model_type")
-    hint = suggest(given if isinstance(given, str) else "", known)
-    rule = f"value {shorten(given)} is not a known model family; {hint}"
+    rule = f"value {shorten(given)} {_why_unknown(given, known)}"
     raise document.fault(rule, "model_type")
+
+
+def _why_unknown(given: object, known: Sequence[str]) -> str:
+    """What to say of a family that is not read: another is offered only for a slip of one letter."""
+    if isinstance(given, str) and given in known_model_types():
+        return f"is a family whose configs are not read; {EXTRACT_ADVICE}"
+    meant = [each for each in known if isinstance(given, str) and differ_by_a_letter(given, each)]
+    if meant:
+        return f"is no family of models; did you mean {' or '.join(meant)}?"
+    return f"is no family of models that is known: {', '.join(known)}; {EXTRACT_ADVICE}"
 
 
 def _refuse_other_architecture(document: Document, *, family: ModelFamily) -> None:
     """A config whose ``architectures`` name another known family contradicts its ``model_type``."""
     architectures = document.values.get("architectures")
     for architecture in architectures if isinstance(architectures, list) else ():
-        named = [
-            other
-            for other in ModelFamily
-            if isinstance(architecture, str) and architecture.lower().startswith(other.value)
-        ]
+        named = families_of_class(architecture[:MAX_CLASS_NAME]) if isinstance(architecture, str) else ()
         if named and family not in named:
             rule = f"{shorten(architecture)} is of family {named[0]}, but model_type is {family}; correct one of them"
             raise document.fault(rule, "architectures")
 
 
-def _refuse_near_misses(document: Document, schema: type[FamilyConfig], *, family: ModelFamily) -> None:
-    """An unknown key that almost spells an absent known one would be ignored silently: refuse it."""
-    if len(document.values) > MAX_KEYS:
-        rule = f"has {len(document.values)} keys, which no model's config has; give {_KIND}"
-        raise document.fault(rule)
+def _refuse_near_misses(
+    document: Document,
+    schema: type[FamilyConfig],
+    inside: tuple[str, ...],
+    values: Mapping[str, Any],
+    *,
+    family: ModelFamily,
+) -> None:
+    """An unknown key that almost spells an absent known one is refused rather than listed as unread."""
+    for each in (document.values, values):
+        if len(each) > MAX_KEYS:
+            rule = f"has {len(each)} keys, which no model's config has; give {_KIND}"
+            raise document.fault(rule)
     known = list(schema.fields_by_key())
-    absent = [key for key in known if key not in document.values]
-    for key in document.values:
-        meant = [] if key in known else near(key, absent, likeness=NEAR_KEY)
+    absent = [key for key in known if key not in values]
+    for key in values:
+        meant = [] if key in known or key in HARMLESS_KEYS else near(key, absent, likeness=NEAR_KEY)
         if meant:
             rule = f"is no key of family {family}; did you mean {meant[0]}?"
-            raise document.fault(rule, key)
+            raise document.fault(rule, *inside, key)
 
 
-def _check_heads(parsed: FamilyConfig, document: Document) -> None:
+def _check_heads(parsed: FamilyConfig, document: Document, inside: tuple[str, ...]) -> None:
     """Rules that join two keys."""
     keys = {field: key for key, field in parsed.fields_by_key().items()}
-    heads, hidden = parsed.num_heads, parsed.hidden_size
     values = dict(parsed)
-    if values.get("head_size") is None and hidden % heads:
-        message = f"{heads} heads must divide {keys['hidden_size']} = {hidden}; correct one of them"
-        raise document.fault(message, keys["num_heads"])
-    kv_heads = values.get("num_kv_heads")
-    if kv_heads is not None and heads % kv_heads:
-        message = f"{kv_heads} must divide {keys['num_heads']} = {heads}; correct one of them"
-        raise document.fault(message, keys["num_kv_heads"])
-    chosen, experts = values.get("num_active_experts", 0), values.get("num_experts", 1)
+    hidden = values["hidden_size"]
+    for field in parsed.head_fields:
+        heads = values[field]
+        if values.get("head_size") is None and hidden % heads:
+            message = f"{heads} heads must divide {keys['hidden_size']} = {hidden}; correct one of them"
+            raise document.fault(message, *inside, keys[field])
+        kv_heads = values.get("num_kv_heads")
+        if kv_heads is not None and heads % kv_heads:
+            message = f"{kv_heads} must divide {keys[field]} = {heads}; correct one of them"
+            raise document.fault(message, *inside, keys["num_kv_heads"])
+    chosen, experts = values.get("num_active_experts") or 0, values.get("num_experts") or MAX_KEYS
     if chosen > experts:
         message = f"{chosen} must not exceed {keys['num_experts']} = {experts}; correct one of them"
-        raise document.fault(message, keys["num_active_experts"])
+        raise document.fault(message, *inside, keys["num_active_experts"])

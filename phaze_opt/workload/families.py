@@ -1,54 +1,70 @@
-"""Hugging Face configs of the known families, as strict pydantic models that yield a `ModelSpec`.
+"""Hugging Face configs of the known families, as strict pydantic models that yield a model.
 
-Only keys that change sizes are read; the dozens of others in a real config.json are accepted and ignored. A key that is
-read is checked strictly: an integer must be written as an integer. Defaults are those of the transformers library.
+Only keys that change sizes are read; those that are not read are listed, unless they are known to change no cost
+(`workload.config_keys`). A key that is read is checked strictly: an integer must be written as an integer. Defaults are
+those of the transformers library.
 """
 
 from abc import abstractmethod
-from dataclasses import fields
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
-
-Layers = Annotated[int, Field(gt=0, le=1 << 14)]
-Heads = Annotated[int, Field(gt=0, le=1 << 14)]
-Width = Annotated[int, Field(gt=0, le=1 << 20)]
-Rows = Annotated[int, Field(gt=0, le=1 << 27)]
-Experts = Annotated[int, Field(gt=0, le=1 << 12)]
-Probability = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+from phaze_opt.workload.block_spec import NormKind
+from phaze_opt.workload.decoder_families import (
+    FalconConfig,
+    Gemma2Config,
+    Gemma3Config,
+    GemmaConfig,
+    GptNeoXConfig,
+    GraniteConfig,
+    Olmo2Config,
+    Phi3Config,
+    Qwen3Config,
+)
+from phaze_opt.workload.encoder_decoder_families import T5Config, WhisperConfig
+from phaze_opt.workload.encoder_families import RobertaConfig, VitConfig, bert_head
+from phaze_opt.workload.expert_families import DeepseekConfig, GptOssConfig, Llama4Config, Qwen3MoeConfig
+from phaze_opt.workload.family_config import (
+    Experts,
+    FamilyConfig,
+    Heads,
+    Layers,
+    LayerTypes,
+    Origin,
+    Probability,
+    Rows,
+    Width,
+    read_from,
+    stack_of,
+    token_head,
+    windows_of,
+    with_window,
+)
+from phaze_opt.workload.head_spec import HeadSpec
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.transformer import TransformerSpec
 
 OPT_POSITION_OFFSET = 2
 """OPT's position table has two rows that no token uses."""
 
 
-def _read_from(key: str, **rules: Any) -> Any:
-    """A field under the name that configs have for it."""
-    return Field(validation_alias=key, **rules)
-
-
-class FamilyConfig(BaseModel):
-    """What every family shares. Fields have the names of `ModelSpec` where they mean the same."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, protected_namespaces=())
+class PlainConfig(FamilyConfig):
+    """What the families of equal, plain blocks share. Fields have the names of `ModelSpec` where they mean the same."""
 
     vocab_size: Rows
-    activation: str | None = _read_from("hidden_act", default=None)
+    activation: str | None = read_from("hidden_act", default=None)
     is_encoder_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
     hidden_size: Width
-    num_layers: Layers = _read_from("num_hidden_layers")
-    num_heads: Heads = _read_from("num_attention_heads")
-    max_sequence_length: Rows = _read_from("max_position_embeddings")
-    is_tied: bool = _read_from("tie_word_embeddings", default=True)
+    num_layers: Layers = read_from("num_hidden_layers")
+    num_heads: Heads = read_from("num_attention_heads")
+    max_sequence_length: Rows = read_from("max_position_embeddings")
+    is_tied: bool = read_from("tie_word_embeddings", default=True)
 
-    def to_spec(self, name: str, source: str, *, family: ModelFamily) -> ModelSpec:
-        """The `ModelSpec` this config describes.
-
-        Raises:
-            InputError: sizes that do not go together.
-        """
+    def to_model(self, origin: Origin) -> ModelSpec | TransformerSpec:
+        """The model that this config describes, in the short form where that says it all."""
         named = {field.name for field in fields(ModelSpec)}
         values: dict[str, Any] = {
             "num_kv_heads": self.num_heads,
@@ -58,26 +74,44 @@ class FamilyConfig(BaseModel):
         }
         # A key that is null stands for its default, which the line above or the model's own has.
         values |= {key: value for key, value in self if key in named and value is not None}
-        return ModelSpec(name=name, source=source, family=family, **values | self.specifics())
+        values |= {"name": origin.name, "source": origin.source, "family": origin.family}
+        windows = self.windows()
+        is_even = len(set(windows)) == 1
+        model = ModelSpec(
+            **values | self.specifics(), window=windows[0] if is_even else 0, unread_keys=origin.unread_keys
+        )
+        head = self.head(model.transformer.head, origin)
+        if is_even and head == model.transformer.head:
+            return model
+        stack, written = model.transformer.stack, model.transformer
+        blocks = [with_window(block, window) for block, window in zip(stack.blocks, windows, strict=True)]
+        return replace(written, stack=stack_of(stack.front, blocks), head=head, architecture=origin.architecture)
 
-    @classmethod
-    def fields_by_key(cls) -> dict[str, str]:
-        """Names of the fields by the keys of a config that they are read from."""
-        return {str(info.validation_alias or field): field for field, info in cls.model_fields.items()}
+    def windows(self) -> Sequence[int]:
+        """The window of each layer; 0 for all keys."""
+        return [0] * self.num_layers
+
+    def head(self, head: HeadSpec, origin: Origin) -> HeadSpec:
+        """The head of the class that is named."""
+        return token_head(head, origin)
 
     @abstractmethod
     def specifics(self) -> dict[str, Any]:
         """Fields of the `ModelSpec` that no key gives as they are."""
 
 
-class BertConfig(FamilyConfig):
-    """BERT with both pre-training heads (masked language model, pooler and next sentence)."""
+class BertConfig(PlainConfig):
+    """BERT; with both pre-training heads (masked language model, pooler and next sentence) unless a class is named."""
 
-    ffn_size: Width = _read_from("intermediate_size")
-    num_token_types: Rows = _read_from("type_vocab_size", default=2)
+    ffn_size: Width = read_from("intermediate_size")
+    num_token_types: Rows = read_from("type_vocab_size", default=2)
     position_embedding_type: Literal["absolute"] | None = "absolute"
     hidden_dropout_prob: Probability = 0.1
     attention_probs_dropout_prob: Probability = 0.1
+
+    def head(self, head: HeadSpec, origin: Origin) -> HeadSpec:
+        """The head of the class that is named."""
+        return bert_head(head, origin)
 
     def specifics(self) -> dict[str, Any]:
         """Norms after the residuals, both heads."""
@@ -91,14 +125,14 @@ class BertConfig(FamilyConfig):
         }
 
 
-class Gpt2Config(FamilyConfig):
+class Gpt2Config(PlainConfig):
     """GPT-2, and every model of its shape (GPT-3, Megatron GPT-2)."""
 
-    activation: str | None = _read_from("activation_function", default=None)
-    hidden_size: Width = _read_from("n_embd")
-    num_layers: Layers = _read_from("n_layer")
-    num_heads: Heads = _read_from("n_head")
-    max_sequence_length: Rows = _read_from("n_positions")
+    activation: str | None = read_from("activation_function", default=None)
+    hidden_size: Width = read_from("n_embd")
+    num_layers: Layers = read_from("n_layer")
+    num_heads: Heads = read_from("n_head")
+    max_sequence_length: Rows = read_from("n_positions")
     n_inner: Width | None = None
     resid_pdrop: Probability = 0.1
     attn_pdrop: Probability = 0.1
@@ -114,15 +148,15 @@ class Gpt2Config(FamilyConfig):
         }
 
 
-class OptConfig(FamilyConfig):
+class OptConfig(PlainConfig):
     """OPT; its 350M model is post-norm and projects narrower embeddings."""
 
-    activation: str | None = _read_from("activation_function", default="relu")
-    ffn_size: Width = _read_from("ffn_dim")
-    embedding_size: Width | None = _read_from("word_embed_proj_dim", default=None)
-    is_pre_norm: bool = _read_from("do_layer_norm_before", default=True)
-    remove_final_layer_norm: bool = _read_from("_remove_final_layer_norm", default=False)
-    has_affine_norm: bool = _read_from("layer_norm_elementwise_affine", default=True)
+    activation: str | None = read_from("activation_function", default="relu")
+    ffn_size: Width = read_from("ffn_dim")
+    embedding_size: Width | None = read_from("word_embed_proj_dim", default=None)
+    is_pre_norm: bool = read_from("do_layer_norm_before", default=True)
+    remove_final_layer_norm: bool = read_from("_remove_final_layer_norm", default=False)
+    has_affine_norm: bool = read_from("layer_norm_elementwise_affine", default=True)
     enable_bias: bool = True
     dropout: Probability = 0.1
     attention_dropout: Probability = 0.0
@@ -138,14 +172,14 @@ class OptConfig(FamilyConfig):
         }
 
 
-class RotaryDecoderConfig(FamilyConfig):
+class RotaryDecoderConfig(PlainConfig):
     """What Llama, Mistral, Qwen2 and Mixtral share: RMS norms, rotary positions, gated MLPs, grouped queries."""
 
-    ffn_size: Width = _read_from("intermediate_size")
-    num_kv_heads: Heads | None = _read_from("num_key_value_heads", default=None)
-    head_size: Width | None = _read_from("head_dim", default=None)
+    ffn_size: Width = read_from("intermediate_size")
+    num_kv_heads: Heads | None = read_from("num_key_value_heads", default=None)
+    head_size: Width | None = read_from("head_dim", default=None)
     attention_dropout: Probability = 0.0
-    is_tied: bool = _read_from("tie_word_embeddings", default=False)
+    is_tied: bool = read_from("tie_word_embeddings", default=False)
 
     def specifics(self) -> dict[str, Any]:
         """No bias and no experts."""
@@ -171,13 +205,31 @@ class LlamaConfig(RotaryDecoderConfig):
 
 
 class MistralConfig(RotaryDecoderConfig):
-    """Mistral: grouped-query by default (its sliding window is not modelled: attention counts in full)."""
+    """Mistral: grouped-query by default, a sliding window in every layer."""
 
-    num_kv_heads: Heads | None = _read_from("num_key_value_heads", default=8)
+    num_kv_heads: Heads | None = read_from("num_key_value_heads", default=8)
+    sliding_window: Rows | None = 4096
+    layer_types: LayerTypes | None = None
+
+    def windows(self) -> Sequence[int]:
+        """Every layer's."""
+        default = [True] * self.num_layers
+        return windows_of(self.layer_types, self.num_layers, window=self.sliding_window, default=default)
 
 
 class Qwen2Config(RotaryDecoderConfig):
-    """Qwen2: biases on query, key and value only."""
+    """Qwen2: biases on query, key and value only; a sliding window if its use is switched on."""
+
+    use_sliding_window: bool = False
+    sliding_window: Rows | None = 4096
+    max_window_layers: int = 28
+    layer_types: LayerTypes | None = None
+
+    def windows(self) -> Sequence[int]:
+        """Layers from the stated one on have it."""
+        window = self.sliding_window if self.use_sliding_window else None
+        default = [layer >= self.max_window_layers for layer in range(self.num_layers)]
+        return windows_of(self.layer_types, self.num_layers, window=window, default=default)
 
     def specifics(self) -> dict[str, Any]:
         """No other bias."""
@@ -185,10 +237,11 @@ class Qwen2Config(RotaryDecoderConfig):
 
 
 class MixtralConfig(MistralConfig):
-    """Mixtral: Mistral whose MLPs are experts behind a router."""
+    """Mixtral: Mistral whose MLPs are experts behind a router; no window unless it says so."""
 
-    num_experts: Experts = _read_from("num_local_experts")
-    num_active_experts: Experts = _read_from("num_experts_per_tok")
+    sliding_window: Rows | None = None
+    num_experts: Experts = read_from("num_local_experts")
+    num_active_experts: Experts = read_from("num_experts_per_tok")
 
 
 FAMILY_CONFIGS: dict[ModelFamily, type[FamilyConfig]] = {
@@ -199,4 +252,24 @@ FAMILY_CONFIGS: dict[ModelFamily, type[FamilyConfig]] = {
     ModelFamily.MISTRAL: MistralConfig,
     ModelFamily.QWEN2: Qwen2Config,
     ModelFamily.MIXTRAL: MixtralConfig,
+    ModelFamily.QWEN3: Qwen3Config,
+    ModelFamily.QWEN3_MOE: Qwen3MoeConfig,
+    ModelFamily.GEMMA: GemmaConfig,
+    ModelFamily.GEMMA2: Gemma2Config,
+    ModelFamily.GEMMA3: Gemma3Config,
+    ModelFamily.GEMMA3_TEXT: Gemma3Config,
+    ModelFamily.PHI3: Phi3Config,
+    ModelFamily.GPT_NEOX: GptNeoXConfig,
+    ModelFamily.FALCON: FalconConfig,
+    ModelFamily.ROBERTA: RobertaConfig,
+    ModelFamily.DEEPSEEK_V2: DeepseekConfig,
+    ModelFamily.DEEPSEEK_V3: DeepseekConfig,
+    ModelFamily.GPT_OSS: GptOssConfig,
+    ModelFamily.LLAMA4: Llama4Config,
+    ModelFamily.LLAMA4_TEXT: Llama4Config,
+    ModelFamily.OLMO2: Olmo2Config,
+    ModelFamily.GRANITE: GraniteConfig,
+    ModelFamily.T5: T5Config,
+    ModelFamily.VIT: VitConfig,
+    ModelFamily.WHISPER: WhisperConfig,
 }

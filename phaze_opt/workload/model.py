@@ -1,47 +1,33 @@
-"""`ModelSpec`: a transformer as sizes and switches, with its exact parameter counts."""
+"""`ModelSpec`: the short form of a transformer of equal blocks, as sizes and switches.
+
+What it means is stated once, by the `TransformerSpec` that it is written out to.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from functools import cache
 from typing import Annotated
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
-from phaze_opt.workload.chain import ChainCut, cut_chain
+from phaze_opt.workload.attention_spec import AttentionSpec
+from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.chain import ChainCut
+from phaze_opt.workload.front_specs import TokenFront
+from phaze_opt.workload.head_spec import HeadSpec, SequenceOutputs, TokenOutputs
+from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
+from phaze_opt.workload.model_classes import class_name, heads_of
+from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.transformer import Stack, TransformerSpec
+from phaze_opt.workload.workload import Workload
 
-MAX_DEFAULT_SEQUENCE_LENGTH = 4096
-"""A model that admits longer sequences is still run at this length unless told otherwise."""
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of BERT's next-sentence head."""
 
 
-class ModelFamily(StrEnum):
-    """Families of Hugging Face configs that are understood (the config's ``model_type``)."""
-
-    BERT = "bert"
-    GPT2 = "gpt2"
-    OPT = "opt"
-    LLAMA = "llama"
-    MISTRAL = "mistral"
-    QWEN2 = "qwen2"
-    MIXTRAL = "mixtral"
-
-
-class NormKind(StrEnum):
-    """Layer norm has a weight and a bias a channel, RMS norm a weight only."""
-
-    LAYER = "layer"
-    RMS = "rms"
-
-    @property
-    def parameters_per_channel(self) -> int:
-        """Parameters of one normalisation for each channel."""
-        return 2 if self is NormKind.LAYER else 1
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A transformer. Sizes are counts of elements; every switch says what the published model has.
+    """A transformer of equal blocks. Sizes are counts of elements; every switch says what the published model has.
 
     Attributes:
         embedding_size: width of the token table; differs from ``hidden_size`` only where OPT projects (opt-350m).
@@ -60,6 +46,8 @@ class ModelSpec:
         has_pretraining_heads: BERT's masked-language transform, pooler and next-sentence head.
         has_hidden_dropout, has_attention_dropout: whether training drops activations, attention probabilities.
         num_experts, num_active_experts: 1 and 1 without mixture of experts.
+        window: keys that a query meets at most; 0 for all. Written only where it is set, as are the unread keys.
+        unread_keys: keys of its config that were not read and are not known to change nothing.
     """
 
     name: str
@@ -92,6 +80,8 @@ class ModelSpec:
     num_active_experts: int = 1
     source: str = ""
     has_relu: Annotated[bool, later(False)] = False
+    window: Annotated[int, later(0)] = 0
+    unread_keys: Annotated[tuple[str, ...], later(())] = ()
 
     def __post_init__(self) -> None:
         """Check the rules that join several sizes."""
@@ -106,14 +96,14 @@ class ModelSpec:
             raise InputError(message)
 
     @property
-    def chain(self) -> tuple[int, ...]:
-        """Kind of every layer: the embedding is of kind 0, blocks are of kind 1, the head is of kind 2."""
-        return (0, *[1] * self.num_layers, 2)
+    def transformer(self) -> TransformerSpec:
+        """The same model written out."""
+        return _written_out(self)
 
     @property
     def cut(self) -> ChainCut:
         """Embedding, blocks and head as front, units and back."""
-        return cut_chain(self.chain)
+        return self.transformer.cut
 
     @property
     def num_units(self) -> int:
@@ -127,21 +117,17 @@ class ModelSpec:
 
     @property
     def own_sequence_length(self) -> int:
-        """Its maximum, at most `MAX_DEFAULT_SEQUENCE_LENGTH`."""
-        return min(self.max_sequence_length, MAX_DEFAULT_SEQUENCE_LENGTH)
+        """Its maximum within reason."""
+        return self.transformer.own_sequence_length
 
     @property
     def sizes_sentence(self) -> str:
         """Layers, hidden size and experts in words."""
-        experts = f", {self.num_active_experts} of {self.num_experts} experts" if self.has_experts else ""
-        return f"{self.num_layers} layers, hidden size {self.hidden_size:,}{experts}"
+        return self.transformer.sizes_sentence
 
     def length_obstacle(self, length: int) -> str | None:
         """Why it cannot be run on a sequence of ``length``; None if it can."""
-        longest = self.max_sequence_length
-        if length <= longest:
-            return None
-        return f"{length} exceeds the {longest} positions of {self.name}; give at most {longest}"
+        return self.transformer.length_obstacle(length)
 
     def with_combined_qkv(self) -> "ModelSpec":
         """The same with one matmul for query, key and value."""
@@ -173,90 +159,105 @@ class ModelSpec:
         return self.num_kv_heads * self.head_size
 
     @property
-    def norm_parameters(self) -> int:
-        """Parameters of one normalisation over the hidden size."""
-        return self.norm.parameters_per_channel * self.hidden_size if self.has_affine_norm else 0
-
-    @property
-    def attention_matmul_parameters(self) -> int:
-        """Weights of the query, key, value and output matmuls of one block."""
-        return self.hidden_size * (self.query_size + 2 * self.kv_size) + self.query_size * self.hidden_size
-
-    @property
-    def mlp_matmul_parameters(self) -> int:
-        """Weights of the matmuls of one MLP, or of one expert."""
-        return (3 if self.is_mlp_gated else 2) * self.hidden_size * self.ffn_size
-
-    @property
-    def router_parameters(self) -> int:
-        """Weights of the expert router of one block."""
-        return self.hidden_size * self.num_experts if self.has_experts else 0
-
-    @property
-    def block_parameters(self) -> int:
-        """All parameters of one block."""
-        biases = 0
-        if self.has_qkv_bias:
-            biases += self.query_size + 2 * self.kv_size
-        if self.has_attention_output_bias:
-            biases += self.hidden_size
-        if self.has_mlp_bias:
-            biases += self.hidden_size + self.ffn_size * (2 if self.is_mlp_gated else 1)
-        experts = self.num_experts * self.mlp_matmul_parameters
-        return self.attention_matmul_parameters + experts + self.router_parameters + biases + 2 * self.norm_parameters
-
-    @property
-    def embedding_parameters(self) -> int:
-        """All parameters before the first block."""
-        tables = self.vocab_size * self.embedding_size
-        tables += (self.num_position_rows + self.num_token_types) * self.hidden_size
-        return tables + self.projection_parameters + (self.norm_parameters if self.has_embedding_norm else 0)
-
-    @property
     def has_embedding_norm(self) -> bool:
         """Whether the embedding is normalised (BERT)."""
         return self.family is ModelFamily.BERT
 
     @property
-    def projection_parameters(self) -> int:
-        """Weights of OPT's projection in, and equally of its projection out."""
-        return self.embedding_size * self.hidden_size if self.has_embedding_projection else 0
-
-    @property
-    def sequence_head_parameters(self) -> int:
-        """Parameters of the heads that run once a sequence: BERT's pooler and next-sentence head."""
-        if not self.has_pretraining_heads:
-            return 0
-        pooler = self.hidden_size * self.hidden_size + self.hidden_size
-        return pooler + NEXT_SENTENCE_CLASSES * (self.hidden_size + 1)
-
-    @property
-    def head_parameters(self) -> int:
-        """All parameters after the last block, without a tied output matrix."""
-        count = self.norm_parameters if self.has_final_norm else 0
-        count += self.projection_parameters + self.sequence_head_parameters
-        if self.has_pretraining_heads:
-            transform = self.hidden_size * self.hidden_size + self.hidden_size + self.norm_parameters
-            count += transform + self.vocab_size
-        return count if self.is_tied else count + self.vocab_size * self.embedding_size
+    def norm_parameters(self) -> int:
+        """Parameters of one normalisation over the hidden size."""
+        return _norm(self).num_parameters
 
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, exact to the unit; a tied output matrix counts once."""
-        return self.embedding_parameters + self.num_layers * self.block_parameters + self.head_parameters
+        return self.transformer.num_parameters
 
     @property
     def num_active_parameters(self) -> int:
         """Parameters that one token meets: all but the experts it is not routed to."""
-        idle = (self.num_experts - self.num_active_experts) * self.mlp_matmul_parameters
-        return self.num_parameters - self.num_layers * idle
+        return self.transformer.num_active_parameters
 
-    @property
-    def matmul_parameters(self) -> int:
-        """Weights that one token is multiplied with (active experts only; without the once-a-sequence heads)."""
-        mlp = self.num_active_experts * self.mlp_matmul_parameters
-        block = self.attention_matmul_parameters + mlp + self.router_parameters
-        head = self.vocab_size * self.embedding_size + 2 * self.projection_parameters
-        if self.has_pretraining_heads:
-            head += self.hidden_size * self.hidden_size
-        return self.num_layers * block + head
+
+def transformer_of(model: Workload) -> TransformerSpec | None:
+    """A model written out as a transformer; None if it is none."""
+    return model.transformer if isinstance(model, ModelSpec | TransformerSpec) else None
+
+
+def _norm(model: ModelSpec) -> NormSpec:
+    return NormSpec(model.norm, model.hidden_size, model.has_affine_norm)
+
+
+@cache
+def _written_out(model: ModelSpec) -> TransformerSpec:
+    """The transformer that the switches describe."""
+    return TransformerSpec(
+        name=model.name,
+        family=model.family,
+        architecture=class_name(model.family, heads_of(model.family)[0]),
+        stack=Stack(_front(model), (_block(model),), (0,) * model.num_layers),
+        head=_head(model),
+        max_sequence_length=model.max_sequence_length,
+        source=model.source,
+        unread_keys=model.unread_keys,
+    )
+
+
+def _front(model: ModelSpec) -> TokenFront:
+    return TokenFront(
+        vocab_size=model.vocab_size,
+        embedding_size=model.embedding_size,
+        hidden_size=model.hidden_size,
+        num_position_rows=model.num_position_rows,
+        num_token_types=model.num_token_types,
+        norm=_norm(model) if model.has_embedding_norm else None,
+        has_dropout=model.has_hidden_dropout and model.family is not ModelFamily.OPT,
+    )
+
+
+def _block(model: ModelSpec) -> BlockSpec:
+    attention = AttentionSpec(
+        hidden_size=model.hidden_size,
+        num_heads=model.num_heads,
+        num_kv_heads=model.num_kv_heads,
+        head_size=model.head_size,
+        value_size=model.head_size,
+        rotary_size=model.head_size if model.has_rotary_positions else 0,
+        window=model.window,
+        has_qkv_bias=model.has_qkv_bias,
+        has_output_bias=model.has_attention_output_bias,
+        is_qkv_combined=model.is_qkv_combined,
+        has_dropout=model.has_attention_dropout,
+    )
+    mlp = MlpSpec(
+        hidden_size=model.hidden_size,
+        width=model.ffn_size,
+        is_gated=model.is_mlp_gated,
+        has_bias=model.has_mlp_bias,
+        has_relu=model.has_relu,
+    )
+    return BlockSpec(
+        attention=attention,
+        mlp=ExpertsSpec(mlp, model.num_experts, model.num_active_experts) if model.has_experts else mlp,
+        norm=_norm(model),
+        placement=NormPlacement.BEFORE if model.is_pre_norm else NormPlacement.AFTER,
+        has_dropout=model.has_hidden_dropout,
+    )
+
+
+def next_sentence_outputs(hidden_size: int) -> SequenceOutputs:
+    """BERT's pooler and next-sentence head."""
+    return SequenceOutputs(hidden_size, NEXT_SENTENCE_CLASSES, has_pooler=True, name="next_sentence")
+
+
+def _head(model: ModelSpec) -> HeadSpec:
+    has_heads = model.has_pretraining_heads
+    return HeadSpec(
+        hidden_size=model.hidden_size,
+        norm=_norm(model) if model.has_final_norm else None,
+        tokens=TokenOutputs(
+            model.vocab_size, model.embedding_size, model.is_tied, has_bias=has_heads, has_transform=has_heads
+        ),
+        sequence=next_sentence_outputs(model.hidden_size) if has_heads else None,
+        has_relu=model.has_relu,
+    )

@@ -20,7 +20,8 @@ from phaze_opt.cost.step_traffic import group_members, held_parameters, stage_co
 from phaze_opt.estimate.collectives import sent_bytes
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
-from phaze_opt.workload.model import ModelFamily, ModelSpec
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder, TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec

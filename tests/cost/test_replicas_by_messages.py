@@ -20,7 +20,8 @@ from phaze_opt.cost.price_step import price_step
 from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
-from phaze_opt.workload.model import ModelFamily, ModelSpec
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder, TrainingStack
 from phaze_opt.workload.training import TrainingSpec

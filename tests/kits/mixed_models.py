@@ -13,14 +13,17 @@ from phaze_opt.graph import build
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_block
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.graph.model_ends import record_embedding, record_head
+from phaze_opt.graph.fronts import record_front
+from phaze_opt.graph.heads import record_head
 from phaze_opt.graph.program import Program, Tape
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.chain import ChainCut, cut_chain
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.model import ModelFamily, ModelSpec
+from phaze_opt.workload.mlp_spec import MlpSpec
+from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.transformer import TransformerSpec
 
 EMBEDDING, OWN, HEAD, SMALLER, TWIN = range(5)
 
@@ -33,40 +36,43 @@ def mixed_model(chain: Sequence[int], base: str = "tiny", **changes: object) -> 
 
 def understand_mixed_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on the names of mixed models are their chains."""
-    plain_chain, plain_record = ModelSpec.chain, build._record_transformer
+    plain_chain, plain_record = TransformerSpec.chain, build._record_transformer
 
-    def chain(model: ModelSpec) -> tuple[int, ...]:
+    def chain(model: TransformerSpec) -> tuple[int, ...]:
         kinds = model.name.split()
         return tuple(map(int, kinds[1:])) if kinds[0] == "mixed" else plain_chain.__get__(model)
 
     def record(
-        model: ModelSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+        model: TransformerSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
     ) -> tuple[Program, ...]:
         if not model.name.startswith("mixed"):
             return plain_record(model, training, tensor_parallel, options)
         return record_kinds(model, training, tensor_parallel, options)
 
-    monkeypatch.setattr(ModelSpec, "chain", property(chain))
+    monkeypatch.setattr(TransformerSpec, "chain", property(chain))
     monkeypatch.setattr(build, "_record_transformer", record)
 
 
 def record_kinds(
-    model: ModelSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
+    model: TransformerSpec, training: TrainingSpec, tensor_parallel: int, options: ShardingOptions
 ) -> tuple[Program, ...]:
     """A program of each kind, as many as the chain has; smaller blocks of a model with experts have none."""
-    own = Sharding(model, training, tensor_parallel, options)
-    small = replace(model, ffn_size=model.ffn_size // 2)
-    if model.has_experts:
-        small = replace(small, family=ModelFamily.LLAMA, num_experts=1, num_active_experts=1)
-    smaller = record_block(Sharding(small, training, tensor_parallel, options))
+    own, (block,) = Sharding(training, tensor_parallel, options), model.stack.kinds
+    mlp = block.mlp if isinstance(block.mlp, MlpSpec) else block.mlp.expert
+    small = replace(block, mlp=replace(mlp, width=mlp.width // 2))
     programs = (
-        record_embedding(own),
-        record_block(own),
-        record_head(own),
-        replace(smaller, name="smaller"),
-        replace(record_block(own), name="twin"),
+        *record_plain(model, own),
+        record_block(own, small, name="smaller"),
+        record_block(own, block, name="twin"),
     )
     return programs[: model.cut.num_kinds]
+
+
+def record_plain(model: TransformerSpec, own: Sharding) -> tuple[Program, Program, Program]:
+    """Embedding, block and head."""
+    (block,) = model.stack.kinds
+    front = record_front(own, model.stack.front, name="embedding")
+    return front, record_block(own, block, name="block"), record_head(own, model.head)
 
 
 @dataclass(frozen=True)
@@ -126,8 +132,7 @@ class VisionLike:
     def record_layers(
         self, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions
     ) -> tuple[Program, ...]:
-        own = Sharding(self.spec, training, tensor_parallel, options)
-        return record_embedding(own), record_block(own), record_head(own)
+        return record_plain(self.spec.transformer, Sharding(training, tensor_parallel, options))
 
 
 @dataclass(frozen=True)

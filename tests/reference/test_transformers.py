@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kits.family_models import RECORDED, model_of
 
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.workload.config import load_model, parse_config
@@ -87,8 +88,9 @@ def reference_model(config: dict[str, Any], *, device: str) -> Any:  # noqa: ANN
     if config["model_type"] == "mixtral":
         parsed._experts_implementation = "eager"
     with torch.device(device):
-        if config["model_type"] == "bert":
-            model = transformers.BertForPreTraining(parsed)
+        named = config.get("architectures") or (["BertForPreTraining"] if config["model_type"] == "bert" else [])
+        if named:
+            model = getattr(transformers, named[0])(parsed)
         else:
             model = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager")
     model.tie_weights()
@@ -104,6 +106,15 @@ def test_parameters_of_published_models(name: str) -> None:
     given = str(CONFIG_FILES[name]) if name in CONFIG_FILES else name
     text = CONFIG_FILES[name].read_text() if name in CONFIG_FILES else read_zoo_text(name)
     assert load_model(given).num_parameters == count_parameters(reference_model(json.loads(text), device="meta"))
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDED if name != "flan-t5-xl"])
+def test_parameters_of_families(name: str) -> None:
+    """Of a config of several models the language model; T5 of its first version, which transformers ties as it was."""
+    config = RECORDED[name]["config"]
+    inner = {"architectures": [model_of(name).architecture]} | config.get("text_config", {})
+    given = inner if "text_config" in config else config
+    assert model_of(name).num_parameters == count_parameters(reference_model(given, device="meta"))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -1,11 +1,14 @@
 """Bad input to `load_model`: one short sentence naming file, line, key, value, rule and remedy; never another error."""
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kits.family_models import RECORDED
 
 from phaze_opt.errors import InputError
 from phaze_opt.workload.config import load_model, parse_config, parse_config_text
@@ -99,9 +102,12 @@ def test_opt_s_activation_is_a_relu_unless_its_config_says_otherwise() -> None:
     assert parse_config(config, name="x", source="s").has_relu
 
 
-def test_unknown_extra_keys_are_accepted_and_change_nothing() -> None:
-    extra = {"torch_dtype": "bfloat16", "rope_scaling": {"factor": 8.0}, "quantization_config": None, "my_key": [1]}
-    assert parse_config(LLAMA | extra, name="x", source="s") == parse_config(LLAMA, name="x", source="s")
+def test_unknown_extra_keys_change_nothing_and_are_listed_unless_harmless() -> None:
+    harmless = {"torch_dtype": "bfloat16", "rope_scaling": {"factor": 8.0}, "quantization_config": None}
+    plain = parse_config(LLAMA, name="x", source="s")
+    assert parse_config(LLAMA | harmless, name="x", source="s") == plain
+    other = parse_config(LLAMA | {"my_key": [1], "a_key": False}, name="x", source="s")
+    assert other == replace(plain, unread_keys=("a_key", "my_key"))
 
 
 JSON_VALUES = st.recursive(
@@ -114,9 +120,11 @@ JSON_VALUES = st.recursive(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_damage_to_a_config_gives_a_model_or_an_input_error(data: st.DataObject) -> None:
-    config = json.loads(read_zoo_text(data.draw(st.sampled_from(list_models()))))
-    for key in data.draw(st.lists(st.sampled_from(sorted(config)), max_size=3)):
-        config[key] = data.draw(JSON_VALUES)
+    name = data.draw(st.sampled_from([*list_models(), *RECORDED]))
+    config = json.loads(read_zoo_text(name)) if name in list_models() else copy.deepcopy(RECORDED[name]["config"])
+    inner = data.draw(st.sampled_from([config, config.get("text_config", config)]))
+    for key in data.draw(st.lists(st.sampled_from(sorted(inner)), max_size=3)):
+        inner[key] = data.draw(JSON_VALUES)
     text = json.dumps(config, indent=2)
     text = text[: data.draw(st.integers(0, len(text)) | st.just(len(text)))]
     try:
@@ -126,3 +134,4 @@ def test_any_damage_to_a_config_gives_a_model_or_an_input_error(data: st.DataObj
         assert "\n" not in str(error)
     else:
         assert model.num_parameters > 0
+        assert model.transformer.own_sequence_length > 0

@@ -18,6 +18,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.workload import Workload
 from phaze_opt.workload.zoo import list_models
 
@@ -154,13 +155,16 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def _model_differences(model: Workload) -> Iterator[str]:
-    if not isinstance(model, ModelSpec):
+    if not isinstance(model, ModelSpec | TransformerSpec):
         yield f"Model {shown(model.name)} is none of the zoo's: its layers are the certificate's own."
         return
     if model.name not in list_models():
         yield f"Model {shown(model.name)} is none of the zoo's: its sizes are the certificate's own."
         return
     own = load_model(model.name)
+    if type(own) is not type(model):
+        yield f"Model {shown(model.name)} differs from the zoo's: it is stated in another form."
+        return
     changed = _changed(replace(model, source=own.source), own)
     if changed:
         yield f"Model {shown(model.name)} differs from the zoo's: {changed}."

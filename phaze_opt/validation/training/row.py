@@ -8,7 +8,9 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
 from phaze_opt.units import MICRO
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
+from phaze_opt.workload.block_spec import NormKind
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec
 

@@ -5,7 +5,10 @@ from itertools import product
 
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.attention_spec import QueryKeyNorm
+from phaze_opt.workload.block_spec import BlockSpec
+from phaze_opt.workload.front_specs import TokenFront
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.workload import Workload
 
@@ -99,23 +102,41 @@ def is_shardable(model: Workload, *, tensor: int, expert: int, split: int) -> bo
 
     A model that is no transformer says so itself.
     """
-    if not isinstance(model, ModelSpec):
+    spec = transformer_of(model)
+    if spec is None:
         own = ShardingOptions(
             expert=expert if expert > 1 or split else None, has_kv_replicas=True, expert_tensor=split or None
         )
         return as_recorded(model).sharding_obstacle(tensor, own) is None
-    if (expert > 1 or split > 1) and not model.has_experts:
+    if (expert > 1 or split > 1) and not spec.has_experts:
         return False
-    if model.num_experts % expert or (split and tensor % split):
+    if spec.num_experts % expert or (split and tensor % split):
         return False
-    divided = [model.num_heads]
-    if tensor % model.num_kv_heads:
-        divided.append(model.num_kv_heads)
-    if model.has_embedding_projection:
-        divided.append(model.embedding_size)
-    if split and model.has_experts:
-        return model.ffn_size % split == 0 and all(count % tensor == 0 for count in divided)
-    divided.append(model.num_experts if model.has_experts and expert == 1 else model.ffn_size)
+    front = spec.stack.front
+    is_front_divided = not isinstance(front, TokenFront) or front.embedding_size in (
+        front.hidden_size,
+        front.embedding_size // tensor * tensor,
+    )
+    return is_front_divided and all(
+        _is_block_shardable(block, tensor=tensor, expert=expert, split=split) for block in spec.kinds
+    )
+
+
+def _is_block_shardable(block: BlockSpec, *, tensor: int, expert: int, split: int) -> bool:
+    """Whether a tensor degree divides a kind of block."""
+    divided = [mlp.width for mlp in block.dense_mlps]
+    for attention in block.attentions:
+        divided.append(attention.num_heads)
+        if tensor % attention.num_kv_heads:
+            divided.append(attention.num_kv_heads)
+        if attention.qk_norm is QueryKeyNorm.WHOLE:
+            divided.append(attention.num_kv_heads * attention.head_size)
+    if block.experts is not None:
+        width, number = block.experts.expert.width, block.experts.num_experts
+        if split and width % split:
+            return False
+        if not split:
+            divided.append(number if expert == 1 else width)
     return all(count % tensor == 0 for count in divided)
 
 

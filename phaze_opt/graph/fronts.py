@@ -1,0 +1,105 @@
+"""The layer before the blocks: tokens looked up, patches of an image, or frames of sound.
+
+Tokens are looked up in a vocabulary-parallel table, projected where the table is narrower, and get positions, types and
+a norm. Patches and frames are few products that no device shares: each makes the rows that it holds.
+"""
+
+from phaze_opt.graph import operations as ops
+from phaze_opt.graph.block import record_norm
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.graph.program import Program, Tape, Tensor
+from phaze_opt.graph.sharding import Sharding
+from phaze_opt.workload.front_specs import AUDIO_STRIDE, FILTER_WIDTH, AudioFront, Front, PatchFront, TokenFront
+
+TOKEN_ID_BYTES = 8
+"""Token ids are 64-bit integers."""
+
+
+def record_front(sharding: Sharding, front: Front, *, name: str) -> Program:
+    """Forward and backward of what stands before the blocks, on one device."""
+    tape = Tape(dtype_bytes=sharding.training.dtype_bytes)
+    if isinstance(front, TokenFront):
+        start, end = _record_tokens(tape, sharding, front)
+    elif isinstance(front, PatchFront):
+        start, end = _record_patches(tape, sharding, front)
+    else:
+        start, end = _record_sound(tape, sharding, front)
+    if front.has_dropout:
+        end = ops.dropout(tape, "embedding_dropout", end)
+    tape.run_backward(end)
+    # The encoder's output passes a decoder's front on its way to the blocks.
+    output_bytes = end.num_bytes + sharding.outside_source_tokens * front.hidden_size * tape.dtype_bytes
+    return Program(name, tape.nodes, start, (end,), output_bytes, tape.num_parameters, 0)
+
+
+def _record_tokens(tape: Tape, sharding: Sharding, front: TokenFront) -> tuple[Tensor, Tensor]:
+    """Rows of the table with what is added to them."""
+    ids = tape.tensor("token_ids", sharding.tokens, element_bytes=TOKEN_ID_BYTES)
+    end = _record_lookup(tape, sharding, front, ids)
+    if front.has_scale:
+        end = ops.elementwise(tape, "embedding_scale", (end,), ops.SCALE)
+    if front.num_position_rows:
+        end = _add_positions(tape, sharding, end, front.num_position_rows, front.hidden_size)
+    if front.num_token_types:
+        end = ops.bias(tape, "token_types", (end,), size=front.num_token_types * front.hidden_size)[0]
+    if front.norm is not None:
+        end = record_norm(tape, "embedding_norm", end, front.norm)
+    return ids, end
+
+
+def _add_positions(tape: Tape, sharding: Sharding, tensor: Tensor, rows: int, hidden: int) -> Tensor:
+    """Add the rows of a position table that the sequence has."""
+    num_read = min(sharding.own_sequence, rows) * hidden
+    return ops.bias(tape, "positions", (tensor,), size=rows * hidden, num_read=num_read)[0]
+
+
+def _record_lookup(tape: Tape, sharding: Sharding, front: TokenFront, ids: Tensor) -> Tensor:
+    """Rows of the token table that this device holds, reduced over the group, projected to the hidden size."""
+    tokens, width = sharding.tokens, front.embedding_size
+    held = 0 if front.is_shared else sharding.split(front.vocab_size) * width
+    table = tape.weight("token_table", held, num_read=sharding.split(tokens) * width)
+    rows = ops.elementwise(
+        tape, "lookup", (ids,), ops.LOOKUP, elements=tokens * width, weights=(table,), is_differentiable=False
+    )
+    if not front.projection_parameters:
+        return sharding.leave(tape, "lookup_leave", rows, channels=front.hidden_size)
+    own = width // sharding.degree
+    if sharding.degree > 1:
+        rows = ops.collective(tape, "lookup_scatter", rows, kind=CollectiveKind.REDUCE_SCATTER, elements=tokens * own)
+    projected = ops.linear(tape, "project_in", rows, rows=tokens, inner=own, width=front.hidden_size)
+    return sharding.leave(tape, "project_in_leave", projected, channels=front.hidden_size)
+
+
+def _record_patches(tape: Tape, sharding: Sharding, front: PatchFront) -> tuple[Tensor, Tensor]:
+    """One product for all patches of this device's rows, a class token, and positions."""
+    images = sharding.training.micro_batch
+    patches = sharding.split(images * front.num_patches) if sharding.has_sequence_shards else images * front.num_patches
+    pixels = tape.tensor("pixels", patches * front.patch_elements)
+    end = ops.linear(
+        tape,
+        "patches",
+        pixels,
+        rows=patches,
+        inner=front.patch_elements,
+        width=front.hidden_size,
+        has_bias=True,
+        is_differentiable=False,
+    )
+    token = tape.weight("class_token", front.hidden_size)
+    elements = sharding.outside_tokens * front.hidden_size
+    end = ops.elementwise(tape, "class_tokens", (end,), ops.JOIN, elements=elements, weights=(token,))
+    return pixels, _add_positions(tape, sharding, end, front.num_positions, front.hidden_size)
+
+
+def _record_sound(tape: Tape, sharding: Sharding, front: AudioFront) -> tuple[Tensor, Tensor]:
+    """Two convolutions as products over windows of frames, each with an activation, and positions."""
+    positions, width = sharding.outside_tokens, front.hidden_size
+    frames = AUDIO_STRIDE * positions
+    sound = tape.tensor("sound", frames * front.num_bins)
+    end = sound
+    for name, rows, inner in (("filters", frames, front.num_bins), ("second_filters", positions, width)):
+        is_first = name == "filters"
+        sizes = {"rows": rows, "inner": FILTER_WIDTH * inner, "width": width}
+        end = ops.linear(tape, name, end, **sizes, has_bias=True, is_differentiable=not is_first)
+        end = ops.elementwise(tape, f"{name}_activation", (end,), ops.SMOOTH_ACTIVATION)
+    return sound, _add_positions(tape, sharding, end, front.num_positions, width)

@@ -1,0 +1,37 @@
+"""What answers say that a model was priced as."""
+
+import pytest
+from kits.family_models import RECORDED
+
+from phaze_opt.objective.priced_as import priced_as, priced_to_json
+from phaze_opt.workload.config import load_model, parse_config
+
+
+def test_parameters_layers_and_flops_of_a_token() -> None:
+    """GPT-2 XL at its 1,024 tokens: 6 x weights that multiply a token + 12 x layers x hidden x sequence."""
+    (priced,) = priced_as([load_model("gpt2-xl")], None)
+    weights = 48 * 12 * 1600**2 + 50257 * 1600
+    assert priced.flops_per_token == 6 * weights + 12 * 48 * 1600 * 1024
+    assert priced.sentence == (
+        "gpt2-xl is priced as GPT2LMHeadModel, 1,557,611,200 parameters, 48 layers, 10.27 GFLOP a token of 1,024."
+    )
+    assert priced.warning == ""
+
+
+def test_a_sequence_that_is_asked_for_counts() -> None:
+    asked, own = (priced_as([load_model("bert-large")], length)[0] for length in (128, None))
+    assert (asked.sequence_length, own.sequence_length) == (128, 512)
+    assert asked.flops_per_token < own.flops_per_token
+
+
+@pytest.mark.parametrize(("name", "listed"), [("deepseek-v3", True), ("qwen3-8b", False)])
+def test_keys_that_were_not_read_are_a_warning(name: str, listed: bool) -> None:  # noqa: FBT001
+    (priced,) = priced_as([parse_config(RECORDED[name]["config"], name=name, source="s")], None)
+    assert ("num_nextn_predict_layers, quantization_config" in priced.warning) is listed
+    (data,) = priced_to_json([priced])
+    assert data["unread_keys"] == list(priced.unread_keys)
+
+
+def test_an_encoder_s_blocks_are_layers_too() -> None:
+    (priced,) = priced_as([load_model("t5-large")], None)
+    assert (priced.num_layers, priced.architecture) == (48, "T5ForConditionalGeneration")

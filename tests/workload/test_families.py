@@ -1,0 +1,242 @@
+"""Families of configs: parameters and classes as transformers has them, lengths, keys that are listed as unread."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kits.family_models import RECORDED, model_of
+
+from phaze_opt.errors import InputError
+from phaze_opt.workload.config import load_model, parse_config
+from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.zoo import known_model_types, read_zoo_text
+
+LLAMA = json.loads(read_zoo_text("llama-3-8b"))
+
+
+def config_of(name: str, **changes: Any) -> dict[str, Any]:
+    return RECORDED[name]["config"] | changes
+
+
+def refusal(config: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_config(config, name="given", source="given.json")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_parameters_are_those_of_the_class_in_transformers(name: str) -> None:
+    assert model_of(name).num_parameters == RECORDED[name]["parameters"]
+
+
+def test_every_family_is_recorded_in_two_sizes_or_classes() -> None:
+    of_models = [RECORDED[name]["config"]["model_type"] for name in RECORDED]
+    old = {"bert", "gpt2", "opt", "llama", "mistral", "qwen2", "mixtral", "gemma3", "gemma3_text"}
+    assert {family for family in ModelFamily if of_models.count(family) < 2} - old == {"llama4_text"}
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("gemma-7b", 8_537_680_896),
+        ("gemma-2-9b", 9_241_705_984),
+        ("gemma-3-1b", 999_885_952),
+        ("phi-3-mini-4k", 3_821_079_552),
+        ("gpt-neox-20b", 20_554_567_680),
+        ("falcon-7b", 6_921_720_704),
+        ("deepseek-v2-lite", 15_706_484_224),
+        ("deepseek-v3", 671_026_404_352),
+        ("gpt-oss-20b", 20_914_757_184),
+        ("t5-large", 737_668_096),
+        ("flan-t5-xl", 2_849_757_184),
+        ("vit-large-patch16-224", 304_326_632),
+        ("whisper-large-v3", 1_543_490_560),
+    ],
+)
+def test_parameters_are_those_of_the_published_weights(name: str, published: int) -> None:
+    assert model_of(name).num_parameters == published
+
+
+@pytest.mark.parametrize(
+    ("zoo", "name"),
+    [
+        ("qwen3-8b", "qwen3-8b"),
+        ("gemma-2-9b", "gemma-2-9b"),
+        ("deepseek-v3", "deepseek-v3"),
+        ("t5-large", "t5-large"),
+        ("vit-large", "vit-large-patch16-224"),
+        ("whisper-large-v3", "whisper-large-v3"),
+    ],
+)
+def test_models_of_the_zoo_are_the_recorded_ones_with_nothing_unread(zoo: str, name: str) -> None:
+    model = load_model(zoo).transformer
+    assert model.unread_keys == ()
+    assert model == replace(model_of(name), name=zoo, source=model.source, unread_keys=())
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"), [("qwen3-30b-a3b", 3.3), ("deepseek-v3", 37.6), ("gpt-oss-120b", 5.7), ("deepseek-v2", 21.4)]
+)
+def test_active_parameters_are_those_of_the_model_cards(name: str, billions: float) -> None:
+    assert model_of(name).num_active_parameters / 1e9 == pytest.approx(billions, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("vit-base-patch16-224", 197),
+        ("whisper-large-v3", 448),
+        ("t5-large", 512),
+        ("flan-t5-xl", 512),
+        ("roberta-base", 512),
+        ("qwen3-8b", 4096),
+        ("falcon-7b", 2048),
+    ],
+)
+def test_models_run_at_their_own_length(name: str, length: int) -> None:
+    assert model_of(name).own_sequence_length == length
+
+
+def test_encoders_have_lengths_of_their_own() -> None:
+    whisper, t5 = model_of("whisper-large-v3").encoder, model_of("t5-large").encoder
+    assert whisper is not None
+    assert t5 is not None
+    assert (whisper.length_beside(448), t5.length_beside(300)) == (1500, 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "unread"),
+    [
+        ("qwen3-8b", ()),
+        ("deepseek-v3", ("num_nextn_predict_layers", "quantization_config")),
+        ("gemma-3-27b", ("mm_tokens_per_image", "vision_config")),
+        ("llama-4-scout", ("vision_config",)),
+        ("gpt-neox-20b", ()),
+    ],
+)
+def test_keys_that_change_the_model_and_were_not_read_are_listed(name: str, unread: tuple[str, ...]) -> None:
+    assert model_of(name).unread_keys == unread
+
+
+def test_keys_inside_a_nested_config_are_listed_with_their_place() -> None:
+    config = config_of("gemma-3-27b")
+    config = config | {"text_config": config["text_config"] | {"use_ring": True, "use_cache": False}}
+    model = parse_config(config, name="x", source="s")
+    assert "text_config.use_ring" in model.unread_keys
+    assert "text_config.use_cache" not in model.unread_keys
+
+
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        ("gemma-2-9b", [4096, 0] * 21),
+        ("gemma-3-1b", ([512] * 5 + [0]) * 4 + [512] * 2),
+        ("gpt-oss-20b", [128, 0] * 12),
+        ("phi-3-mini-4k", [2047] * 32),
+        ("llama-4-scout", [8192, 8192, 8192, 0] * 12),
+    ],
+)
+def test_windows_of_layers(name: str, windows: list[int]) -> None:
+    assert [block.attention.window for block in model_of(name).stack.blocks] == windows
+
+
+def test_listed_layer_types_win_and_must_be_of_every_layer() -> None:
+    kinds = ["full_attention"] * 25 + ["sliding_attention"]
+    model = parse_config(config_of("gemma-3-1b", layer_types=kinds), name="x", source="s").transformer
+    assert [block.attention.window for block in model.stack.blocks] == [0] * 25 + [512]
+    message = refusal(config_of("gemma-3-1b", layer_types=kinds[1:]))
+    assert "key 'layer_types': lists 25 layers, not the 26 there are" in message
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "window"),
+    [
+        ("mistral", {"sliding_window": 512}, 512),
+        ("mistral", {"sliding_window": None}, 0),
+        ("mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2}, 0),
+        ("qwen2", {"sliding_window": 512}, 0),
+        ("qwen2", {"sliding_window": 512, "use_sliding_window": True, "max_window_layers": 0}, 512),
+    ],
+)
+def test_sliding_windows_of_the_older_families_are_read(family: str, changes: dict[str, Any], window: int) -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "architectures"} | {"model_type": family} | changes
+    blocks = parse_config(config, name="x", source="s").transformer.stack.blocks
+    assert {block.attention.window for block in blocks} == {window}
+
+
+def test_first_layers_of_deepseek_are_dense_and_llama_4_alternates() -> None:
+    deepseek, llama = model_of("deepseek-v3").stack, model_of("llama-4-maverick").stack
+    assert [block.experts is None for block in deepseek.blocks] == [True] * 3 + [False] * 58
+    assert [block.experts is None for block in llama.blocks] == [True, False] * 24
+    assert [block.attention.rotary_size > 0 for block in llama.blocks] == [True, True, True, False] * 12
+
+
+@pytest.mark.parametrize(
+    ("config", "architecture"),
+    [
+        (LLAMA, "LlamaForCausalLM"),
+        (json.loads(read_zoo_text("bert-large")), "BertForPreTraining"),
+        (json.loads(read_zoo_text("gpt2-xl")), "GPT2LMHeadModel"),
+        (config_of("roberta-base"), "RobertaForMaskedLM"),
+        (config_of("llama-4-scout"), "Llama4ForCausalLM"),
+        (config_of("gemma-3-27b"), "Gemma3ForCausalLM"),
+        (config_of("vit-huge-patch14-224-in21k"), "ViTModel"),
+    ],
+)
+def test_the_class_that_is_priced_is_named(config: dict[str, Any], architecture: str) -> None:
+    assert parse_config(config, name="x", source="s").transformer.architecture == architecture
+
+
+def test_a_head_that_is_not_priced_is_refused_with_those_that_are() -> None:
+    message = refusal(config_of("roberta-base", architectures=["RobertaForMultipleChoice"]))
+    assert "'RobertaForMultipleChoice' has a head that is not priced" in message
+    assert "RobertaForMaskedLM" in message
+    assert "phaze-opt extract --hf PATH --out FILE" in message
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen2_moe", "mamba", "qwen3_next", "resnet", "gemma3n"])
+def test_a_family_of_its_own_is_never_told_to_be_another(family: str) -> None:
+    message = refusal(LLAMA | {"model_type": family})
+    assert "did you mean" not in message
+    assert "is a family whose configs are not read" in message
+    assert "phaze-opt extract --hf PATH --out FILE" in message
+    assert "phaze-opt[torch]" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("lama", "llama"), ("qwen", "qwen2 or qwen3"), ("gpt-oss", "gpt_oss"), ("vti", "vit")]
+)
+def test_a_slip_of_one_letter_is_offered(given: str, meant: str) -> None:
+    assert given not in known_model_types()
+    assert f"did you mean {meant}?" in refusal(LLAMA | {"model_type": given})
+
+
+def test_two_letters_are_not_offered() -> None:
+    message = refusal(LLAMA | {"model_type": "lamma9"})
+    assert "did you mean" not in message
+    assert "is no family of models that is known" in message
+
+
+def test_a_class_of_another_family_contradicts_the_model_type() -> None:
+    message = refusal(config_of("gemma-7b", architectures=["Gemma2ForCausalLM"]))
+    assert "'Gemma2ForCausalLM' is of family gemma2, but model_type is gemma" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("whisper-tiny", {"decoder_attention_heads": 7}, "7 heads must divide d_model = 384"),
+        ("deepseek-v3", {"num_experts_per_tok": 300}, "300 must not exceed n_routed_experts = 256"),
+        ("vit-base-patch16-224", {"image_size": 8}, "image_size"),
+        ("roberta-base", {"max_position_embeddings": 2}, "max_position_embeddings"),
+        ("gemma-3-27b", {"text_config": {"hidden_size": 5376}}, "key 'text_config."),
+        ("t5-large", {"is_encoder_decoder": False}, "is_encoder_decoder"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_one_sentence(name: str, changes: dict[str, Any], words: str) -> None:
+    message = refusal(config_of(name, **changes))
+    assert words in message
+    assert "\n" not in message
