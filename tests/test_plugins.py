@@ -14,6 +14,8 @@ from child_process import run_python
 
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.protocol import Estimator
+from phaze_opt.graph.traced.operator_rule import OperatorRule
+from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Pruner
@@ -21,6 +23,7 @@ from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Strategy
 from phaze_opt.testing.estimators import EstimatorConformance
+from phaze_opt.testing.operators import OperatorRuleConformance, RuleCase, given, operator_call
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.pruners import PrunerConformance
 from phaze_opt.testing.strategies import StrategyConformance
@@ -189,6 +192,23 @@ class TestJsonLinesStudies(StudyTrackerConformance):
         }
 
 
+class TestSquaredRelu(OperatorRuleConformance):
+    """The operator rule passes the suite that phaze_opt ships."""
+
+    @pytest.fixture
+    def rule(self, on_path: Path) -> OperatorRule:
+        rule = load_plugin(PluginGroup.OPERATORS, "squared-relu")
+        assert isinstance(rule, OperatorRule)
+        return rule
+
+    @pytest.fixture
+    def cases(self) -> list[RuleCase]:
+        return [RuleCase(operator_call("sample.squared_relu", given(4, 8), results=((4, 8),)), stash_bytes=64)]
+
+    def test_traced_models_find_it(self, on_path: Path) -> None:
+        assert type(operator_rules()["sample.squared_relu"]).__name__ == "SquaredRelu"
+
+
 BROKEN = [
     ("raise ImportError('no module named quantum')", "ImportError: no module named quantum"),
     ("import there_is_no_such_module", "ModuleNotFoundError"),
@@ -215,6 +235,18 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlugin:
         monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
 
     return install_one
+
+
+def test_two_rules_of_one_operation_are_refused(add: AddPlugin) -> None:
+    add(PluginGroup.OPERATORS, "other-softmax", "phaze_opt.graph.traced.rules.softmax:SoftmaxRule")
+    with pytest.raises(PluginError, match=r"'other-softmax' and 'softmax' both have a rule for aten\.softmax"):
+        operator_rules()
+
+
+def test_an_operator_rule_of_another_form_is_refused(add: AddPlugin) -> None:
+    add(PluginGroup.OPERATORS, "odd", "fractions:Fraction")
+    with pytest.raises(PluginError, match="'odd' is no operator rule"):
+        operator_rules()
 
 
 def search(config: SearchConfig) -> SearchResult:

@@ -36,6 +36,7 @@ class ChipOptions:
     """One accelerator and what it trains."""
 
     model: str = same(ModelOptions, "model", is_required=True)
+    allow_unknown: bool = same(ModelOptions, "allow_unknown")
     arch: str = declared(
         "",
         f"A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: '{EXAMPLE}'.",
@@ -92,7 +93,7 @@ def evaluate(
     from phaze_opt.report.baselines import baselines_table
 
     request = EvaluateRequest(
-        models=named_models(chip.model, source="--model"),
+        models=named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown),
         arch=chip.arch,
         micro_batch=chip.micro_batch,
         network=scenario.network if is_given(context, "network") else None,

@@ -25,7 +25,7 @@ from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, has_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
@@ -236,8 +236,12 @@ def _notes(
     )
     if device is None:
         space = _own_space(request, network)
-        rules = apply_rules(Answer(job.constants or load_constants(), chip.accelerator, space=space, is_best=False))
-        return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in rules))
+        about = Answer(
+            job.constants or load_constants(), chip.accelerator, space=space, is_best=False, models=request.models
+        )
+        return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in apply_rules(about)))
+    traced = traced_model_note(Answer(load_constants(), models=request.models))
+    said = (*said, Note("traced_model", traced.rstrip("."))) if traced else said
     if device.network or request.network:
         return said
     sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"

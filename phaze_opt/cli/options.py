@@ -48,8 +48,11 @@ _of_records = partial(declared, panel=RECORDS)
 class ModelOptions:
     """One model, or several for a common design."""
 
-    model: str = _of_workload("", "A model of the zoo or a Hugging Face config.json.", Kind.TEXT)
+    model: str = _of_workload("", "A model of the zoo, a Hugging Face config.json or a traced model.", Kind.TEXT)
     models: str = _of_workload("", "Several, comma-separated: one design for all.", Kind.TEXT)
+    allow_unknown: bool = _of_workload(
+        False, "Count operations of traced models that no rule knows by their bytes, and name them.", Kind.SWITCH
+    )
     common: str = _of_workload("arithmetic", "Mean over models: arithmetic, geometric or worst.", Kind.WORD)
 
     @property

@@ -33,10 +33,11 @@ def load_models(options: ModelOptions, *, is_heterogeneous: bool = False) -> tup
     if is_heterogeneous and options.models:
         message = "needs one --model: stages of a pipeline belong to one model"
         raise InputError(message, source="--heterogeneous")
-    return named_models(options.names, source="--model" if options.model else "--models")
+    source = "--model" if options.model else "--models"
+    return named_models(options.names, source=source, allow_unknown=options.allow_unknown)
 
 
-def named_models(names: str, *, source: str) -> tuple[AnyModel, ...]:
+def named_models(names: str, *, source: str, allow_unknown: bool = False) -> tuple[AnyModel, ...]:
     """Models by comma-separated zoo names or config files; each at most once.
 
     Raises:
@@ -52,7 +53,7 @@ def named_models(names: str, *, source: str) -> tuple[AnyModel, ...]:
     if repeated:
         message = f"{', '.join(repeated)} is given twice; name each model once"
         raise InputError(message, source=source)
-    return tuple(load_any_model(word) for word in words)
+    return tuple(load_any_model(word, allow_unknown=allow_unknown) for word in words)
 
 
 def load_scenario(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TypeAlias
 
-from phaze_opt.graph.traced.compiled_model import compile_traced
+from phaze_opt.graph.traced.layered_model import layered_model_of
 from phaze_opt.graph.traced.traced_file import KIND, MAX_FILE_BYTES, begins_as_traced_model
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.record.input_files import read_text_file, shorten_path
@@ -30,4 +30,4 @@ def load_any_model(name_or_path: str, *, allow_unknown: bool = False) -> AnyMode
     if name_or_path in list_models() or not begins_as_traced_model(path):
         return load_model(name_or_path)
     text, source = read_text_file(path, kind=KIND, max_bytes=MAX_FILE_BYTES), shorten_path(path)
-    return TracedWorkload(compile_traced(text, source).model.name, text, source, allow_unknown)
+    return TracedWorkload(layered_model_of(text, source).model.name, text, source, allow_unknown)

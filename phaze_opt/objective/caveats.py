@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from types import MappingProxyType
 
+from phaze_opt.graph.any_model import AnyModel
+from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
@@ -43,6 +45,7 @@ class Answer:
         scenario: what it was evaluated for.
         space: what was searched, or has the design.
         is_best: whether the chip is the best of the space.
+        models: that are trained, where there is no scenario.
     """
 
     constants: Constants
@@ -51,6 +54,7 @@ class Answer:
     scenario: Scenario | None = None
     space: SearchSpace | None = None
     is_best: bool = True
+    models: tuple[AnyModel, ...] = ()
 
 
 def notes_about(
@@ -216,11 +220,23 @@ def _standing(answer: Answer) -> tuple[DesignPoint, SearchSpace] | None:
     return design_of(chip, batch, space), space
 
 
+def traced_model_note(answer: Answer) -> str:
+    """What files of traced models say of themselves, and operations that are counted by their bytes."""
+    sentences: list[str] = []
+    for model in answer.models if answer.scenario is None else answer.scenario.models:
+        if isinstance(model, TracedWorkload):
+            sentences += model.notes
+            unknown = ", ".join(model.unknown_operators)
+            sentences += [f"Of {model.name} no rule knows {unknown}: counted by their bytes."] if unknown else []
+    return " ".join(sentences)
+
+
 RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
     {
         "hbm_bandwidth": hbm_bandwidth_note,
         "extrapolated_buffers": buffer_note,
         "no_die": die_note,
+        "traced_model": traced_model_note,
         "padded_batch": padding_note,
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,

@@ -27,7 +27,7 @@ from phaze_opt.graph.lowering import kept_bytes
 from phaze_opt.graph.operator import Phase
 from phaze_opt.graph.program import Node, Tape, Tensor, TensorRole
 from phaze_opt.graph.traced.gradients import without_idle_gradients
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Shape, Value
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Shape, Value
 from phaze_opt.testing.isolation import assert_imports_cheaply
 from phaze_opt.workload.training import AttentionForm
 
@@ -50,19 +50,19 @@ class RuleCase:
     backward_flops: float = 2.0
 
 
-def given(*shape: int, name: str = "given") -> Operand:
+def given(*shape: int, name: str = "given") -> CallOperand:
     """A tensor that has a gradient; give several of a call names of their own."""
-    return Operand(shape, Tensor(name, prod(shape), ELEMENT_BYTES, TensorRole.ACTIVATION))
+    return CallOperand(shape, Tensor(name, prod(shape), ELEMENT_BYTES, TensorRole.ACTIVATION))
 
 
-def ids(*shape: int) -> Operand:
+def ids(*shape: int) -> CallOperand:
     """Integers of the model's input."""
-    return Operand(shape, Tensor("ids", prod(shape), ID_BYTES, TensorRole.ACTIVATION), is_data=True)
+    return CallOperand(shape, Tensor("ids", prod(shape), ID_BYTES, TensorRole.ACTIVATION), is_data=True)
 
 
-def weight(*shape: int) -> Operand:
+def weight(*shape: int) -> CallOperand:
     """A parameter."""
-    return Operand(shape, parameter_elements=prod(shape))
+    return CallOperand(shape, parameter_elements=prod(shape))
 
 
 def operator_call(

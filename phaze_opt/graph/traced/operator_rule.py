@@ -17,7 +17,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class CallOperand:
     """A tensor that a call reads.
 
     Attributes:
@@ -50,7 +50,7 @@ class Operand:
 
 
 Literal: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
-Value: TypeAlias = "Operand | Literal"
+Value: TypeAlias = "CallOperand | Literal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class OperatorCall:
     unread: frozenset[int] = frozenset()
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[CallOperand, ...]:
         """All tensors among its arguments, those in lists too."""
         return tuple(_operands((*self.inputs, *self.attrs.values())))
 
     @property
-    def varying(self) -> tuple[Operand, ...]:
+    def varying(self) -> tuple[CallOperand, ...]:
         """Those that are tensors of the tape."""
         return tuple(operand for operand in self.operands if operand.is_varying)
 
     @property
-    def parameters(self) -> tuple[Operand, ...]:
+    def parameters(self) -> tuple[CallOperand, ...]:
         """Those that are parameters."""
         return tuple(operand for operand in self.operands if operand.is_parameter)
 
@@ -101,14 +101,14 @@ class OperatorCall:
         """Whether anything reads a result."""
         return position not in self.unread
 
-    def operand(self, position: int) -> Operand:
+    def operand(self, position: int) -> CallOperand:
         """The tensor at a position.
 
         Raises:
             InputError: something else stands there.
         """
         value = self.argument(position)
-        if not isinstance(value, Operand):
+        if not isinstance(value, CallOperand):
             rule = f"argument {position} must be a tensor"
             raise self.fault(rule)
         return value
@@ -155,10 +155,10 @@ class OperatorCall:
         return InputError(message)
 
 
-def _operands(values: tuple[Value, ...]) -> list[Operand]:
-    found: list[Operand] = []
+def _operands(values: tuple[Value, ...]) -> list[CallOperand]:
+    found: list[CallOperand] = []
     for value in values:
-        if isinstance(value, Operand):
+        if isinstance(value, CallOperand):
             found.append(value)
         elif isinstance(value, tuple):
             found += _operands(value)

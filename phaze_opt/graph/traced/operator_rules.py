@@ -1,5 +1,6 @@
 """The rules of operations that are installed, by entry point, and which of them knows an operation."""
 
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -8,13 +9,18 @@ from phaze_opt.graph.traced.operator_rule import OperatorRule
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 
 
-@lru_cache(maxsize=1)
 def operator_rules() -> Mapping[str, OperatorRule]:
-    """Every installed rule by the operations that it knows, loaded once.
+    """Every installed rule by the operations that it knows, loaded once for a search path.
 
     Raises:
         PluginError: a rule fails to load, is none, or two know one operation.
     """
+    return _loaded(tuple(sys.path))
+
+
+@lru_cache(maxsize=4)
+def _loaded(path: tuple[str, ...]) -> Mapping[str, OperatorRule]:
+    del path
     found: dict[str, OperatorRule] = {}
     homes: dict[str, str] = {}
     for entry in list_plugins(PluginGroup.OPERATORS):

@@ -47,6 +47,13 @@ class Polynomial:
         """The symbols that it depends on."""
         return frozenset(symbol for monomial, _ in self.terms for symbol in monomial)
 
+    def plus(self, other: "Polynomial") -> "Polynomial":
+        """The sum of two polynomials."""
+        found = dict(self.terms)
+        for monomial, value in other.terms:
+            found[monomial] = found.get(monomial, Fraction(0)) + value
+        return Polynomial.of(found)
+
     def times(self, other: "Polynomial") -> "Polynomial":
         """The product of two polynomials."""
         found: dict[Monomial, Fraction] = {}

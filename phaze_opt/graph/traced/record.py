@@ -14,7 +14,7 @@ from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.regions import WORK
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, OperatorRule, Value
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
 from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, ShardedAs, left_of
@@ -24,7 +24,7 @@ from phaze_opt.workload.training import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)
-class RecordOptions:
+class LayerSettings:
     """How layers are recorded.
 
     Attributes:
@@ -55,7 +55,7 @@ class RecordOptions:
 def record_layer(
     graph: FlatGraph,
     layer: TracedLayer,
-    options: RecordOptions,
+    options: LayerSettings,
     *,
     name: str,
     sharding: LayerSharding,
@@ -83,7 +83,7 @@ def record_layer(
 class _Recording:
     """The tape of one layer and what its tensors are on it."""
 
-    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: RecordOptions, sharding: LayerSharding) -> None:
+    def __init__(self, graph: FlatGraph, layer: TracedLayer, options: LayerSettings, sharding: LayerSharding) -> None:
         self._graph = graph
         self._layer = layer
         self._read = {*layer.outputs, *(name for node in layer.nodes for name in node.tensor_ids())}
@@ -199,7 +199,7 @@ class _Recording:
         position = 1 if node.op == "aten.addmm" else 0
         left = call.operand(position)
         whole = self._sizes.whole(left_of(node))
-        entered = Operand(whole, self._group.enter(call.tensor(position), whole))
+        entered = CallOperand(whole, self._group.enter(call.tensor(position), whole))
         inputs = (*call.inputs[:position], entered, *call.inputs[position + 1 :])
         return replace(call, inputs=inputs) if left.is_varying else call
 
@@ -220,13 +220,13 @@ class _Recording:
             return tuple(self._value(each, node) for each in argument)
         return argument
 
-    def _operand(self, name: str, node: TracedNode) -> Operand:
+    def _operand(self, name: str, node: TracedNode) -> CallOperand:
         role = self._graph.role(name)
         if role is TracedRole.PARAMETER:
             return self._parameter(name, node)
-        return Operand(self._sizes.own(name), self._values.get(name), is_data=role is TracedRole.INPUT)
+        return CallOperand(self._sizes.own(name), self._values.get(name), is_data=role is TracedRole.INPUT)
 
-    def _parameter(self, name: str, node: TracedNode) -> Operand:
+    def _parameter(self, name: str, node: TracedNode) -> CallOperand:
         """A parameter with the elements that one device has; a lookup sees the whole table."""
         base = self._graph.parameter(name)
         whole, own = self._sizes.whole(name), self._sizes.parameter(node, name)
@@ -235,7 +235,7 @@ class _Recording:
         if node.op in GROUPED_PRODUCTS:
             self._expert_parameters.add(base)
         is_table = node.outputs[0] in self._sizes.sharding.tables
-        return Operand(whole if is_table else own, parameter_elements=elements)
+        return CallOperand(whole if is_table else own, parameter_elements=elements)
 
 
 def _first(node: TracedNode) -> str:

@@ -1,15 +1,15 @@
 """`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.graph.traced.compiled_model import CompiledModel, compile_traced
+from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.operator_rules import operator_rules
-from phaze_opt.graph.traced.record import RecordOptions, record_layer
+from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.workload.chain import ChainCut
@@ -25,32 +25,39 @@ class TracedWorkload:
         text: of the traced-model file.
         source: where the file is from.
         allow_unknown: whether operations without a rule are counted by their bytes.
+        has_combined_qkv: whether query, key and value of an attention are made by one product where three were traced.
     """
 
     name: str
     text: str
     source: str = ""
     allow_unknown: bool = False
+    has_combined_qkv: bool = False
 
     @property
-    def compiled(self) -> CompiledModel:
+    def layered(self) -> LayeredModel:
         """The model ready to be recorded.
 
         Raises:
             InputError: the text is no traced model.
         """
-        return compile_traced(self.text, self.source or self.name)
+        return layered_model_of(self.text, self.source or self.name, has_combined_qkv=self.has_combined_qkv)
 
     @property
     def unknown_operators(self) -> tuple[str, ...]:
         """Operations that no rule knows, by name."""
         rules = operator_rules()
-        return tuple(sorted({node.op for node in self.compiled.graph.nodes} - rules.keys()))
+        return tuple(sorted({node.op for node in self.layered.graph.nodes} - rules.keys()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the export wants to be told, a sentence each."""
+        return self.layered.model.notes
 
     @property
     def cut(self) -> ChainCut:
         """Its chain of layers as front, equal units and back."""
-        return self.compiled.cut
+        return self.layered.cut
 
     @property
     def num_units(self) -> int:
@@ -65,24 +72,24 @@ class TracedWorkload:
     @property
     def num_parameters(self) -> int:
         """Parameters, exact to the unit; tied ones once."""
-        return self.compiled.num_parameters
+        return self.layered.num_parameters
 
     @property
     def num_active_parameters(self) -> int:
         """Parameters that one token meets: all but those of experts that it is not sent to."""
-        experts = self.compiled.experts
+        experts = self.layered.experts
         idle = experts.num_parameters * (experts.num_experts - experts.num_active) // experts.num_experts
         return self.num_parameters - idle
 
     @property
     def num_experts(self) -> int:
         """Experts of a layer that has some; 1 without any."""
-        return self.compiled.experts.num_experts
+        return self.layered.experts.num_experts
 
     @property
     def num_active_experts(self) -> int:
         """Experts that a token meets; 1 without any."""
-        return self.compiled.experts.num_active
+        return self.layered.experts.num_active
 
     @property
     def has_experts(self) -> bool:
@@ -92,24 +99,24 @@ class TracedWorkload:
     @property
     def own_sequence_length(self) -> int:
         """The sequence that it was traced for; positions of a sample where sizes do not depend on one."""
-        model = self.compiled.model
+        model = self.layered.model
         return model.symbols.get(SEQUENCE, model.num_positions)
 
     @property
     def sizes_sentence(self) -> str:
         """Its layers and operations in words."""
-        chain, operations = self.compiled.folded.chain, len(self.compiled.graph.nodes)
+        chain, operations = self.layered.folded.chain, len(self.layered.graph.nodes)
         return f"traced: {len(chain)} layers of {len(set(chain))} kinds, {operations:,} operations"
 
     @property
     def layers_key(self) -> Hashable:
         """Equal for equal files."""
-        return (type(self).__name__, self.text, self.allow_unknown)
+        return (type(self).__name__, self.text, self.allow_unknown, self.has_combined_qkv)
 
     def length_obstacle(self, length: int) -> str | None:
         """Why it cannot be run on a sequence of ``length``, and what to give; None if it can."""
-        model = self.compiled.model
-        if not self.compiled.has_sequence and length != model.num_positions:
+        model = self.layered.model
+        if not self.layered.has_sequence and length != model.num_positions:
             return (
                 f"sequence length {length} is not that of {self.name}, whose sizes are fixed at {model.num_positions} "
                 "positions a sample; leave it out"
@@ -122,8 +129,8 @@ class TracedWorkload:
         return None
 
     def with_combined_qkv(self) -> "TracedWorkload":
-        """The same: what was traced says which products there are."""
-        return self
+        """The same with query, key and value from one product, where three were traced."""
+        return replace(self, has_combined_qkv=True)
 
     def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
         """Why it cannot be sharded so, as a sentence; None if it can."""
@@ -133,7 +140,7 @@ class TracedWorkload:
             return f"{self.name}: experts of traced models are split by channels; give expert parallel degree 1"
         if tensor_parallel == 1:
             return None
-        shardings = self.compiled.shardings
+        shardings = self.layered.shardings
         if not any(each.products for each in shardings):
             return f"{self.name}: no product of it can be split over a group; give tensor parallel degree 1"
         for what, count in _divided(shardings, tensor_parallel, options):
@@ -159,15 +166,15 @@ class TracedWorkload:
         Raises:
             InputError: an operation has no rule, or the sizes cannot be had.
         """
-        compiled = self.compiled
-        recording = RecordOptions(
+        layered = self.layered
+        recording = LayerSettings(
             training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
         )
-        layers = compiled.folded.layers
-        first = frozenset(layers[compiled.folded.chain[0]].parameters)
+        layers = layered.folded.layers
+        first = frozenset(layers[layered.folded.chain[0]].parameters)
         return tuple(
             record_layer(
-                compiled.graph,
+                layered.graph,
                 layer,
                 recording,
                 name=name,
@@ -175,7 +182,7 @@ class TracedWorkload:
                 tied=first.intersection(layer.parameters) if position else frozenset(),
             )
             for position, (name, layer, sharding) in enumerate(
-                zip(_layer_names(layers), layers, compiled.shardings, strict=True)
+                zip(_layer_names(layers), layers, layered.shardings, strict=True)
             )
         )
 

@@ -70,7 +70,7 @@ def test_a_group_does_all_work_and_no_more_than_its_replicas(name, sequence):
 
 def test_blocks_of_t5_split_as_megatron_splits_them():
     """Ten products of a decoder block: queries, keys and values twice, an output each, up and down."""
-    shardings = traced("t5-large").compiled.shardings
+    shardings = traced("t5-large").layered.shardings
     assert traced("t5-large").num_units == 24
     (decoder,) = traced("t5-large").cut.unit
     kinds = Counter(shardings[decoder].products.values())

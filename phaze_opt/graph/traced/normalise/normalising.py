@@ -6,6 +6,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise.after_loss import end_at_losses
 from phaze_opt.graph.traced.normalise.attention_core import join_attention
+from phaze_opt.graph.traced.normalise.combined_qkv import combine_qkv
 from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants
 from phaze_opt.graph.traced.normalise.expert_sums import join_expert_sums
 from phaze_opt.graph.traced.normalise.gates import join_gates
@@ -31,17 +32,20 @@ PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     join_gates,
     join_splits,
     drop_unused,
-    sink_views,
 )
 
 
-def normalised(graph: FlatGraph) -> FlatGraph:
+def normalised(graph: FlatGraph, *, has_combined_qkv: bool = False) -> FlatGraph:
     """The graph in the form that operator rules know.
+
+    Args:
+        graph: as it was traced.
+        has_combined_qkv: whether query, key and value of an attention are made by one product.
 
     Raises:
         InputError: operations have not the arguments that their names need, or nothing is left of them.
     """
-    for each in PASSES:
+    for each in (*PASSES, *(combine_qkv,) * has_combined_qkv, sink_views):
         try:
             graph = each(graph)
         except OF_OTHER_FORM as error:

@@ -5,7 +5,7 @@ from phaze_opt.graph.attention import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX,
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, WINDOW
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -37,9 +37,11 @@ def _shapes(call: OperatorCall) -> tuple[Matmul, Matmul]:
     return Matmul(batch, m=rows, n=keys, k=head_size), Matmul(batch, m=rows, n=value_size, k=keys)
 
 
-def _biases(call: OperatorCall) -> list[Operand]:
+def _biases(call: OperatorCall) -> list[CallOperand]:
     """What is added to the scores, or stands beside them."""
-    return [each for each in call.inputs[3:] if isinstance(each, Operand) and (each.is_varying or each.is_parameter)]
+    return [
+        each for each in call.inputs[3:] if isinstance(each, CallOperand) and (each.is_varying or each.is_parameter)
+    ]
 
 
 def _record_unfused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul]) -> Tensor:

@@ -3,7 +3,7 @@
 from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import convolution, transposed_convolution
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, Shape
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, Shape
 
 _DIRECT = ("aten.conv1d", "aten.conv2d", "aten.conv3d")
 _TRANSPOSED = ("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
@@ -17,7 +17,7 @@ class ConvolutionRule:
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
         """The convolution and its bias."""
         given, weight = call.operand(0), call.operand(1)
-        has_bias = isinstance(call.argument(2, "bias"), Operand)
+        has_bias = isinstance(call.argument(2, "bias"), CallOperand)
         is_transposed = call.op in _TRANSPOSED or call.argument(6, "transposed") is True
         image = call.results[0] if is_transposed else given.shape
         channels = (image[1], given.shape[1] if is_transposed else call.results[0][1])

@@ -30,7 +30,6 @@ _MEANS = (
     "aten.var",
     "aten.std",
     "aten.linalg_vector_norm",
-    "aten.cumsum",
 )
 
 

@@ -6,7 +6,7 @@ from math import prod
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall
 
 _LINEAR, _WITH_BIAS = "aten.linear", "aten.addmm"
 
@@ -30,10 +30,10 @@ class LinearRule:
         return (ops.bias(tape, f"{call.name}_bias", (result,), size=added.parameter_elements)[0],)
 
 
-def bias_of(call: OperatorCall) -> Operand | None:
+def bias_of(call: OperatorCall) -> CallOperand | None:
     """What a product with a weight adds to its rows."""
     value = call.argument(0) if call.op == _WITH_BIAS else call.argument(2, "bias") if call.op == _LINEAR else None
-    return value if isinstance(value, Operand) else None
+    return value if isinstance(value, CallOperand) else None
 
 
 def without_bias(call: OperatorCall) -> OperatorCall:
@@ -88,7 +88,7 @@ class EinsumRule:
         return (record_product(tape, call, operands, shape),)
 
 
-def record_product(tape: Tape, call: OperatorCall, operands: tuple[Operand, ...], shape: Matmul) -> Tensor:
+def record_product(tape: Tape, call: OperatorCall, operands: tuple[CallOperand, ...], shape: Matmul) -> Tensor:
     """A product whose operands are tensors or parameters."""
     left, right = operands
     tensors = [

@@ -5,7 +5,7 @@ from math import prod
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
-from phaze_opt.graph.traced.operator_rule import Operand, OperatorCall, Value
+from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, Value
 from phaze_opt.graph.traced.rules.moves import join
 
 _CELLS = {"aten.lstm": lstm, "aten.gru": gru}
@@ -46,10 +46,10 @@ class RecurrentRule:
         return (tensor, *(_last_states(tape, call, tensor, number) for number in range(1, len(call.results))))
 
 
-def _operands(value: Value) -> list[Operand]:
+def _operands(value: Value) -> list[CallOperand]:
     """The tensors of a list."""
     values = value if isinstance(value, tuple) else (value,)
-    return [each for each in values if isinstance(each, Operand)]
+    return [each for each in values if isinstance(each, CallOperand)]
 
 
 def _start(tape: Tape, name: str, initial: Tensor | None, elements: int) -> Tensor | None:

@@ -27,7 +27,7 @@ class ExpertCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledModel:
+class LayeredModel:
     """A model ready to be recorded.
 
     Attributes:
@@ -58,22 +58,22 @@ class CompiledModel:
 
 
 @lru_cache(maxsize=_MAX_KEPT)
-def compile_traced(text: str, source: str) -> CompiledModel:
-    """The model of a file's text.
+def layered_model_of(text: str, source: str, *, has_combined_qkv: bool = False) -> LayeredModel:
+    """The model of a file's text, as it was traced or with query, key and value from one product.
 
     Raises:
         InputError: as `parse_traced_model`.
     """
     model = parse_traced_model(text, source=source)
     flat = flatten(model)
-    graph = normalised(flat)
+    graph = normalised(flat, has_combined_qkv=has_combined_qkv)
     folded = fold_layers(graph)
     try:
         shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)
         experts = _experts(graph, model)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
-    return CompiledModel(model, graph, folded, _num_parameters(flat), experts, shardings)
+    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings)
 
 
 def _num_parameters(flat: FlatGraph) -> int:

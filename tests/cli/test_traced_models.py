@@ -1,0 +1,75 @@
+"""Traced models go wherever a config goes: prices, searches, certificates; unknown operations are refused or named."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_runs import refused, run_json
+
+from phaze_opt.graph.traced.traced_file import digest_of
+
+MODELS = Path(__file__).parents[1] / "traced_models"
+CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb=32,hbm_gb=17"
+PLAN = (
+    *("--devices", "2", "--global-batch", "16", "--micro-batch", "8", "--tensor-parallel", "1", "--pipeline", "1"),
+    *("--no-range", "--top", "1", "--silicon", "phaze"),
+)
+
+
+def evaluate(model, *more):
+    return ["evaluate", "--model", model, "--arch", CHIP, *PLAN, *more]
+
+
+@pytest.fixture
+def unknown(tmp_path):
+    """A model with an operation that no rule knows."""
+    values = json.loads((MODELS / "ncf.json").read_text())
+    changed = json.loads(json.dumps(values).replace("aten.relu.default", "mine.special_relu.default"))
+    changed["notes"] = ["Exported from a sketch."]
+    path = tmp_path / "unknown.json"
+    path.write_text(json.dumps(changed | {"digest": digest_of(changed)}))
+    return path
+
+
+def test_a_traced_model_is_priced(capsys):
+    line = run_json(evaluate(MODELS / "resnet18.json"), capsys)
+    assert line["throughput_samples_per_s"] > 0
+    assert line["model"] == "resnet18"
+
+
+@pytest.mark.parametrize("software", ["ideal", "megatron-core"])
+def test_a_traced_transformer_is_priced_as_its_config(software, capsys):
+    """Megatron-LM makes query, key and value by one product, of traced models too."""
+    chip = ["--arch", "tpu-v4", "--devices", "8", "--micro-batch", "1", "--recompute", "full", "--software", software]
+    rates = [
+        run_json([*evaluate(model, "--sequence-length", "512"), *chip], capsys)["throughput_samples_per_s"]
+        for model in (MODELS / "llama-2-7b.json", "llama-2-7b")
+    ]
+    assert rates[0] == pytest.approx(rates[1], rel=1e-9)
+
+
+def test_an_operation_without_a_rule_is_refused_by_name(unknown, capsys):
+    refused(evaluate(unknown), capsys, "mine.special_relu", "phaze_opt.operators", "unknown")
+
+
+def test_an_unknown_operation_may_be_counted_by_its_bytes_and_is_named(unknown, capsys):
+    line = run_json(evaluate(unknown, "--allow-unknown"), capsys)
+    assert line["throughput_samples_per_s"] > 0
+    (note,) = [note for note in line["notes"] if note["key"] == "traced_model"]
+    assert "Exported from a sketch." in note["sentence"]
+    assert "mine.special_relu" in note["sentence"]
+
+
+def test_a_length_that_a_model_does_not_have_is_refused(capsys):
+    refused(
+        evaluate(MODELS / "resnet18.json", "--sequence-length", "7"), capsys, "fixed at 1 positions", "leave it out"
+    )
+
+
+def test_a_traced_model_is_searched_and_read_back(tmp_path, capsys):
+    words = ("--trials", "2", "--strategy", "random", "--no-range", "--no-tracking", "--devices", "4", "--seed", "1")
+    arguments = ["search", "--model", MODELS / "ncf.json", "--global-batch", "16", *words, "--work-dir", tmp_path]
+    first = run_json(arguments, capsys)
+    again = run_json([*arguments, "--resume"], capsys)
+    assert again["best"] == first["best"]
+    assert again["best"]["throughput_samples_per_s"] > 0
