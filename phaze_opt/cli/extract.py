@@ -121,12 +121,11 @@ def _extracted(
         from phaze_opt.extract.onnx_file import read_onnx
 
         return read_onnx(onnx)
-    from phaze_opt.extract.extracting import extract as extract_step
-
     if hf is not None:
-        from phaze_opt.extract.hugging_face import hugging_face_step
+        from phaze_opt.extract.hugging_face import hugging_face_model
 
-        return extract_step(hugging_face_step(hf, sequence_length=sequence_length))
+        return hugging_face_model(hf, sequence_length=sequence_length)
+    from phaze_opt.extract.extracting import extract as extract_step
     from phaze_opt.extract.torch_module import torch_module_step
 
     return extract_step(torch_module_step(factory, inputs))

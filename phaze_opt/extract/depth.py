@@ -116,13 +116,15 @@ def signature(module: Any) -> tuple[object, ...]:
     tensors = tuple(
         (name, None if each is None else (tuple(each.shape), str(each.dtype))) for name, each in own.items()
     )
-    plain = tuple(
-        (key, _plain(value))
-        for key, value in sorted(vars(module).items())
-        if not key.startswith("_") and key not in _NUMBERS
-    )
+    plain = tuple((key, _plain(value)) for key, value in sorted(vars(module).items()) if _counts(key, value))
     children = tuple((name, signature(each)) for name, each in module._modules.items() if each is not None)
     return (type(module).__module__, type(module).__qualname__, tensors, plain, children)
+
+
+def _counts(key: str, value: object) -> bool:
+    """Whether an attribute says what a module runs: any but its own number and what torch keeps for itself."""
+    is_scalar = isinstance(value, bool | int | float | str)
+    return key.removeprefix("_") not in _NUMBERS and (is_scalar or not key.startswith("_"))
 
 
 def _plain(value: object) -> object:

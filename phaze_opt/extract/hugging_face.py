@@ -5,15 +5,18 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract import attention
+from phaze_opt.extract.extracting import extract
 from phaze_opt.extract.step_module import step_module
 from phaze_opt.extract.training_step import Size, StepInput, TrainingStep
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
-from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
+from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
 from phaze_opt.record.document import Document, read_json
-from phaze_opt.record.input_files import is_directory, shorten, shorten_path
+from phaze_opt.record.input_files import is_directory, shorten
 from phaze_opt.record.suggestions import near
 
 CONFIG_FILE = "config.json"
+ATTENTION_KERNELS = (attention.NAME, "sdpa", "eager")
+"""Of transformers, in the order in which they are tried: an operation of ours, one of torch, products and a softmax."""
 MOST_TOKENS = 4096
 """Sequence that a model is exported for whose own is longer."""
 LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "seq_length")
@@ -38,12 +41,33 @@ PAIRED_HEADS = ("PRETRAINING", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
 """Those of a family with an encoder and a decoder come first."""
 
 
-def hugging_face_step(path: Path, *, sequence_length: int | None = None) -> TrainingStep:
+def hugging_face_model(path: Path, *, sequence_length: int | None = None) -> TracedModel:
+    """The traced model of a config: with attention as one operation, else by the first kernel with which it exports.
+
+    Args:
+        path: a ``config.json``, or the folder that holds it.
+        sequence_length: default of the sequence; the model's own unless given, at most 4,096.
+
+    Raises:
+        InputError: as `hugging_face_step`, or the model cannot be exported.
+    """
+    fault: InputError | None = None
+    for kernel in ATTENTION_KERNELS:
+        step = hugging_face_step(path, sequence_length=sequence_length, kernel=kernel)
+        try:
+            return extract(step)
+        except InputError as error:
+            fault = fault or error
+    raise fault or InputError(str(path))
+
+
+def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel: str = attention.NAME) -> TrainingStep:
     """The training step of a config.
 
     Args:
         path: a ``config.json``, or the folder that holds it.
         sequence_length: default of the sequence; the model's own unless given, at most 4,096.
+        kernel: of `ATTENTION_KERNELS`; where the class refuses it, the next that it takes.
 
     Raises:
         InputError: no usable config, a family that transformers does not have or a class that it cannot build.
@@ -53,16 +77,20 @@ def hugging_face_step(path: Path, *, sequence_length: int | None = None) -> Trai
     torch, transformers = TORCH.load(), TRANSFORMERS.load()
     config = _config(document, transformers)
     kind = _class_of(document, config, transformers)
-    model = _build(kind, config, document, torch)
+    model = _build(kind, config, document, kernel=kernel)
     inputs = _inputs(model, config, document)
-    text = config.get_text_config()
-    longest = _longest_sequence(text, model)
+    longest = _longest_sequence(config.get_text_config(), model)
     symbols = {BATCH: 1}
     if any(SEQUENCE in each.shape for each in inputs):
         default = longest or (PAIRED_LENGTH if _is_paired(config) else WITHOUT_LENGTH)
+        if longest and sequence_length and sequence_length > longest:
+            message = (
+                f"{sequence_length} is longer than the {longest} tokens that the config allows; give at most these"
+            )
+            raise InputError(message, source="--sequence-length")
         symbols[SEQUENCE] = sequence_length or min(default, MOST_TOKENS)
     return TrainingStep(
-        name=_name(document, config),
+        name=_name(document, file),
         module=step_module(model, [each.name for each in inputs]),
         inputs=inputs,
         symbols=symbols,
@@ -116,8 +144,9 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
     raise document.fault(sentence, "model_type")
 
 
-def _build(kind: Any, config: Any, document: Document, torch: Any) -> Any:
-    """The model without data, with attention as one operation where its class lets one choose it."""
+def _build(kind: Any, config: Any, document: Document, *, kernel: str) -> Any:
+    """The model without data, with the kernel of attention, or the next that its class takes."""
+    torch = TORCH.load()
     attention.register_attention()
     config.use_cache = False
     config.return_dict = True
@@ -125,7 +154,7 @@ def _build(kind: Any, config: Any, document: Document, torch: Any) -> Any:
         if hasattr(config, key):
             setattr(config, key, value)
     refused: Exception | None = None
-    for choice in (attention.NAME, "sdpa", "eager"):
+    for choice in ATTENTION_KERNELS[ATTENTION_KERNELS.index(kernel) :]:
         try:
             with torch.device("meta"):
                 return kind._from_config(config, attn_implementation=choice, dtype=torch.float32)
@@ -196,8 +225,8 @@ def _num_positions(config: Any) -> int:
     return (height // patch) * (width // patch) + 1
 
 
-def _name(document: Document, config: Any) -> str:
-    """What the config calls its model, else its family, else the file."""
+def _name(document: Document, file: Path) -> str:
+    """What the config calls its model, else its file, else its folder."""
     named = document.values.get("_name_or_path")
     last = str(named).rstrip("/").rpartition("/")[2] if isinstance(named, str) else ""
-    return (last or str(config.model_type) or shorten_path(Path(document.source)))[:200]
+    return (last or (file.stem if file.name != CONFIG_FILE else file.absolute().parent.name))[:200] or CONFIG_FILE

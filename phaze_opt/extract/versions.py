@@ -1,4 +1,4 @@
-"""The frameworks that extraction asks for, each imported when it is needed, in versions that are known to work."""
+"""The frameworks that extraction asks for, each imported when it is needed, in a window of versions."""
 
 import importlib
 import re
@@ -15,8 +15,8 @@ class Framework:
     Attributes:
         module: its name, for imports and packages alike.
         extra: of this package, that asks for it.
-        least: first version that works.
-        below: first version that is not known to.
+        least: first version that has what is used of it.
+        below: first version that may have changed it.
         hint: what else there is to know before it is installed.
     """
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
 from phaze_opt.graph.fronts import record_front
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.heads import record_encoder_end, record_head
+from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.program import Program
@@ -19,6 +21,9 @@ from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
+
+MAX_KEPT = 256
+"""Models' layers that a process keeps, the latest: objectives of one model ask for the same ones again."""
 
 
 def build_model_graph(
@@ -41,9 +46,17 @@ def build_model_graph(
     Raises:
         InputError: `sharding_obstacle` names one, or the sequence is longer than a learned position table.
     """
-    programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
-    layers = tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
+    # No layer depends on how many micro-batches there are.
+    layers = _build_layers(model, replace(training, global_batch=1), tensor_parallel, fusion, options)
     return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, cut=model.cut)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _build_layers(
+    model: Workload, training: TrainingSpec, tensor_parallel: int, fusion: FusionLevel, options: ShardingOptions
+) -> tuple[LayerGraph, ...]:
+    programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
+    return tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
 
 
 def build_programs(

@@ -6,8 +6,6 @@ A set of operators is an ``int`` used as a bit set: bit i is operator i.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from phaze_opt.errors import InputError
 
@@ -102,6 +100,9 @@ def reduction(after: Sequence[int]) -> list[Edge]:
 
 def width(after: Sequence[int], subset: Sequence[int]) -> int:
     """Dilworth: the largest set of pairwise incomparable members of ``subset``, by bipartite matching."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     position = {operator: k for k, operator in enumerate(subset)}
     rows, columns = [], []
     for operator in subset:

@@ -14,6 +14,10 @@ class Workload(Protocol):
     and its FLOPs itself: `graph.recorded.RecordedWorkload`.
     """
 
+    def __hash__(self) -> int:
+        """Equal for equal ones: graphs are kept by it."""
+        ...
+
     @property
     def name(self) -> str:
         """What it is called."""

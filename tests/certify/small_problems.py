@@ -110,9 +110,19 @@ def problems(draw: st.DrawFn, *, fewest_cores: int = 8) -> CertifyProblem:
     return small_problem(scenario, space, goal=draw(st.sampled_from((Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP))))
 
 
+_LOOKED_AT: dict[tuple[str, Goal], tuple[list[float], list[float]]] = {}
+
+
 def brute_force(problem: CertifyProblem, objective: Objective | None = None) -> tuple[list[float], list[float]]:
-    """Value of every point by `Objective.evaluate`, and what its schedules' gaps leave possible; 0 if infeasible."""
-    objective = objective or Objective(problem.scenario, constants=problem.constants)
+    """Value of every point by `Objective.evaluate`, and what its schedules' gaps leave possible; 0 if infeasible.
+
+    Of one problem they are worked out once, unless an objective is given.
+    """
+    if objective is None:
+        key = problem.digest, problem.goal
+        if key not in _LOOKED_AT:
+            _LOOKED_AT[key] = brute_force(problem, Objective(problem.scenario, constants=problem.constants))
+        return _LOOKED_AT[key]
     values, values_upper = [], []
     for point in problem.space.points():
         evaluation = objective.evaluate(point)

@@ -14,11 +14,12 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import convolution
-from phaze_opt.graph.layer import ModelGraph
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.rectifiers import HARD_SWISH, PLAIN_RELU
 from phaze_opt.graph.recurrent import RecurrentShape, lstm
 from phaze_opt.objective import compile as compile_module
+from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
 
@@ -46,7 +47,7 @@ def classes(tape: Tape, tensor: Tensor) -> Tensor:
 def graph_of(model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int) -> ModelGraph:
     """A chain of all three, whatever the model says."""
     layers = tuple(lowered(record(ELEMENTS, layer)) for layer in (residual, recurrent, classes))
-    return ModelGraph(model.name, tensor_parallel, layers, chain=(0, 0, 1, 2))
+    return ModelGraph(model.name, tensor_parallel, layers, ChainCut((0,), (0, 1), (2,), 1))
 
 
 @pytest.mark.parametrize("estimator", ["analytic", "calibrated"])

@@ -48,20 +48,26 @@ def random_cuts(rng, plan, num_layers):
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
+SPACES = [
+    (32, 128, WIDE),
+    (24, 96, replace(WIDE, tensor=(1, 2, 3, 4), micro_batch=(1, 3), zero=(1, 3), state_shards=(2, 0))),
+    (8, 64, PlanChoices(pipeline=(2, 4, 64), data=(1, 3, 2), expert=(1, 4), context=(1, 3))),
+    (16, 64, replace(WIDE, tensor=(1, 2, 3, 4, 8), expert=(2, 1, 8), expert_tensor=(2, 4, 1, 3), zero=(0, 2))),
+    (8, 64, replace(WIDE, tensor=(4, 8), expert=(2, 4), expert_tensor=(0, 1, 2, 4, 8), state_shards=(0,))),
+]
+SPACE_CASES = list(product(SPACES, MODELS, [False, True], [None, 3]))
+"""Each model in each space with cuts and without: in `make test` of one depth, the other among the slow tests."""
+
+
 @pytest.mark.parametrize(
-    ("devices", "batch", "choices"),
+    ("space", "name", "has_cuts", "num_layers"),
     [
-        (32, 128, WIDE),
-        (24, 96, replace(WIDE, tensor=(1, 2, 3, 4), micro_batch=(1, 3), zero=(1, 3), state_shards=(2, 0))),
-        (8, 64, PlanChoices(pipeline=(2, 4, 64), data=(1, 3, 2), expert=(1, 4), context=(1, 3))),
-        (16, 64, replace(WIDE, tensor=(1, 2, 3, 4, 8), expert=(2, 1, 8), expert_tensor=(2, 4, 1, 3), zero=(0, 2))),
-        (8, 64, replace(WIDE, tensor=(4, 8), expert=(2, 4), expert_tensor=(0, 1, 2, 4, 8), state_shards=(0,))),
+        pytest.param(*case, marks=pytest.mark.slow if (number // 4 + number // 2 + number) % 2 else ())
+        for number, case in enumerate(SPACE_CASES)
     ],
 )
-@pytest.mark.parametrize("has_cuts", [False, True])
-@pytest.mark.parametrize("num_layers", [None, 3])
-def test_the_plans_are_those_that_are_searched(name, devices, batch, choices, has_cuts, num_layers):
+def test_the_plans_are_those_that_are_searched(space, name, has_cuts, num_layers):
+    devices, batch, choices = space
     model = load_model(name)
     model = replace(model, num_layers=num_layers or model.num_layers)
     scenario = planned_scenario(model, devices=devices, batch=batch, choices=choices)

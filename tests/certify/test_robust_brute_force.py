@@ -33,6 +33,8 @@ from phaze_opt.units import mib_to_bytes
 SAME = 1e-8
 """Bounds are widened by 1e-9 for rounding, and so may be what they rest on."""
 SMALL = make_space(num_vc=(4,), tc_width=(32, 128), tc_depth=(32, 128), glb_bytes=(mib_to_bytes(4),))
+MANY_CORES = replace(SMALL, axes=replace(SMALL.axes, num_tc=(8, 16), num_vc=(16,)))
+"""As many points, of chips whose schedules take no search."""
 
 
 def _table(problem: CertifyProblem, result: RobustResult) -> NDArray[np.float64]:
@@ -81,12 +83,13 @@ def _analyse(problem: CertifyProblem, directory: Path, *, num_samples: int = 1) 
 
 
 FEW = {
-    "bandwidths": make_problem(SMALL, varied=("glb.", "hbm.")),
+    "bandwidths": make_problem(MANY_CORES, varied=("glb.", "hbm.")),
     "a power budget that some worlds leave no room for": make_problem(
         SMALL, varied=("hbm.", "energy."), max_tdp_w=90.0, network="phaze"
     ),
 }
 MORE = {
+    "bandwidths of few cores": make_problem(SMALL, varied=("glb.", "hbm.")),
     "all groups": make_problem(SMALL),
     "cycles and network": make_problem(SMALL, varied=("vector_cycles.", "network.")),
     "throughput per TDP": make_problem(SMALL, varied=("energy.", "glb."), goal=Goal.THROUGHPUT_PER_TDP),
@@ -137,7 +140,7 @@ def test_worlds_that_cannot_differ_are_twins() -> None:
 
 
 def test_twins_are_proved_once(tmp_path: Path) -> None:
-    problem = make_problem(SMALL, varied=("vector_cycles.sgd", "hbm."))
+    problem = make_problem(MANY_CORES, varied=("vector_cycles.sgd", "hbm."))
     result = _analyse(problem, tmp_path, num_samples=0)
     others = len(result.assumptions.alternatives)
     assert len(result.worlds) == 5 + others

@@ -17,7 +17,7 @@ SPACE = space_text(
     micro_batch=[1, 4],
 )
 TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--tensor-parallel", "1,2", "--no-tracking"]
-TASK += ["--silicon", "phaze"]
+TASK += ["--silicon", "phaze", "--no-range"]
 
 
 def test_prove_check_search_and_resume(capsys, tmp_path):

@@ -10,10 +10,10 @@ from phaze_opt.certify.check.check import check_certificate
 TINY = "--model tiny --devices 8 --global-batch 16 --tensor-parallel 1 --no-range --silicon die"
 ONE_PLAN = "--pipeline 1 --interleave 1 --zero 0 --micro-batch 1 --recompute never"
 SPACE = (
-    "area_budget_mm2 = 400\nmin_area_fraction = 0\n[axes]\nnum_tc = [2, 4]\nnum_vc = [2, 4]\ntc_width = [128]\n"
+    "area_budget_mm2 = 400\nmin_area_fraction = 0\n[axes]\nnum_tc = [6, 8]\nnum_vc = [8]\ntc_width = [128]\n"
     "tc_depth = [128]\nglb_mb = [4, 8]\nglb_bytes_per_cycle = [1024, 2048]\nhbm_stacks = [1, 2]\n"
 )
-CHIP = "num_tc=2,num_vc=2,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=2048,hbm_stacks=2"
+CHIP = "num_tc=6,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=2048,hbm_stacks=2"
 
 
 @pytest.fixture(name="space")

@@ -20,7 +20,7 @@ ZOO = ROOT / "phaze_opt" / "workload" / "zoo_configs"
 SIZES = "num_tc = 4\nnum_vc = 8\ntc_width = 128\ntc_depth = 128\nglb_mb = 64\nhbm_gb = 32\n"
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
 NETWORK = "topology = 'ring'\nsize = 8\nbandwidth_gb_per_s = 450\nlatency_us = 1\n"
-WORK = ["--devices", "8", "--global-batch", "16", "--tensor-parallel", "1", "--micro-batch", "1"]
+WORK = ["--devices", "8", "--global-batch", "16", "--tensor-parallel", "1", "--micro-batch", "1", "--no-range"]
 
 
 @pytest.fixture

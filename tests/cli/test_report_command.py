@@ -17,7 +17,7 @@ from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
 
-CHOICES = {"devices": 8, "global_batch": 64, "micro_batches": (1, 2), "hbm_gb": (32,), "tensor_parallel": (1, 2)}
+CHOICES = {"devices": 8, "global_batch": 64, "micro_batches": (1, 2), "hbm_gb": (32,), "tensor_parallel": (1,)}
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,10 @@ SEARCH = [
     "--strategy",
     "random",
     "--no-range",
+    "--tensor-parallel",
+    "1",
     "--trials",
-    "4",
+    "2",
 ]
 AT_IMPORT = """
 import os, signal, sys

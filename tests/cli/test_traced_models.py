@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from command_runs import refused, run_json
+from command_runs import printed, refused, run_json
 
 from phaze_opt.graph.traced.traced_file import digest_of
 
 MODELS = Path(__file__).parents[1] / "traced_models"
+SPACE = Path(__file__).parents[1] / "reproducible" / "data" / "space.toml"
 CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb=32,hbm_gb=17"
 PLAN = (
     *("--devices", "2", "--global-batch", "16", "--micro-batch", "8", "--tensor-parallel", "1", "--pipeline", "1"),
@@ -74,6 +75,16 @@ def test_a_length_that_a_model_does_not_have_is_refused(capsys):
     refused(
         evaluate(MODELS / "resnet18.json", "--sequence-length", "7"), capsys, "fixed at 1 positions", "leave it out"
     )
+
+
+def test_a_traced_model_is_certified_and_checked(tmp_path, capsys):
+    arguments = ["certify", "--model", MODELS / "ncf.json", "--devices", "4", "--global-batch", "16", "--no-range"]
+    where = ["--space", SPACE, "--silicon", "phaze", "--no-tracking", "--work-dir", tmp_path]
+    proved = run_json([*arguments, *where], capsys)
+    assert proved["gap"] <= 1e-3
+    certificate = next(path for path in tmp_path.glob("phaze-opt-certificates/ncf-*") if path.is_dir())
+    checked = printed(["certify", "--check", certificate], capsys)
+    assert "its layers are the certificate's own" in " ".join(checked.split())
 
 
 def test_a_traced_model_is_searched_and_read_back(tmp_path, capsys):

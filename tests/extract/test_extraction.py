@@ -5,6 +5,7 @@ The frameworks are imported inside the tests, so that a run that deselects them 
 
 import json
 import os
+from math import log
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from phaze_opt.extract.depth import shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.extracting import extract, num_parameters, traced_of
 from phaze_opt.extract.hugging_face import hugging_face_step
+from phaze_opt.extract.loss import training_loss
 from phaze_opt.extract.size_fitting import sample_sizes
 from phaze_opt.extract.step_module import step_module
 from phaze_opt.extract.torch_module import torch_module_step
@@ -148,6 +150,30 @@ def test_networks_of_images(name):
 
 
 @pytest.mark.parametrize(
+    ("shapes", "value"),
+    [
+        ([(4, 10)], log(10)),
+        ([(4, 6, 10)], log(10)),
+        ([(4, 1)], log(2)),
+        ([(4,)], log(2)),
+        ([()], 0.0),
+        ([(4, 10), (4, 20)], log(10) + log(20)),
+        ({"logits": (4, 6, 10), "hidden": (4, 6, 8)}, log(10)),
+        ({"prediction_logits": (4, 6, 10), "seq_relationship_logits": (4, 2)}, log(10) + log(2)),
+        ({"last_hidden_state": (4, 6, 8), "pooled": (4, 8)}, 0.0),
+    ],
+)
+def test_a_step_ends_with_the_loss_of_its_outputs(shapes, value):
+    """Of scores that are all alike, cross entropy is the logarithm of the number of classes."""
+    import torch
+
+    named = {name: torch.zeros(shape) for name, shape in shapes.items()} if isinstance(shapes, dict) else None
+    several = [torch.zeros(shape) for shape in shapes] if named is None else []
+    output = named or (several[0] if len(several) == 1 else several)
+    assert float(training_loss(output)) == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize(
     ("factory", "inputs", "operations"),
     [
         ("small_gnmt", ["1,s=12:int64", "1,s:int64"], {"aten.lstm.input": 8}),
@@ -194,7 +220,6 @@ def test_the_command_writes_what_is_read_again(tmp_path, capsys):
         (CONFIGS["gpt2"] | {"architectures": ["GPT9"]}, ["is no class of transformers"]),
         (CONFIGS["gpt2"] | {"n_embd": -8}, ["cannot build"]),
         (CONFIGS["gpt2"] | {"n_embd": "wide"}, ["transformers cannot"]),
-        ({"model_type": "esmfold"}, []),
     ],
 )
 def test_configs_that_are_refused(config, words, tmp_path, capsys):

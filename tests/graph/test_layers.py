@@ -3,9 +3,14 @@
 import pytest
 from kits.graphs import graph_of, shapes_of
 
+from phaze_opt.graph.build import build_model_graph, build_programs
+from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, VectorKind
-from phaze_opt.workload.training import AttentionForm, Optimizer
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.software import FusionLevel
+from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 TOKENS = 512
 
@@ -23,6 +28,18 @@ def test_identical_blocks_are_analysed_once() -> None:
     graph = graph_of("gpt3-175b", tokens=128)
     assert [layer.name for layer in graph.layers] == ["embedding", "block", "head"]
     assert graph.chain == (0, *[1] * 96, 2)
+
+
+def test_layers_that_a_process_keeps_are_those_of_programs_of_the_whole_batch() -> None:
+    """They are built once whatever the global batch; another micro-batch, degree or optimizer has others."""
+    model, spec = load_model("tiny"), TrainingSpec(2, 128, 64)
+    kept = build_model_graph(model, TrainingSpec(2, 128, 2), tensor_parallel=2).layers
+    assert build_model_graph(model, spec, tensor_parallel=2).layers is kept
+    programs = build_programs(model, spec, tensor_parallel=2)
+    assert kept == tuple(lower(fuse(one, FusionLevel.EPILOGUE), optimizer=spec.optimizer) for one in programs)
+    sgd = TrainingSpec(2, 128, 64, optimizer=Optimizer.SGD)
+    for other, degree in ((TrainingSpec(1, 128, 64), 2), (spec, 1), (sgd, 2)):
+        assert build_model_graph(model, other, tensor_parallel=degree).layers != kept
 
 
 def test_lookup_reads_rows_and_its_backward_adds_them_up() -> None:

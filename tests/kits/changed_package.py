@@ -27,9 +27,11 @@ def copy_package(folder: Path, changes: dict[str, tuple[tuple[str, str], ...]]) 
 
 
 def run(package: Path, folder: Path, commands: list[list[str]]) -> list[dict]:
-    """What commands print as JSON, one after the other in one process."""
-    script = "import json, sys\nfrom phaze_opt.cli.main import main\n" + (
-        "for command in json.loads(sys.argv[1]):\n    try:\n        main(command)\n    except SystemExit as end:\n"
+    """What commands print as JSON, one after the other in one process; a word with a star is the one file it names."""
+    script = "import glob, json, sys\nfrom phaze_opt.cli.main import main\n" + (
+        "for command in json.loads(sys.argv[1]):\n    try:\n"
+        "        main([file for word in command for file in (glob.glob(word) if '*' in word else [word])])\n"
+        "    except SystemExit as end:\n"
         "        assert not end.code, (command, end.code)\n"
     )
     done = subprocess.run(

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from kits.changed_package import UNCHANGED, copy_package, run
+from command_runs import run_json
+from kits.changed_package import copy_package, run
 
 CHIP = ["evaluate", "--arch", "tpu-v4", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
 TASK = [
@@ -79,8 +80,7 @@ def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path:
     assert "max tensor" in page
 
 
-def test_without_it_certificates_of_before_are_valid(package: Path, tmp_path: Path) -> None:
-    command = ["certify", *TASK, "--hbm", "80", "--no-range"]
-    (old,) = run(UNCHANGED, tmp_path, [command])
+def test_without_it_certificates_of_before_are_valid(package: Path, tmp_path: Path, capsys) -> None:
+    old = run_json(["certify", *TASK, "--hbm", "80", "--no-range", "--work-dir", tmp_path], capsys)
     (check,) = run(package, tmp_path, [["certify", "--check", old["file"]]])
     assert check["valid"]

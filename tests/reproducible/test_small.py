@@ -15,12 +15,12 @@ PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence
 PLACED, ALONE = ["--as", "phaze"], ["--no-range"]
 SMALL = {
     "evaluate": ["evaluate", *TASK, *FEW, "--arch", "tpu-v4"],
-    "evaluate-placed": ["evaluate", *TASK, *PLACED, "--arch", "tpu-v4"],
+    "evaluate-placed": ["evaluate", *TASK, *PLACED, *ALONE, "--arch", "tpu-v4"],
     "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
-    "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "12"],
-    "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, "--trials", "12"],
+    "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "8"],
+    "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, *FEW[:2], "--trials", "8"],
     "certify": ["certify", *TASK, *ALONE, *FEW[:2], "--no-tracking", "--space", str(DATA / "space.toml")],
-    "certify-placed": ["certify", *TASK, *PLACED, "--no-tracking", "--space", str(DATA / "space.toml")],
+    "certify-placed": ["certify", *TASK, *PLACED, *ALONE, "--no-tracking", "--space", str(DATA / "space.toml")],
 }
 
 

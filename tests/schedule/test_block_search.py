@@ -43,7 +43,7 @@ def test_operators_without_length_are_not_searched():
     assert search_block(still, target_s=1e-6) is None
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.sampled_from(Exclusivity), st.floats(0.1, 0.999))
 def test_a_search_of_one_design_bounds_every_other(seed, other, exclusivity, reach):
     """Made for one set of latencies and cores it holds for another on the same graph, but for more cores."""

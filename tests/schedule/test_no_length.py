@@ -50,7 +50,7 @@ def test_an_operator_of_no_length_takes_no_core():
     assert solve_schedule(ONE_CORE_ON_A_BUSY_CORE).makespan_s == 10.0
 
 
-@settings(max_examples=75)
+@settings(max_examples=40)
 @given(problems(max_operators=6, max_latency=2))
 def test_solver_equals_brute_force_where_many_operators_have_no_length(problem):
     result = solve_schedule(problem)

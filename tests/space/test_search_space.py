@@ -176,7 +176,7 @@ def test_index_out_of_range() -> None:
             PHAZE.point(index)
 
 
-axis = st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True).map(lambda values: tuple(sorted(values)))
+axis = st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True).map(lambda values: tuple(sorted(values)))
 
 
 @given(axis, axis, axis, axis, st.just(()) | axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))

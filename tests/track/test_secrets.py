@@ -25,6 +25,7 @@ for arguments in json.loads(sys.argv[1]):
         assert not end.code, arguments
 """
 SEARCH_ARGUMENTS = ["search", "--as", "phaze", "--model", "tiny", "--devices", "8", "--global-batch", "32"]
+ONE_PLAN = ["--tensor-parallel", "1", "--no-range"]
 
 
 def watch_arguments(ended: threading.Event, found: list[str]) -> None:
@@ -41,7 +42,7 @@ def watch_arguments(ended: threading.Event, found: list[str]) -> None:
 def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text(SPACE)
     (tmp_path / "study.toml").write_text(STUDY)
-    search = [*SEARCH_ARGUMENTS, "--space", "space.toml", "--trials", "2", "--strategy", "random"]
+    search = [*SEARCH_ARGUMENTS, *ONE_PLAN, "--space", "space.toml", "--trials", "2", "--strategy", "random"]
     found: list[str] = []
     ended = threading.Event()
     watcher = threading.Thread(target=watch_arguments, args=(ended, found))

@@ -11,7 +11,8 @@ from math import prod
 from phaze_opt.errors import InputError
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.operator_rule import Shape
-from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, ShardedAs, SplitAxis, has_tokens
+from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, SplitAxis, has_tokens
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedNode, TracedRole
 
 MAX_ELEMENTS = 1 << 50
@@ -61,8 +62,13 @@ class DeviceSizes:
 
     def is_shared(self, name: str) -> bool:
         """Whether every device has a share of a tensor's tokens."""
+        return self.has_token_shares and self.is_outside(name)
+
+    def is_outside(self, name: str) -> bool:
+        """Whether a tensor of tokens is between the regions that are split."""
+        is_inside = name in self.sharding.splits or name in self.sharding.experts.whole
         is_varying = self.graph.role(name) is TracedRole.ACTIVATION
-        return self.has_token_shares and self.degree > 1 and is_varying and has_tokens(self.graph, name)
+        return self.degree > 1 and is_varying and not is_inside and has_tokens(self.graph, name)
 
     def share(self, size: int, split: SplitAxis) -> int:
         """Of an axis what one device has: whole heads, or channels, rounded up."""

@@ -17,7 +17,8 @@ from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
-from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, ShardedAs, left_of
+from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, left_of
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
@@ -92,8 +93,8 @@ class _Recording:
         self._names: dict[str, int] = {}
         self._parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
-        # A layer of which nothing is split is computed as a whole by every device.
-        has_shares = options.has_token_shares and sharding.is_split
+        # A layer of which nothing is split, or that needs all tokens elsewhere, has them all on every device.
+        has_shares = options.has_token_shares and sharding.is_split and not sharding.mixes_tokens
         self._sizes = DeviceSizes(graph, options.sizes, options.degree, sharding, has_shares)
         self._outside = replace(self._sizes, has_token_shares=options.has_token_shares)
         self._group = GroupWork(self._tape, self._sizes, options.has_regathers)
@@ -116,14 +117,19 @@ class _Recording:
         kind = self._sizes.sharding.products.get(node.outputs[0]) if self._options.degree > 1 else None
         call = self._call(node, kind)
         results = self._run(call if kind is not ShardedAs.ROWS else without_bias(call))
-        if kind is ShardedAs.ROWS:
+        if self._is_summed(node, kind):
             summed = self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0]))
-            results = (self._biased(call, summed),)
-        elif self._options.degree > 1 and node.outputs[0] in self._sizes.sharding.tables:
-            results = (self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0])),)
+            results = (self._biased(call, summed) if kind is ShardedAs.ROWS else summed,)
         elif self._options.degree > 1 and node.op == LOSS and call.operands[0].shape != self._sizes.whole(_first(node)):
             self._group.exchange_statistics(call.name, results[0], prod(call.operands[0].shape[:-1]))
         self._values.update(zip(node.outputs, results, strict=True))
+
+    def _is_summed(self, node: TracedNode, kind: ShardedAs | None) -> bool:
+        """Whether every device has a part of each element of a result."""
+        sharding, output = self._sizes.sharding, node.outputs[0]
+        if self._options.degree == 1 or output in sharding.experts.whole:
+            return False
+        return kind is ShardedAs.ROWS or output in sharding.tables or output in sharding.experts.sums
 
     def _run(self, call: OperatorCall) -> tuple[Tensor, ...]:
         rule = self._options.rules.get(call.op)
@@ -175,7 +181,7 @@ class _Recording:
         return list(found.values())
 
     def _call(self, node: TracedNode, kind: ShardedAs | None) -> OperatorCall:
-        is_whole = kind is ShardedAs.ROWS or node.outputs[0] in self._sizes.sharding.tables
+        is_whole = kind is ShardedAs.ROWS or self._is_summed(node, kind)
         shape = self._sizes.whole if is_whole else self._sizes.own
         attrs = {key: self._value(each, node) for key, each in node.attrs}
         work = attrs.get(WORK)
@@ -192,7 +198,8 @@ class _Recording:
             module=node.module,
             unread=frozenset(position for position, name in enumerate(node.outputs) if name not in self._read),
         )
-        return call if kind in (None, ShardedAs.ROWS) else self._entered(call, node)
+        is_inside = left_of(node) in self._sizes.sharding.experts.whole
+        return call if kind in (None, ShardedAs.ROWS) or is_inside else self._entered(call, node)
 
     def _entered(self, call: OperatorCall, node: TracedNode) -> OperatorCall:
         """A product of columns reads all tokens."""
@@ -224,7 +231,11 @@ class _Recording:
         role = self._graph.role(name)
         if role is TracedRole.PARAMETER:
             return self._parameter(name, node)
-        return CallOperand(self._sizes.own(name), self._values.get(name), is_data=role is TracedRole.INPUT)
+        tensor = self._values.get(name)
+        if tensor is not None and self._sizes.sharding.is_gathered(node) and self._sizes.is_outside(name):
+            whole = self._sizes.whole(name)
+            return CallOperand(whole, self._group.enter(tensor, whole))
+        return CallOperand(self._sizes.own(name), tensor, is_data=role is TracedRole.INPUT)
 
     def _parameter(self, name: str, node: TracedNode) -> CallOperand:
         """A parameter with the elements that one device has; a lookup sees the whole table."""

@@ -9,9 +9,9 @@ of transformers: queries, keys and values by heads, up and down projections, and
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from phaze_opt.graph.traced.axes import axis_after
+from phaze_opt.graph.traced.expert_region import ExpertRegion, expert_region
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
@@ -19,6 +19,7 @@ from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
 from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, TensorRef, TracedNode, TracedRole
 
 _LINEAR = {"aten.linear", "aten.addmm", "aten.mm"}
@@ -30,12 +31,7 @@ _ANY_AXIS = words.ELEMENTWISE | {"aten.dropout", regions.ACTIVATION, regions.REC
 _NOT_LAST = {regions.ROTARY, regions.NORM, regions.NORM_ACTIVATION, "aten.layer_norm", "aten.rms_norm", "aten.softmax"}
 
 
-class ShardedAs(StrEnum):
-    """How a product with a weight is split."""
-
-    COLUMNS = "columns"
-    ROWS = "rows"
-    VOCABULARY = "vocabulary"
+_NO_TOKENS = "it has one row a sample, or no weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +56,31 @@ class LayerSharding:
     Attributes:
         products: of each product that is split, by its output, how.
         splits: of each tensor that is split, along what.
-        replicated: outputs of products with weights that every device computes.
+        replicated: of each product with a weight that every device computes, by its output, why.
         tables: outputs of lookups in tables whose rows are split.
         heads: heads of queries and of keys that must divide.
         units: of each product whose columns are split, by its output, the parts that stay whole.
+        mixes_tokens: whether something that is not split needs all tokens: a convolution, a recurrence, a scan.
+        experts: between dispatch and weighted sum.
     """
 
     products: Mapping[str, ShardedAs]
     splits: Mapping[str, SplitAxis]
-    replicated: tuple[str, ...]
+    replicated: Mapping[str, str]
     tables: tuple[str, ...]
     heads: tuple[tuple[int, int], ...]
     units: Mapping[str, int]
+    mixes_tokens: bool
+    experts: ExpertRegion
 
     @property
     def is_split(self) -> bool:
         """Whether anything is."""
         return bool(self.products or self.tables)
+
+    def is_gathered(self, node: TracedNode) -> bool:
+        """Whether a node that is no product reads the tokens of all devices: a dispatch, or what sums up experts."""
+        return node.outputs[0] in self.experts.gathered
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -89,12 +93,14 @@ class LayerSharding:
 def shard_layer(graph: FlatGraph, layer: TracedLayer) -> LayerSharding:
     """The sharding of a layer."""
     candidates = {node.outputs[0] for node in layer.nodes if _may_split(graph, node)}
+    reasons: dict[str, str] = {}
     while True:
-        pass_ = _Pass(graph, layer, frozenset(candidates))
-        wrong = pass_.run()
+        attempt = _Pass(graph, layer, frozenset(candidates))
+        wrong = attempt.run()
         if not wrong:
-            return pass_.result()
-        candidates -= wrong
+            return attempt.result(reasons)
+        reasons |= {name: reason for name, reason in wrong.items() if name not in reasons}
+        candidates -= wrong.keys()
 
 
 def _may_split(graph: FlatGraph, node: TracedNode) -> bool:
@@ -137,16 +143,19 @@ class _Pass:
         self._splits: dict[str, SplitAxis] = {}
         self._products: dict[str, ShardedAs] = {}
         self._heads: list[tuple[int, int]] = []
-        self._wrong: set[str] = set()
+        self._wrong: dict[str, str] = {}
 
-    def run(self) -> set[str]:
-        """Products that cannot split their columns as things stand."""
+    def run(self) -> dict[str, str]:
+        """Products that cannot split their columns as things stand, and why."""
         for node in self._layer.nodes:
             self._take(node)
         leaving = (*self._layer.outputs, *self._graph.ends)
-        self._refuse(self._splits[name] for name in leaving if name in self._splits)
+        leaves = "its result leaves the layer"
+        self._refuse((self._splits[name] for name in leaving if name in self._splits), leaves)
         summed = frozenset().union(*(self._splits[left_of(node)].sources for node in self._summing()))
-        self._wrong |= {name for name, kind in self._products.items() if kind is ShardedAs.COLUMNS} - summed
+        for name, kind in self._products.items():
+            if kind is ShardedAs.COLUMNS and name not in summed:
+                self._wrong.setdefault(name, "no product sums over its columns")
         return self._wrong
 
     def _summing(self) -> list[TracedNode]:
@@ -157,12 +166,19 @@ class _Pass:
             if (node.op in PRODUCTS or node.op == LOSS) and left_of(node) in self._splits
         ]
 
-    def result(self) -> LayerSharding:
-        """What was found."""
+    def result(self, reasons: Mapping[str, str]) -> LayerSharding:
+        """What was found; reasons are those of earlier passes."""
         products = [node.outputs[0] for node in self._layer.nodes if node.op in PRODUCTS]
-        replicated = tuple(name for name in products if name not in self._products)
+        replicated = {name: reasons.get(name, _NO_TOKENS) for name in products if name not in self._products}
         tables = tuple(node.outputs[0] for node in self._layer.nodes if _has_large_table(self._graph, node))
-        return LayerSharding(self._products, self._splits, replicated, tables, tuple(self._heads), self._units())
+        mixes_tokens = any(
+            node.op in words.TOKEN_MIXERS and node.outputs[0] not in self._splits for node in self._layer.nodes
+        )
+        heads = tuple(self._heads)
+        experts = expert_region(self._layer, self._products)
+        return LayerSharding(
+            self._products, self._splits, replicated, tables, heads, self._units(), mixes_tokens, experts
+        )
 
     def _units(self) -> dict[str, int]:
         """The fewest parts of anything that comes from a product alone."""
@@ -173,9 +189,9 @@ class _Pass:
                 found[source] = min(split.units, found.get(source, split.units))
         return found
 
-    def _refuse(self, splits: Iterable[SplitAxis]) -> None:
+    def _refuse(self, splits: Iterable[SplitAxis], reason: str) -> None:
         for split in splits:
-            self._wrong |= split.sources
+            self._wrong |= {source: self._wrong.get(source, reason) for source in split.sources}
 
     def _take(self, node: TracedNode) -> None:
         given = {name: self._splits[name] for name in node.tensor_ids() if name in self._splits}
@@ -184,7 +200,7 @@ class _Pass:
         elif given:
             found = self._after(node, given)
             if found is None:
-                self._refuse(given.values())
+                self._refuse(given.values(), f"{node.op} needs its columns together")
             else:
                 self._splits.update(found)
 
@@ -195,9 +211,9 @@ class _Pass:
             if given[left].axis == len(self._graph.tensors[left].shape) - 1:
                 self._products[name] = ShardedAs.ROWS
             else:
-                self._refuse(given.values())
+                self._refuse(given.values(), f"{node.op} has another axis of it as its rows")
         elif given:
-            self._refuse(given.values())
+            self._refuse(given.values(), f"{node.op} reads it beside what it multiplies")
         elif name in self._columns:
             self._products[name] = ShardedAs.COLUMNS
             self._splits[name] = SplitAxis(len(shape) - 1, shape[-1].evaluate({}), frozenset((name,)))

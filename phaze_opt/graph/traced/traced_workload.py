@@ -12,9 +12,27 @@ from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedProduct:
+    """How a tensor-parallel group shares a product with a weight.
+
+    Attributes:
+        layer: name of its kind of layer.
+        module: path of the module that runs it.
+        split: how it is split; None if every device computes all of it.
+        reason: why it is not split.
+    """
+
+    layer: str
+    module: str
+    split: ShardedAs | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +175,17 @@ class TracedWorkload:
                     f"its divisors up to that are {', '.join(degrees)}"
                 )
         return None
+
+    def sharded_products(self) -> tuple[ShardedProduct, ...]:
+        """Every product with a weight of every kind of layer, and how a tensor-parallel group shares it."""
+        layers = self.layered.folded.layers
+        return tuple(
+            ShardedProduct(name, node.module, sharding.products.get(output), sharding.replicated.get(output, ""))
+            for name, layer, sharding in zip(_layer_names(layers), layers, self.layered.shardings, strict=True)
+            for node in layer.nodes
+            for output in node.outputs
+            if output in sharding.products or output in sharding.replicated
+        )
 
     def model_flops(self, sequence_length: int) -> float:
         """Matmul FLOPs of forward and backward of one sample, whatever the sharding and fusion."""

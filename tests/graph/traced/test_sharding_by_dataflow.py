@@ -9,7 +9,7 @@ from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.graph.traced.sharding_by_dataflow import ShardedAs
+from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.workload.training import TrainingSpec
 
 MODELS = Path(__file__).parents[2] / "traced_models"
@@ -68,6 +68,15 @@ def test_a_group_does_all_work_and_no_more_than_its_replicas(name, sequence):
         assert one["parameters"] <= t * share["parameters"] <= (1 + 0.03 * t) * one["parameters"]
 
 
+def test_tokens_of_experts_are_sent_once():
+    """Two gathers a block and one for the head, as of a dense model, and the router's weights: two a token."""
+    found = figures(traced("mixtral-8x7b"), 1024, 8, True)
+    tokens = 2 * 1024 * 4096 * 2
+    weights = 2 * 1024 * 2 * 2
+    assert found["f all_gather False"] == (2 * 32 + 1) * tokens + 32 * weights
+    assert found["f reduce_scatter False"] == (2 * 32 + 1) * tokens
+
+
 def test_blocks_of_t5_split_as_megatron_splits_them():
     """Ten products of a decoder block: queries, keys and values twice, an output each, up and down."""
     shardings = traced("t5-large").layered.shardings
@@ -77,6 +86,17 @@ def test_blocks_of_t5_split_as_megatron_splits_them():
     assert kinds == {ShardedAs.COLUMNS: 7, ShardedAs.ROWS: 3}
     assert not shardings[decoder].replicated
     assert ShardedAs.VOCABULARY in shardings[-1].products.values()
+
+
+def test_what_is_not_split_says_why():
+    found = {each.module.rpartition(".")[2]: each for each in traced("bert-large").sharded_products()}
+    assert found["query"].split is ShardedAs.COLUMNS
+    assert found["decoder"].split is ShardedAs.VOCABULARY
+    transform = next(each for each in traced("bert-large").sharded_products() if "transform" in each.module)
+    assert (transform.split, transform.reason) == (None, "aten.layer_norm needs its columns together")
+    assert found["seq_relationship"].reason == "it has one row a sample, or no weight"
+    router = next(each for each in traced("mixtral-8x7b").sharded_products() if each.module.endswith("mlp.gate"))
+    assert "aten.softmax" in router.reason
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """What depends on no parameter or input is not computed in training: masks, positions, tables of sines.
 
 Integers and truth values (shifted labels, masks of padding, places of chosen experts) are data: every device can make
-them, and nothing of them is priced. A value that depends on one parameter alone, and on
-constants, is a view of it (its transpose, the rows of the positions there are, 1 + it).
+them, and nothing of them is priced. A value that depends on a parameter and on constants alone is a view of it (its
+transpose, the rows of the positions there are, 1 + it); of several parameters, but for products, a view of the largest
+(a normalised weight).
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
 _OF_SHAPE = {f"aten.{name}_like" for name in ("zeros", "ones", "empty", "full", "rand", "randn")} | {
@@ -28,8 +31,8 @@ def fold_constants(graph: FlatGraph) -> FlatGraph:
         read = list(dict.fromkeys(node.tensor_ids()))
         role = _role(node, read, {name: roles[name] for name in read}, graph)
         if role is TracedRole.PARAMETER:
-            source = next(name for name in read if roles[name] is TracedRole.PARAMETER)
-            parameter_of[node.outputs[0]] = parameter_of.get(source, source)
+            named = [parameter_of.get(name, name) for name in read if roles[name] is TracedRole.PARAMETER]
+            parameter_of[node.outputs[0]] = _largest(graph, named)
         if role is TracedRole.ACTIVATION:
             kept.append(node)
         for name in node.outputs:
@@ -49,9 +52,15 @@ def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], g
     if not any(_is_number(graph, name) for name in node.outputs):
         return TracedRole.INPUT
     parameters = [name for name in read if roles[name] is TracedRole.PARAMETER]
-    if len(parameters) == 1 and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
+    is_view = len(parameters) == 1 or node.op not in HEAVY
+    if is_view and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
         return TracedRole.PARAMETER
     return TracedRole.ACTIVATION
+
+
+def _largest(graph: FlatGraph, names: list[str]) -> str:
+    """Of parameters the one with most elements; the first of several."""
+    return max(names, key=lambda name: prod(size.evaluate({}) for size in graph.tensors[name].shape))
 
 
 def _is_number(graph: FlatGraph, name: str) -> bool:

@@ -8,15 +8,17 @@ multiplied by constant tensors, a gate if it multiplies parts of one tensor, an 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.polynomial import Polynomial
-from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
+from phaze_opt.graph.traced.traced_model import TensorRef, TracedDtype, TracedNode, TracedRole
 
 NORM, ROTARY, GATE = "phaze.norm", "phaze.rotary", "phaze.gate"
 ACTIVATION, RECTIFIER, SCALE = "phaze.activation", "phaze.rectifier", "phaze.scale"
-NORM_ACTIVATION = "phaze.norm_activation"
+NORM_ACTIVATION, CAP = "phaze.norm_activation", "phaze.cap"
+_OF_CAPS = {"aten.tanh", "aten.mul", "aten.div"}
 WORK = "work"
 """Attribute: elements that the work of a region is done on, where they are not those of its result."""
 
@@ -59,7 +61,7 @@ class _Search:
 
     def _dominator(self, node: TracedNode) -> str | None:
         """The tensor that all paths to the node's results go through, within elementwise work."""
-        if not words.is_part_of_region(node) or self._reads_parameter(node):
+        if not words.is_part_of_region(node) or self._reads_others(node):
             return None
         found: str | None = None
         for index, name in enumerate(dict.fromkeys(self._graph.varying(node))):
@@ -68,8 +70,10 @@ class _Search:
                 return None
         return found
 
-    def _reads_parameter(self, node: TracedNode) -> bool:
-        return any(self._graph.role(name) is TracedRole.PARAMETER for name in node.tensor_ids())
+    def _reads_others(self, node: TracedNode) -> bool:
+        """Whether a node reads a parameter or input of the model."""
+        others = (TracedRole.PARAMETER, TracedRole.INPUT)
+        return any(self._graph.role(name) in others for name in node.tensor_ids())
 
     def _meet(self, left: str | None, right: str | None) -> str | None:
         while left != right:
@@ -140,7 +144,7 @@ def _kind(graph: FlatGraph, members: Sequence[TracedNode]) -> str:
     if ops & words.PARTS and any(len(set(graph.varying(node))) > 1 and node.op == "aten.mul" for node in members):
         return GATE
     if curves:
-        return ACTIVATION
+        return CAP if curves == {"aten.tanh"} and ops <= _OF_CAPS else ACTIVATION
     return RECTIFIER if ops & words.RECTIFIERS else SCALE
 
 
@@ -165,21 +169,17 @@ def _rotating(graph: FlatGraph, members: Sequence[TracedNode]) -> list[TracedNod
 
 
 def _rotated(graph: FlatGraph, members: Sequence[TracedNode]) -> Polynomial:
-    """Elements that are rotated: those of the largest product with a constant."""
-    products = _rotating(graph, members)
-    size = max((_elements(graph, node.outputs[0]) for node in products), key=_leading)
-    return size
+    """Elements that are rotated: a rotation multiplies each twice, whether its halves are products apart or not."""
+    total = Polynomial.of({})
+    for node in _rotating(graph, members):
+        total = total.plus(_elements(graph, node.outputs[0]))
+    return total.times(Polynomial.of({(): Fraction(1, 2)}))
 
 
 def _elements(graph: FlatGraph, name: str) -> Polynomial:
     tensor = graph.tensors[name]
-    # A complex number holds two of the elements that are rotated.
-    total = Polynomial.constant(2 if tensor.dtype.value.startswith("complex") else 1)
+    # A product of complex numbers is four of real ones.
+    total = Polynomial.constant(4 if tensor.dtype is TracedDtype.COMPLEX64 else 1)
     for size in tensor.shape:
         total = total.times(size)
     return total
-
-
-def _leading(size: Polynomial) -> tuple[int, float]:
-    """Order of sizes: by the highest power, then by its coefficient."""
-    return max(((len(monomial), float(value)) for monomial, value in size.terms), default=(0, 0.0))

@@ -94,6 +94,14 @@ HEAVY = {
     "phaze.mamba_mixer",
 }
 """Operations that a layer is made of: what lies between two of them joins the first."""
+TOKEN_MIXERS = {
+    *(op for op in HEAVY if "conv" in op),
+    *("aten.lstm", "aten.gru", "phaze.mamba_mixer", "phaze.attention"),
+    *("aten.matmul", "aten.bmm", "aten.baddbmm", "aten.einsum"),
+    *("aten.batch_norm", "aten.roll", "aten.flip", "aten.pad", "aten.constant_pad_nd", "aten.cumsum"),
+    *(f"aten.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)),
+}
+"""Operations whose results depend on several tokens, or pixels, of a sample."""
 POWERS = {"aten.pow", "aten.square"}
 
 

@@ -17,6 +17,12 @@ PRODUCT = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 2}, needs_input=True
 _CURVE = ({VectorKind.ACTIVATION_FORWARD: 1}, {VectorKind.ACTIVATION_BACKWARD: 1})
 CURVE_OF_OUTPUT = Elementwise(*_CURVE, needs_output=True)
 """tanh, sigmoid, exponential, root: backward reads the result."""
+SOFT_CAP = Elementwise(
+    {VectorKind.ACTIVATION_FORWARD: 1, VectorKind.ADD: 1},
+    {VectorKind.ACTIVATION_BACKWARD: 1, VectorKind.ADD: 1},
+    needs_output=True,
+)
+"""c tanh(x / c): the slope follows from the result."""
 CLAMP = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_input=True)
 
 _OF_OUTPUT = {"aten.tanh", "aten.sigmoid", "aten.exp", "aten.expm1", "aten.sqrt", "aten.rsqrt", "aten.reciprocal"}
@@ -37,6 +43,7 @@ _OWN = {
     regions.ROTARY: ops.ROTARY,
     regions.GATE: ops.GATED_ACTIVATION,
     regions.ACTIVATION: ops.SMOOTH_ACTIVATION,
+    regions.CAP: SOFT_CAP,
 }
 _SUMS = ("aten.add", "aten.sub", "aten.rsub")
 _PRODUCTS = ("aten.mul", "aten.div", "aten.maximum", "aten.minimum", "aten.addcmul", "aten.lerp", "aten.where")

@@ -84,12 +84,22 @@ class CopyRule:
         "aten.tril",
         "aten.triu",
         "aten.im2col",
+        "aten.cumsum",
         "aten.unfold",
     )
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-        """The copy."""
+        """The copy; of a parameter, a lookup."""
+        if call.operand(0).is_parameter:
+            return (self._looked_up(tape, call),)
         return (ops.elementwise(tape, call.name, (call.tensor(0),), ops.COPY, elements=call.elements),)
+
+    def _looked_up(self, tape: Tape, call: OperatorCall) -> Tensor:
+        table = tape.weight(f"{call.name}.table", call.operand(0).parameter_elements, num_read=call.elements)
+        places = [each.tensor for each in call.varying if each.tensor is not None]
+        return ops.elementwise(
+            tape, call.name, places, ops.LOOKUP, elements=call.elements, weights=(table,), is_differentiable=False
+        )
 
 
 class ScatterRule:

@@ -1,0 +1,234 @@
+"""What frameworks and models write differently comes into one form; small graphs, written by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.traced.flat_graph import flatten
+from phaze_opt.graph.traced.folding import fold_layers
+from phaze_opt.graph.traced.normalise.normalising import normalised
+from phaze_opt.graph.traced.polynomial import parse_polynomial
+from phaze_opt.graph.traced.traced_model import (
+    TensorRef,
+    TracedBody,
+    TracedDtype,
+    TracedModel,
+    TracedNode,
+    TracedRepeat,
+    TracedRole,
+    TracedTensor,
+)
+from phaze_opt.graph.traced.traced_workload import TracedWorkload
+from phaze_opt.graph.traced.traced_writing import traced_model_text
+
+ROLES = {"w": TracedRole.PARAMETER, "c": TracedRole.CONSTANT, "in": TracedRole.INPUT}
+
+
+def tensors(shapes):
+    """Tensors by ``name``; one that begins with w is a parameter, with c a constant, with in an input."""
+    for name, shape in shapes.items():
+        role = next((role for start, role in ROLES.items() if name.startswith(start)), TracedRole.ACTIVATION)
+        dtype = TracedDtype.INT64 if name.startswith("in_ids") else TracedDtype.FLOAT32
+        sizes = tuple(parse_polynomial(str(size)) for size in shape)
+        yield TracedTensor(name, sizes, dtype, role)
+
+
+def value(argument):
+    if isinstance(argument, str) and argument.startswith("%"):
+        return TensorRef(argument[1:])
+    return tuple(map(value, argument)) if isinstance(argument, tuple) else argument
+
+
+def operations(*steps):
+    """Operations, as (outputs, operation, arguments ...); outputs are one name, or several with commas."""
+    return tuple(
+        TracedNode(f"aten.{op}.default", tuple(map(value, arguments)), tuple(names.split(",")))
+        for names, op, *arguments in steps
+    )
+
+
+def model(shapes, steps, end):
+    return TracedModel("m", {}, {"b": 1, "s": 8}, tuple(tensors(shapes)), operations(*steps), (end,))
+
+
+def forms(shapes, steps, end):
+    """Operations of the normal form."""
+    nodes = normalised(flatten(model({"in_x": ("b", "s", 16), **shapes}, steps, end))).nodes
+    return [node.op for node in nodes if node.op != "aten.view"]
+
+
+X = ("b", "s", 16)
+ROW = ("b", "s", 1)
+LINEAR = (("x", "linear", "%in_x", "%w_in"),)
+SHAPES = {"w_in": (16, 16), "x": X}
+
+
+def test_a_norm_of_eight_operations_is_one_and_takes_its_weight():
+    shapes = (
+        SHAPES
+        | {name: X for name in ("cast", "sq", "xn", "back", "y")}
+        | {"mean": ROW, "eps": ROW, "r": ROW, "w_n": (16,)}
+    )
+    steps = [
+        *LINEAR,
+        ("cast", "to", "%x", "float32"),
+        ("sq", "pow", "%cast", 2),
+        ("mean", "mean", "%sq", (-1,), True),
+        ("eps", "add", "%mean", 1e-6),
+        ("r", "rsqrt", "%eps"),
+        ("xn", "mul", "%cast", "%r"),
+        ("back", "to", "%xn", "float32"),
+        ("y", "mul", "%w_n", "%back"),
+    ]
+    assert forms(shapes, steps, "y") == ["aten.linear", "phaze.norm"]
+
+
+def test_a_gelu_written_out_is_one_activation():
+    shapes = SHAPES | {name: X for name in ("p", "k", "a", "m", "t", "u", "h", "y")}
+    steps = [
+        *LINEAR,
+        ("p", "pow", "%x", 3.0),
+        ("k", "mul", "%p", 0.044715),
+        ("a", "add", "%x", "%k"),
+        ("m", "mul", "%a", 0.79788),
+        ("t", "tanh", "%m"),
+        ("u", "add", "%t", 1.0),
+        ("h", "mul", "%x", 0.5),
+        ("y", "mul", "%h", "%u"),
+    ]
+    assert forms(shapes, steps, "y") == ["aten.linear", "phaze.activation"]
+
+
+@pytest.mark.parametrize("is_interleaved", [False, True])
+def test_rotations_of_both_kinds_are_one_operation(is_interleaved):
+    half = ("b", "s", 8)
+    shapes = SHAPES | {"one": half, "two": half, "neg": half, "turned": X, "c_cos": ("s", 16), "c_sin": ("s", 16)}
+    shapes |= {name: X for name in ("p", "q", "y")}
+    ends = ((0, 2**40, 2), (1, 2**40, 2)) if is_interleaved else ((0, 8, 1), (8, 2**40, 1))
+    joined = ("turned", "stack" if is_interleaved else "cat", ("%neg", "%one"), -1)
+    steps = [
+        *LINEAR,
+        ("p", "mul", "%x", "%c_cos"),
+        ("one", "slice", "%x", 2, *ends[0]),
+        ("two", "slice", "%x", 2, *ends[1]),
+        ("neg", "neg", "%two"),
+        joined,
+        ("q", "mul", "%turned", "%c_sin"),
+        ("y", "add", "%p", "%q"),
+    ]
+    assert forms(shapes, steps, "y") == ["aten.linear", "phaze.rotary"]
+
+
+def test_a_gate_of_two_products_and_of_two_halves():
+    shapes = SHAPES | {"w_up": (16, 16), "up": X, "act": X, "y": X}
+    steps = [*LINEAR, ("up", "linear", "%in_x", "%w_up"), ("act", "silu", "%x"), ("y", "mul", "%act", "%up")]
+    assert forms(shapes, steps, "y") == ["aten.linear", "aten.linear", "phaze.gate"]
+    half = ("b", "s", 8)
+    halves = [*LINEAR, ("one,two", "chunk", "%x", 2, -1), ("act", "silu", "%one"), ("y", "mul", "%act", "%two")]
+    assert forms(SHAPES | {name: half for name in ("one", "two", "act", "y")}, halves, "y") == [
+        "aten.linear",
+        "phaze.gate",
+    ]
+
+
+def test_attention_written_out_is_one_operation_of_query_key_value_and_bias():
+    heads, keys, scores = ("b", 2, "s", 8), ("b", 2, 8, "s"), ("b", 2, "s", "s")
+    shapes = SHAPES | {"w_k": (16, 16), "k": X, "w_bias": (1, 2, 8, 8), "y": heads}
+    shapes |= {"q4": heads, "k4": heads, "v4": heads, "qs": heads, "kt": keys}
+    shapes |= {name: scores for name in ("dot", "masked", "biased", "p", "dropped")} | {"c_mask": (1, 1, "s", "s")}
+    steps = [
+        *LINEAR,
+        ("k", "linear", "%in_x", "%w_k"),
+        ("q4", "view", "%x", (1, 2, 8, 8)),
+        ("k4", "view", "%k", (1, 2, 8, 8)),
+        ("v4", "view", "%x", (1, 2, 8, 8)),
+        ("qs", "mul", "%q4", 0.35),
+        ("kt", "transpose", "%k4", 2, 3),
+        ("dot", "matmul", "%qs", "%kt"),
+        ("masked", "add", "%dot", "%c_mask"),
+        ("biased", "add", "%masked", "%w_bias"),
+        ("p", "softmax", "%biased", -1),
+        ("dropped", "dropout", "%p", 0.1, True),
+        ("y", "matmul", "%dropped", "%v4"),
+    ]
+    graph = normalised(flatten(model({"in_x": X, **shapes}, steps, "y")))
+    attention = graph.nodes[-1]
+    assert attention.op == "phaze.attention"
+    assert dict(attention.attrs) == {"dropout": True}
+    assert [graph.role(each.id) for each in attention.inputs] == [TracedRole.ACTIVATION] * 3 + [TracedRole.PARAMETER]
+    assert "aten.mul" not in [node.op for node in graph.nodes]
+
+
+def test_what_depends_on_nothing_is_dropped_and_views_of_parameters_are_none():
+    shapes = SHAPES | {
+        "c_ids": ("s",),
+        "mask": ("s",),
+        "w_p": (64, 16),
+        "rows": ("s", 16),
+        "y": X,
+        "z": X,
+        "in_ids": ("b", "s"),
+    }
+    steps = [
+        ("mask", "cumsum", "%c_ids", 0),
+        ("rows", "embedding", "%w_p", "%mask"),
+        *LINEAR,
+        ("y", "add", "%x", "%rows"),
+        ("z", "dropout", "%y", 0.0, True),
+    ]
+    assert forms(shapes, steps, "z") == ["aten.linear", "aten.add"]
+
+
+def test_slices_that_cover_a_tensor_are_a_split_others_are_parts():
+    half, first = ("b", "s", 8), ("b", 1, 16)
+    shapes = SHAPES | {"one": half, "two": half, "y": half}
+    steps = [*LINEAR, ("one", "slice", "%x", 2, 0, 8), ("two", "slice", "%x", 2, 8, 16), ("y", "mul", "%one", "%two")]
+    assert "phaze.gate" in forms(shapes, steps, "y")
+    kept = [*steps[:3], ("y", "linear", "%one", "%w_8"), ("z", "linear", "%two", "%w_9"), ("t", "add", "%y", "%z")]
+    wide = shapes | {"w_8": (8, 8), "w_9": (8, 8), "z": half, "t": half}
+    assert "phaze.split" in forms(wide, kept, "t")
+    assert forms(SHAPES | {"one": first}, [*LINEAR, ("one", "slice", "%x", 1, 0, 1)], "one")[-1] == "phaze.part"
+
+
+def test_a_residual_is_no_region():
+    shapes = SHAPES | {"w_2": (16, 16), "more": X, "y": X, "z": X}
+    steps = [*LINEAR, ("more", "linear", "%x", "%w_2"), ("y", "add", "%x", "%more"), ("z", "relu", "%y")]
+    assert forms(shapes, steps, "z") == ["aten.linear", "aten.linear", "aten.add", "aten.relu"]
+
+
+def repeated(count):
+    """A table, blocks of a product and a residual, and a product."""
+    inner = {"in_y": X, "w_block": (16, 16), "p": X, "a": X, "y": X}
+    body = TracedBody(
+        "block",
+        ("in_y",),
+        ("y",),
+        tuple(tensors(inner)),
+        operations(("p", "linear", "%in_y", "%w_block"), ("a", "gelu", "%p"), ("y", "add", "%a", "%in_y")),
+    )
+    shapes = {"in_ids": ("b", "s"), "w_table": (64, 16), "x": X, "last": X, "w_out": (64, 16), "logits": ("b", "s", 64)}
+    first = operations(("x", "embedding", "%w_table", "%in_ids"))
+    last = operations(("logits", "linear", "%last", "%w_out"))
+    repeat = TracedRepeat("block", count, ("x",), ("last",), ((0, 0),))
+    made = replace(model(shapes, (), "logits"), steps=(*first, repeat, *last), bodies=(body,))
+    return TracedWorkload("m", traced_model_text(made))
+
+
+@pytest.mark.parametrize("count", [2, 5, 300])
+def test_repeats_are_layers_and_their_parameters_are_counted(count):
+    workload = repeated(count)
+    assert workload.num_parameters == 2 * 64 * 16 + count * 256
+    assert workload.cut.chain == (0, *(1,) * count, 2)
+    assert workload.num_units == count
+
+
+def test_repeats_are_what_is_written_out():
+    folded = fold_layers(normalised(flatten(repeated(3).layered.model)))
+    assert [len(layer.nodes) for layer in folded.layers] == [1, 3, 1]
+    assert [(len(layer.inputs), len(layer.outputs)) for layer in folded.layers] == [(0, 1), (1, 1), (1, 1)]
+
+
+def test_a_model_of_nothing_is_refused():
+    with pytest.raises(InputError, match="no operation"):
+        normalised(flatten(model({"in_x": X, "y": X}, [("y", "relu", "%in_x")], "in_x")))
