@@ -26,7 +26,8 @@ def record_block(sharding: Sharding, spec: BlockSpec, *, name: str) -> Program:
     tape.run_backward(end)
     # What the next block needs besides passes through: the encoder's output, and its gradient back.
     passing = () if source is None else (source,)
-    gradients = (tape.gradient(tensor) for tensor in (start, *passing))
+    # Sums of gradients are nodes, so they come before the nodes are read.
+    gradients = [tape.gradient(tensor) for tensor in (start, *passing)]
     return Program(
         name=name,
         nodes=tape.nodes,

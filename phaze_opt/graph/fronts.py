@@ -6,6 +6,8 @@ a norm. Patches and frames are few products that no device shares: each makes th
 
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
+from phaze_opt.graph.convolution_shape import ConvolutionShape
+from phaze_opt.graph.convolutions import convolution
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Program, Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
@@ -92,14 +94,20 @@ def _record_patches(tape: Tape, sharding: Sharding, front: PatchFront) -> tuple[
 
 
 def _record_sound(tape: Tape, sharding: Sharding, front: AudioFront) -> tuple[Tensor, Tensor]:
-    """Two convolutions as products over windows of frames, each with an activation, and positions."""
+    """Two convolutions over the frames of this device's positions, each with an activation, and positions."""
     positions, width = sharding.outside_tokens, front.hidden_size
     frames = AUDIO_STRIDE * positions
-    sound = tape.tensor("sound", frames * front.num_bins)
-    end = sound
-    for name, rows, inner in (("filters", frames, front.num_bins), ("second_filters", positions, width)):
-        is_first = name == "filters"
-        sizes = {"rows": rows, "inner": FILTER_WIDTH * inner, "width": width}
-        end = ops.linear(tape, name, end, **sizes, has_bias=True, is_differentiable=not is_first)
+    end = sound = tape.tensor("sound", frames * front.num_bins)
+    for name, channels, stride in (("filters", front.num_bins, 1), ("second_filters", width, AUDIO_STRIDE)):
+        shape = ConvolutionShape(
+            batch=1,
+            in_channels=channels,
+            out_channels=width,
+            in_size=(frames,),
+            kernel=(FILTER_WIDTH,),
+            stride=(stride,),
+            padding=(FILTER_WIDTH // 2,),
+        )
+        end = convolution(tape, name, end, shape, has_bias=True, is_differentiable=end is not sound)
         end = ops.elementwise(tape, f"{name}_activation", (end,), ops.SMOOTH_ACTIVATION)
     return sound, _add_positions(tape, sharding, end, front.num_positions, width)

@@ -8,7 +8,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import differ_by_a_letter, near, suggest
-from phaze_opt.workload.config_keys import HARMLESS_KEYS, NESTED_FAMILIES, TEXT_CONFIG, text_family, unread_keys
+from phaze_opt.workload.config_keys import NESTED_FAMILIES, TEXT_CONFIG, harmless_keys, text_family, unread_keys
 from phaze_opt.workload.families import FAMILY_CONFIGS
 from phaze_opt.workload.family_config import FamilyConfig, Origin
 from phaze_opt.workload.model import ModelSpec
@@ -179,7 +179,7 @@ def _refuse_near_misses(
     known = list(schema.fields_by_key())
     absent = [key for key in known if key not in values]
     for key in values:
-        meant = [] if key in known or key in HARMLESS_KEYS else near(key, absent, likeness=NEAR_KEY)
+        meant = [] if key in known or key in harmless_keys() else near(key, absent, likeness=NEAR_KEY)
         if meant:
             rule = f"is no key of family {family}; did you mean {meant[0]}?"
             raise document.fault(rule, *inside, key)

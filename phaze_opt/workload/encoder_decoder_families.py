@@ -119,6 +119,7 @@ class WhisperConfig(FamilyConfig):
     max_target_positions: Rows = 448
     dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
+    activation_dropout: Probability = 0.0
     is_tied: bool = read_from("tie_word_embeddings", default=True)
     scale_embedding: bool = False
     is_encoder_decoder: Literal[True] = True
@@ -169,5 +170,5 @@ class WhisperConfig(FamilyConfig):
             has_output_bias=True,
             has_dropout=self.attention_dropout > 0,
         )
-        mlp = MlpSpec(self.hidden_size, width, has_bias=True)
+        mlp = MlpSpec(self.hidden_size, width, has_bias=True, has_dropout=self.activation_dropout > 0)
         return BlockSpec(attention, mlp, self._norm, has_dropout=self.dropout > 0)

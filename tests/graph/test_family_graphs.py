@@ -4,7 +4,7 @@ import pytest
 from kits.family_models import RECORDED, model_of
 from kits.graphs import graph_model_flops, layer_model_flops
 
-from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.build import build_model_graph, build_programs
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.model_graph import ModelGraph
@@ -178,6 +178,14 @@ def test_cross_attention_reads_the_encoder_s_positions() -> None:
     assert embedding.output_bytes == 2 * 1280 * (448 + 1500)
 
 
+def test_filters_of_sound_read_every_frame_once() -> None:
+    """Whisper-tiny: 3,000 frames of 80 bins and 240 x 384 weights in, 3,000 x 384 out."""
+    (front,) = (each for each in graph("whisper-tiny").layers if each.name == "encoder_embedding")
+    (first,) = (each for each in front.forward.operators if each.name.startswith("filters"))
+    assert first.macs == 3000 * 3 * 80 * 384
+    assert first.bytes_read == 2 * (3000 * 80 + 3 * 80 * 384 + 384)
+
+
 def test_nothing_needs_the_gradient_of_images_and_sound() -> None:
     for name, layer, products in (("vit-base-patch16-224", "embedding", 1), ("whisper-tiny", "encoder_embedding", 3)):
         (front,) = (each for each in graph(name).layers if each.name == layer)
@@ -189,3 +197,21 @@ def test_a_model_without_a_loss_takes_the_gradient_of_its_output() -> None:
         head = graph(name).layers[-1]
         assert head.backward.operators
         assert not any("loss" in operator.name for operator in head.forward.operators)
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_what_leaves_a_block_was_made_by_it(name: str) -> None:
+    """Sums of gradients too: those of a residual, and of an encoder's output over all blocks that read it."""
+    training = TrainingSpec(1, tokens_of(name), 8)
+    for program in build_programs(model_of(name), training, tensor_parallel=1):
+        if "block" in program.name:
+            made = {tensor.name for node in program.nodes for tensor in node.outputs}
+            assert {tensor.name for tensor in program.outputs} <= made
+            assert len(program.outputs) == 2 + len(program.passing)
+
+
+def test_neighbouring_decoder_blocks_hold_the_encoder_s_output_once() -> None:
+    """Whisper: 1,500 frames of 1,280 channels in 16 bits, beside the input of 448 tokens."""
+    (block,) = (each for each in graph("whisper-large-v3", tokens=448).layers if each.name == "block")
+    assert (block.kept_input_bytes, block.kept_output_bytes) == (2 * 1280 * (448 + 1500), 2 * 1280 * 1500)
+    assert block.output_bytes == 2 * 1280 * (448 + 1500)
