@@ -46,10 +46,38 @@ MIXTRAL_8X7B = {
     "vocab_size": 32000,
     "max_position_embeddings": 32768,
 }
+QWEN3_8B = {
+    "model_type": "qwen3",
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "vocab_size": 151936,
+}
+GEMMA_2_9B = {
+    "model_type": "gemma2",
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 42,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+    "vocab_size": 256000,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "query_pre_attn_scalar": 256,
+}
 TEXTS: dict[str, Callable[[], str]] = {
     **{name: partial(read_zoo_text, name) for name in ("bert-large", "gpt2-xl", "llama-2-7b", "opt-1.3b")},
     "t5-large": partial(json.dumps, T5_LARGE),
     "mamba-130m": partial(json.dumps, MAMBA_130M),
+    "qwen3-8b": partial(json.dumps, QWEN3_8B),
+    "gemma-2-9b": partial(json.dumps, GEMMA_2_9B),
     "mixtral-8x7b": partial(json.dumps, MIXTRAL_8X7B),
 }
 """Configs, as text."""

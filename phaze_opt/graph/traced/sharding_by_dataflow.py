@@ -28,7 +28,12 @@ LOSS = "aten.cross_entropy_loss"
 MIN_TABLE_ROWS = 1024
 """Rows of a table below which every device has all of it."""
 _ANY_AXIS = words.ELEMENTWISE | {
-    *("aten.dropout", regions.ACTIVATION, regions.RECTIFIER, regions.SCALE, regions.CAP, regions.GATE),
+    "aten.dropout",
+    regions.ACTIVATION,
+    regions.CAP,
+    regions.RECTIFIER,
+    regions.SCALE,
+    regions.GATE,
 }
 _NOT_LAST = {regions.ROTARY, regions.NORM, regions.NORM_ACTIVATION, "aten.layer_norm", "aten.rms_norm", "aten.softmax"}
 

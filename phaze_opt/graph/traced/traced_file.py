@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
-from phaze_opt.graph.traced.traced_check import faults_of
+from phaze_opt.graph.traced.traced_check import MAX_OPERATIONS, faults_of
 from phaze_opt.graph.traced.traced_model import (
     Argument,
     TensorRef,
@@ -35,6 +35,7 @@ MAX_DEPTH = 4
 TENSOR_MARK, SIZE_MARK = "%", "="
 """What a text that is a tensor's id, and one that is a size, begins with among arguments."""
 _MAX_LIST = 4096
+_MAX_TENSORS = 2 * MAX_OPERATIONS
 _HEAD_BYTES = 1024
 """Beginning of a file in which its format stands."""
 _Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:{}\[\]-]+$")]
@@ -75,8 +76,8 @@ class _BlockTable(_Table):
     id: _Id
     inputs: list[_Id]
     outputs: Annotated[list[_Id], Field(min_length=1)]
-    tensors: list[_TensorTable]
-    nodes: list[_NodeTable]
+    tensors: Annotated[list[_TensorTable], Field(max_length=_MAX_TENSORS)]
+    nodes: Annotated[list[_NodeTable], Field(max_length=MAX_OPERATIONS)]
 
 
 class _FileTable(_Table):
@@ -89,9 +90,9 @@ class _FileTable(_Table):
     num_positions: Annotated[int, Field(ge=1)] = 1
     max_sequence_length: Annotated[int, Field(ge=0)] = 0
     notes: Annotated[list[_Text], Field(max_length=100)] = []
-    tensors: list[_TensorTable]
-    nodes: Annotated[list[Any], Field(min_length=1)]
-    blocks: list[_BlockTable] = []
+    tensors: Annotated[list[_TensorTable], Field(max_length=_MAX_TENSORS)]
+    nodes: Annotated[list[Any], Field(min_length=1, max_length=MAX_OPERATIONS)]
+    blocks: Annotated[list[_BlockTable], Field(max_length=_MAX_LIST)] = []
     outputs: Annotated[list[_Id], Field(min_length=1)]
     loss: _Text = ""
 

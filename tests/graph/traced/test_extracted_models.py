@@ -128,6 +128,29 @@ def test_other_models_are_recorded(name, sequence, parameters, forward):
     assert not model.unknown_operators
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "layers", "elements"),
+    [
+        # Published counts. Of 1,024 tokens: 42 layers of 16 heads and logits of 256,000 are capped, 16 query and 8 key
+        # heads of 256 rotated; 36 layers of 32 query and 8 key heads of 128 are rotated and normalised.
+        (
+            "gemma-2-9b",
+            9_241_705_984,
+            42,
+            {"activation_forward": 42 * (16 * 1024 + 14336) + 256_000, "rotary": 42 * 24 * 512},
+        ),
+        ("qwen3-8b", 8_190_735_360, 36, {"activation_forward": 36 * 12_288, "rotary": 36 * 40 * 256}),
+    ],
+)
+def test_families_that_are_read_by_their_graphs_alone(name, parameters, layers, elements):
+    """Vector work a token, by hand; rotations both ways."""
+    model = load_any_model(str(MODELS / f"{name}.json"))
+    assert model.num_parameters == parameters
+    work = vector_work(graph_of(MODELS / f"{name}.json", 1024))
+    assert {kind: work[kind] / 1024 for kind in elements} == elements
+    assert model.num_units * (2 if name.startswith("gemma") else 1) == layers
+
+
 def test_a_recurrent_model_takes_its_steps_one_by_one():
     graph = graph_of(MODELS / "gnmt4.json", load_any_model(str(MODELS / "gnmt4.json")).own_sequence_length)
     steps = {each.serial_steps for layer in graph.layers for each in layer.forward.operators}

@@ -73,6 +73,7 @@ CASES = {
     ActivationRule: [
         *(case(64, f"aten.{name}", X) for name in ("relu", "gelu", "tanh", "relu6", "hardswish", "sigmoid", "silu")),
         case(64, "phaze.activation", X),
+        case(64, "phaze.cap", X),
         case(0, "phaze.scale", X),
         case(0, "phaze.rotary", X, work=16),
         case(128, "phaze.gate", X, Y),
