@@ -17,7 +17,7 @@ from phaze_opt.objective.scenario import PlanSpace, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 
 ROOT = Path(__file__).parents[1]
-GROUPS = ("study", "network")
+GROUPS = ("study", "network", "graph")
 """Commands that have commands."""
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.parent.name != "decisions")

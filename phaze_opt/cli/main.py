@@ -72,6 +72,7 @@ COMMANDS = {
     "architectures": LazyCommand("List the architecture presets, or all that is known of one."),
     "software": LazyCommand("List the training software with fitted constants.", "catalogue"),
     "network": LazyCommand("List and show networks; allocate bandwidth to their levels.", function="app"),
+    "graph": LazyCommand("Show what a model's layers are made of on a chip; write Chakra traces.", function="app"),
     "strategies": LazyCommand("List the search strategies.", "catalogue"),
     "pruners": LazyCommand("List the pruners that drop points before evaluation.", "catalogue"),
     "study": LazyCommand(

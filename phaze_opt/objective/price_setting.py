@@ -49,6 +49,11 @@ class PriceSetting:
     memory_bytes: float = 0.0
     error_share: float | None = None
 
+    @property
+    def counted(self) -> str:
+        """What rates count: samples where a sample has no sequence (an image), else tokens."""
+        return "samples" if self.sequence_length == 1 else "tokens"
+
     def tokens_per_s(self, time: StepTime) -> float:
         """Tokens a second over the whole cluster."""
         return self.tokens / time.seconds

@@ -70,7 +70,7 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
         *(each.field for each in degrees),
         words("rec.", lambda item: _recompute_word(item[1].plan)),
         number("step", lambda item: format_time(item[1].time.seconds)),
-        number("tokens/s", lambda item: format_number(setting.tokens_per_s(item[1].time))),
+        number(f"{setting.counted}/s", lambda item: format_number(setting.tokens_per_s(item[1].time))),
         number("MFU", lambda item: format_share(setting.mfu(item[1]))),
         number("GiB", lambda item: _gib(item[1].memory.peak_bytes)),
     )
@@ -79,7 +79,7 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "
         f"t tensor, p pipeline, d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, "
-        f"GiB of the fullest stage; {RESERVE_NOTE}; {setting.tokens:,} tokens a step, network {setting.network}"
+        f"GiB of the fullest stage; {RESERVE_NOTE}; {setting.tokens:,} {setting.counted} a step, network {setting.network}"
     )
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
     if idle:
@@ -273,7 +273,7 @@ def alone_sentences(best: RankedPlan, setting: PriceSetting) -> tuple[str, ...]:
     share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
     coverage, _ = coverage_note([best], setting.software)
     brim = f"it {BRIM_NOTE}" if setting.is_to_the_brim(best) else ""
-    first = f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}"
+    first = f"{best.time.seconds:.4g} s a step, {rate:,.0f} {setting.counted}/s, {share}; {RESERVE_NOTE}"
     return (first, *filter(None, (coverage, brim)))
 
 

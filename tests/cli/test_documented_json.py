@@ -22,6 +22,8 @@ COMMANDS = {
     "network list": "network list",
     "network show": "network show two-level",
     "network optimise": "network optimise --model tiny --devices 8",
+    "graph show": "graph show tiny",
+    "graph chakra": "graph chakra tiny --out WORK/et",
     "models": "models",
     "architectures": "architectures",
     "strategies": "strategies",

@@ -54,6 +54,7 @@ COMMANDS = {
     "space": lambda at: ["space", "--space", at / "space.toml"],
     "network": lambda at: ["network", "show", at / "network.toml"],
     "schedule": lambda at: ["schedule", at / "layer.json"],
+    "graph": lambda at: ["graph", "show", model_of(at), "--arch", at / "chip.toml"],
 }
 
 
@@ -66,7 +67,7 @@ def test_a_result_shows_hostile_names_as_plain_text(command, folder, capsys):
     code, out, err = run(COMMANDS[command](folder), capsys)
     assert code == 0, err
     assert not STEERING.search(out + err)
-    if command in ("space", "network", "schedule"):
+    if command in ("space", "network", "schedule", "graph"):
         assert SHOWN in out
 
 

@@ -14,8 +14,9 @@ from kits.scenarios import make_axes
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import silicon_of
+from phaze_opt.schedule.mobility import find_mobility
 from phaze_opt.search.probe import PhaseView
-from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, find_mobility, schedule_graph
+from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, schedule_graph
 from phaze_opt.search.wham.edges import Edge, EdgeClimb, neighbours
 from phaze_opt.search.wham.growth import Counts, Dimensions, Grower, KeptBlock, prune_dimensions
 from phaze_opt.search.wham.local_search import Annotation, Metric, OuterLoop, Scout, WhamOptions, metrics_of
@@ -80,7 +81,8 @@ def test_mobility_is_what_enumerating_all_paths_says(seed: int) -> None:
     count = int(rng.integers(1, 8))
     edges = [(a, b) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.4]
     durations = [float(value) for value in rng.integers(0, 9, count)]
-    mobility = find_mobility(make_graph([(TC,)] * count, edges, durations), durations)
+    graph = make_graph([(TC,)] * count, edges, durations)
+    mobility = find_mobility(graph.order, graph.before, durations)
     every = [(path, sum(durations[index] for index in path)) for path in paths(count, edges)]
     longest = max(length for _, length in every)
     assert mobility.length_s == longest

@@ -203,7 +203,7 @@ def test_a_family_of_its_own_is_never_told_to_be_another(family: str) -> None:
     assert "did you mean" not in message
     assert "is a family whose configs are not read" in message
     assert "phaze-opt extract --hf PATH --out FILE" in message
-    assert "phaze-opt[torch]" in message
+    assert "phaze-opt[extract]" in message
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Operators annotated with latencies, their ASAP, ALAP and mobility, and a list schedule that notes what waited."""
+"""Operators annotated with latencies, and a list schedule by mobility that notes what waited."""
 
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.schedule.mobility import ROUNDING, Mobility, find_mobility
 from phaze_opt.search.probe import PhaseView
 
 # Operators annotated with their latencies at both ends of the core counts, and what follows in between.
@@ -148,31 +149,10 @@ def _topological(before: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(done)
 
 
-# ASAP, ALAP and mobility of operators; a list schedule that notes how long each waited for a core.
+# A list schedule by mobility that notes how long each operator waited for a core.
 #
 # Paper: WHAM, section on the critical-path search. Deviation: an operator takes the form, on one core or spread over
 # all of its type, that makes the schedule shorter; the paper knows one form only.
-
-ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Mobility:
-    """Slack of every operator, s.
-
-    Attributes:
-        asap_s: earliest start of each.
-        slack_s: ALAP - ASAP of each; 0 on the critical path.
-        length_s: of the critical path.
-    """
-
-    asap_s: tuple[float, ...]
-    slack_s: tuple[float, ...]
-    length_s: float
-
-    def is_critical(self, index: int) -> bool:
-        """Whether an operator has no slack, up to rounding."""
-        return self.slack_s[index] <= ROUNDING * self.length_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,30 +174,12 @@ class GraphSchedule:
     mobility: Mobility
 
 
-def find_mobility(graph: AnnotatedGraph, durations_s: Sequence[float]) -> Mobility:
-    """ASAP and ALAP by one pass each way."""
-    asap, end_s = [0.0] * len(durations_s), [0.0] * len(durations_s)
-    for index in graph.order:
-        start = 0.0
-        for source in graph.before[index]:
-            start = max(start, end_s[source])
-        asap[index], end_s[index] = start, start + durations_s[index]
-    length = max(end_s, default=0.0)
-    latest_end = [length] * len(durations_s)
-    for index in reversed(graph.order):
-        latest_start = latest_end[index] - durations_s[index]
-        for source in graph.before[index]:
-            latest_end[source] = min(latest_end[source], latest_start)
-    slack = [end - duration - start for end, duration, start in zip(latest_end, durations_s, asap, strict=True)]
-    return Mobility(tuple(asap), tuple(each if each > 0.0 else 0.0 for each in slack), length)
-
-
 def schedule_graph(graph: AnnotatedGraph, counts: CoreCounts) -> GraphSchedule:
     """The shorter of two list schedules: every operator in its faster form, and every operator on one core."""
     one, spread = graph.latencies(counts)
     faster = tuple(wide < narrow for narrow, wide in zip(one, spread, strict=True))
     durations = tuple(map(min, one, spread))
-    mobility = find_mobility(graph, durations)
+    mobility = find_mobility(graph.order, graph.before, durations)
     if all(flag or not types for flag, types in zip(faster, graph.types, strict=True)):
         # Spread operators run one after the other: no order is better than another, and nobody waits for one core.
         schedule = GraphSchedule(sum(durations), (0.0, 0.0), faster, durations, mobility)
@@ -225,7 +187,7 @@ def schedule_graph(graph: AnnotatedGraph, counts: CoreCounts) -> GraphSchedule:
         schedule = _list_schedule(graph, counts, durations, faster, mobility)
     if not any(faster):
         return schedule
-    narrow = find_mobility(graph, one)
+    narrow = find_mobility(graph.order, graph.before, one)
     if narrow.length_s >= schedule.makespan_s:
         return schedule
     other = _list_schedule(graph, counts, tuple(one), (False,) * len(one), narrow)

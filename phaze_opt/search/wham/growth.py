@@ -8,15 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phaze_opt.hardware.chip_template import AXES, DesignPoint
-from phaze_opt.search.wham.critical_path import (
-    ROUNDING,
-    TC,
-    VC,
-    AnnotatedGraph,
-    CoreCounts,
-    GraphSchedule,
-    schedule_graph,
-)
+from phaze_opt.schedule.mobility import ROUNDING
+from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, GraphSchedule, schedule_graph
 from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.kept_architectures import KeptRows
 from phaze_opt.space.search_space import Positions, SearchSpace

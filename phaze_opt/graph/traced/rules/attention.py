@@ -6,7 +6,6 @@ from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, WINDOW
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall
-from phaze_opt.graph.traced.rules.elementwise import SOFT_CAP
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -49,7 +48,7 @@ def _record_unfused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul
     query, key, value = (call.tensor(position) for position in range(3))
     scores = ops.matmul(tape, f"{SCORES}.{call.name}", query, key, shape=shapes[0], output=f"{call.name}.scores")
     if call.attrs.get(CAP):
-        scores = ops.elementwise(tape, f"{SCORES}.cap.{call.name}", (scores,), SOFT_CAP)
+        scores = ops.elementwise(tape, f"{SCORES}.cap.{call.name}", (scores,), ops.SOFT_CAP)
     for number, bias in enumerate(_biases(call)):
         name = f"{SCORES}.bias{number}.{call.name}"
         if bias.tensor is not None:
@@ -77,8 +76,8 @@ def _record_fused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul])
     forward = [VectorWork(VectorKind.SOFTMAX_FORWARD, elements), *extra]
     backward = [VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *extra]
     if capped:
-        forward += [VectorWork(kind, times * elements) for kind, times in SOFT_CAP.forward.items()]
-        backward += [VectorWork(kind, times * elements) for kind, times in SOFT_CAP.backward.items()]
+        forward += [VectorWork(kind, times * elements) for kind, times in ops.SOFT_CAP.forward.items()]
+        backward += [VectorWork(kind, times * elements) for kind, times in ops.SOFT_CAP.backward.items()]
     tensors = [call.tensor(position) for position in range(3)]
     for number, bias in enumerate(biases):
         name = f"{call.name}.bias{number}"

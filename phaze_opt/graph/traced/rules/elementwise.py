@@ -10,19 +10,11 @@ from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, PLAIN_RELU, REL
 from phaze_opt.graph.traced.normalise import regions, vocabulary
 from phaze_opt.graph.traced.operator_rule import OperatorCall
 
-SCALE = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1})
-"""A product with a number or a constant: backward multiplies by it too and needs nothing kept."""
 PRODUCT = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 2}, needs_input=True)
 """A product of tensors, or with a parameter: backward multiplies by each of the others."""
 _CURVE = ({VectorKind.ACTIVATION_FORWARD: 1}, {VectorKind.ACTIVATION_BACKWARD: 1})
 CURVE_OF_OUTPUT = Elementwise(*_CURVE, needs_output=True)
 """tanh, sigmoid, exponential, root: backward reads the result."""
-SOFT_CAP = Elementwise(
-    {VectorKind.ACTIVATION_FORWARD: 1, VectorKind.ADD: 1},
-    {VectorKind.ACTIVATION_BACKWARD: 1, VectorKind.ADD: 1},
-    needs_output=True,
-)
-"""c tanh(x / c): the slope follows from the result."""
 CLAMP = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_input=True)
 
 _OF_OUTPUT = {"aten.tanh", "aten.sigmoid", "aten.exp", "aten.expm1", "aten.sqrt", "aten.rsqrt", "aten.reciprocal"}
@@ -39,11 +31,11 @@ _OWN = {
     "aten.clamp_max": CLAMP,
     "aten.abs": CLAMP,
     regions.RECTIFIER: CLAMP,
-    regions.SCALE: SCALE,
+    regions.SCALE: ops.SCALE,
     regions.ROTARY: ops.ROTARY,
     regions.GATE: ops.GATED_ACTIVATION,
     regions.ACTIVATION: ops.SMOOTH_ACTIVATION,
-    regions.CAP: SOFT_CAP,
+    regions.CAP: ops.SOFT_CAP,
 }
 _SUMS = ("aten.add", "aten.sub", "aten.rsub")
 _PRODUCTS = ("aten.mul", "aten.div", "aten.maximum", "aten.minimum", "aten.addcmul", "aten.lerp", "aten.where")
@@ -83,7 +75,7 @@ class SumRule:
         if len(tensors) == 2:
             if tensors[0].elements == tensors[1].elements == call.elements:
                 return (ops.add(tape, call.name, *tensors),)
-            return (ops.elementwise(tape, call.name, tensors, SCALE, elements=call.elements),)
+            return (ops.elementwise(tape, call.name, tensors, ops.SCALE, elements=call.elements),)
         if call.parameters:
             given = call.parameters[0]
             size, read = given.parameter_elements, min(given.elements, call.elements)
@@ -106,7 +98,7 @@ class ProductRule:
             for number, operand in enumerate(call.parameters)
         ]
         is_scale = len(tensors) + len(weights) == 1 and call.op != "aten.square"
-        rule = SCALE if is_scale else PRODUCT
+        rule = ops.SCALE if is_scale else PRODUCT
         inputs = list(tensors.values())
         return (ops.elementwise(tape, call.name, inputs, rule, elements=call.elements, weights=weights),)
 
