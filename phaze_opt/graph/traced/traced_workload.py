@@ -7,8 +7,8 @@ from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
-from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
