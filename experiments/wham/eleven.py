@@ -37,9 +37,8 @@ COMMON = "common"
 """The one design for all."""
 
 
-def price(condition: Condition, common: str) -> dict[str, Any]:
-    """Each machine, and the one design for all, on one model's job."""
-    chips = {**MACHINES, COMMON: common}
+def price(condition: Condition, chips: Mapping[str, str]) -> dict[str, Any]:
+    """Chips by name on one model's job, each with its best plan."""
     found = evaluate_machines(condition.scenario, (1,), list(chips.values()), constants=condition.constants)
     return {
         name: {
@@ -50,6 +49,16 @@ def price(condition: Condition, common: str) -> dict[str, Any]:
         }
         for name, each in ((name, found[chip]) for name, chip in chips.items())
     }
+
+
+def most_general(designs: Mapping[str, str], prices: Mapping[str, Any]) -> str:
+    """Whose own design has the best geometric mean over all models; one that does not run a model is out."""
+
+    def score(name: str) -> float:
+        rates = [chips[name]["samples_per_s"] for chips in prices.values()]
+        return mean(rates) if min(rates) > 0 else 0.0
+
+    return max(designs, key=score)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -83,16 +92,20 @@ def gains(prices: Mapping[str, Any], own: Mapping[str, float]) -> dict[str, Any]
 def main() -> None:
     """Print the prices and the gains."""
     truths = json.loads(RECORD.read_text(encoding="utf-8"))["truths"]
-    conditions = resolve_study(read_study(STUDY))
-    (shared,) = [each for each in conditions if len(each.workload.models) > 1]
-    common = from_plain(DesignPoint, truths[shared.key]["point"]).inline()
-    prices, own = {}, {}
-    for condition in conditions:
-        if condition is not shared:
-            name = condition.workload.name
-            prices[name], own[name] = price(condition, common), truths[condition.key]["value"]
-            print(name, file=sys.stderr, flush=True)
-    meta = {"version": 1, "date": time.strftime("%Y-%m-%d"), "chips": {**MACHINES, COMMON: common}}
+    conditions = {each.workload.name: each for each in resolve_study(read_study(STUDY))}
+    designs = {
+        f"own of {name}": from_plain(DesignPoint, truths[each.key]["point"]).inline()
+        for name, each in conditions.items()
+    }
+    prices = {}
+    for name, condition in conditions.items():
+        prices[name] = price(condition, {**MACHINES, **designs})
+        print(name, file=sys.stderr, flush=True)
+    general = most_general(designs, prices)
+    for chips in prices.values():
+        chips[COMMON] = chips[general]
+    own = {name: truths[condition.key]["value"] for name, condition in conditions.items()}
+    meta = {"version": 1, "date": time.strftime("%Y-%m-%d"), "chips": {**MACHINES, **designs}, COMMON: general}
     print(json.dumps({"_meta": meta, "own": own, "prices": prices, "gains": gains(prices, own)}, indent=1))
 
 
