@@ -152,7 +152,6 @@ _STUDIES = (
     _study("multi-objective", 5),
     _study("per-model-vs-common", 13),
     _study("sensitivity", 15),
-    replace(_study("wham-eleven", 20), inputs=("studies/wham-eleven.toml", "studies/models", "tests/traced_models")),
 )
 _VALIDATION = (
     replace(
@@ -198,18 +197,6 @@ _WHAM = (
         ("python experiments/wham/unseen.py > experiments/wham/unseen.json",),
         25,
         inputs=(_CONFIGS,),
-    ),
-    Record(
-        "wham/eleven",
-        ("experiments/wham/eleven.json",),
-        ("python experiments/wham/eleven.py > experiments/wham/eleven.json",),
-        2,
-        inputs=(
-            "studies/wham-eleven.toml",
-            "studies/models",
-            "tests/traced_models",
-            "experiments/studies/wham-eleven.json",
-        ),
     ),
     Record(
         "wham/heterogeneous",
