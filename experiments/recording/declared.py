@@ -152,6 +152,7 @@ _STUDIES = (
     _study("multi-objective", 5),
     _study("per-model-vs-common", 13),
     _study("sensitivity", 15),
+    replace(_study("wham-eleven", 20), inputs=("studies/wham-eleven.toml", "studies/models", "tests/traced_models")),
 )
 _VALIDATION = (
     replace(
