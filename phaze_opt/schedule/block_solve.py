@@ -24,6 +24,8 @@ from phaze_opt.schedule.mip_models import (
     solve_crash_bound,
 )
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
+from phaze_opt.schedule.order_search import search_orders
+from phaze_opt.schedule.set_tree import SetTree
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
 
@@ -37,6 +39,18 @@ MAX_WIDTH = 60_000
 WIDENING = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
+# Blocks of more operators than this are wide: they have stages of their own. No block of a transformer is.
+MAX_NARROW = 28
+# Local searches before each turn of the tree: how far the walk may rise at first, and what is pushed both ways.
+RISES = ((0.03, 0.05), (0.02, -1.0))
+SEARCHES = 4
+# Where time is the limit: turns, changes of a local search, cases of the tree in a turn.
+TURNS = 3
+TURN_TRIES = 6_000
+TURN_CASES = 1_200
+# The same where nodes are.
+NODE_TRIES = 500
+NODE_CASES = 30
 # Closed blocks that a process keeps, of some kilobytes each.
 MAX_KEPT = 2048
 
@@ -116,10 +130,15 @@ class BlockSolver:
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""
+        if self._is_wide and self._options.mip_nodes:
+            self.try_set_tree(turns=1, tries=NODE_TRIES, cases=NODE_CASES)
+            return self.state
         for stage in (self.try_multi_start, self.try_tree_search):
             if self._is_done():
                 break
             stage()
+        if not self._options.mip_nodes and not self._is_done(self._options.target_mip_gap):
+            self.try_set_tree(turns=TURNS, tries=TURN_TRIES, cases=TURN_CASES)
         for stage in (
             self.try_set_bound,
             self.try_beam_search,
@@ -174,6 +193,39 @@ class BlockSolver:
         self.state = self.state.with_schedule(float(upper), start, is_spread)
         if is_complete:
             self.state = self.state.with_lower(self.state.upper / (1.0 + target))
+
+    @property
+    def _is_wide(self) -> bool:
+        return len(self.problem) > MAX_NARROW
+
+    def try_set_tree(self, *, turns: int, tries: int, cases: int) -> None:
+        """Local search over orders and modes, and the tree of set bounds, in turn.
+
+        Args:
+            turns: of both.
+            tries: changes of each local search.
+            cases: of the tree in each turn.
+        """
+        if min(self.problem.shortest) <= 0.0:
+            return
+        gap = self._options.target_mip_gap
+        tree = SetTree(self.problem, self.state, gap=gap, deadline=self._deadline)
+        for turn in range(turns):
+            for part in range(SEARCHES):
+                if not tree.state.is_closed(gap) and self._remaining_s() > 0:
+                    tree.state = self._search_orders(tree.state, tries, seed=SEARCHES * turn + part)
+            tree.run(max_cases=cases * (turn + 1), deadline=self._deadline)
+            self.state = tree.state
+            if self._is_done(gap):
+                return
+
+    def _search_orders(self, state: BlockState, tries: int, *, seed: int) -> BlockState:
+        start, is_spread = state.start.copy(), state.is_spread.copy()
+        rise, within = RISES[seed % len(RISES)]
+        upper = search_orders(
+            self.problem.arrays, state.upper, start, is_spread, tries, rise, within, True, self._options.seed + seed
+        )
+        return state.with_schedule(float(upper), start, is_spread)
 
     def try_set_bound(self) -> None:
         """Prices by feasible sets: a bound, and what the level search is cut by."""
