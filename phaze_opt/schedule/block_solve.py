@@ -1,5 +1,6 @@
 """Closing one block, each once: multi-start list schedules, the crash MIP, the ordering model with lazy core rows."""
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -42,12 +43,14 @@ MAX_MIP_OPERATORS = 30
 # Blocks of more operators than this are wide: they have stages of their own. No block of a transformer is.
 MAX_NARROW = 28
 # Local searches before each turn of the tree: how far the walk may rise at first, and what is pushed both ways.
-RISES = ((0.03, 0.05), (0.02, -1.0))
-SEARCHES = 4
-# Where time is the limit: turns, changes of a local search, cases of the tree in a turn.
-TURNS = 3
-TURN_TRIES = 6_000
+RISES = ((0.03, 0.05), (0.01, -1.0), (0.01, 0.01), (0.02, -1.0))
+SEARCHES = 8
+# Where time is the limit: changes of a local search and cases of the tree in a turn, on so many operators; more turns.
+TURN_TRIES = 3_000
 TURN_CASES = 1_200
+FIRST_CASES = 200
+TURN_SIZE = 60
+MORE_TURNS = 3
 # The same where nodes are.
 NODE_TRIES = 500
 NODE_CASES = 30
@@ -127,21 +130,24 @@ class BlockSolver:
         self._options = options
         self._deadline = deadline
         self._levels: LevelStage | None = None
+        self._tree: SetTree | None = None
+        self._num_walks = 0
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""
         if self._is_wide and self._options.mip_nodes:
-            self.try_set_tree(turns=1, tries=NODE_TRIES, cases=NODE_CASES)
+            self._begin_tree()
+            self._turn_tree(tries=NODE_TRIES, cases=NODE_CASES)
             return self.state
         for stage in (self.try_multi_start, self.try_tree_search):
             if self._is_done():
                 break
             stage()
-        if not self._options.mip_nodes and not self._is_done(self._options.target_mip_gap):
-            self.try_set_tree(turns=TURNS, tries=TURN_TRIES, cases=TURN_CASES)
         for stage in (
+            self.try_set_tree,
             self.try_set_bound,
             self.try_beam_search,
+            self.try_set_turns,
             self.try_long_multi_start,
             self.try_wide_search,
             self.try_crash_bound,
@@ -198,34 +204,44 @@ class BlockSolver:
     def _is_wide(self) -> bool:
         return len(self.problem) > MAX_NARROW
 
-    def try_set_tree(self, *, turns: int, tries: int, cases: int) -> None:
-        """Local search over orders and modes, and the tree of set bounds, in turn.
+    def try_set_tree(self) -> None:
+        """Local search over orders and modes, and a tree of set bounds; not where nodes are the limit."""
+        if not self._options.mip_nodes:
+            self._begin_tree()
+            self._turn_tree(tries=TURN_TRIES, cases=FIRST_CASES)
 
-        Args:
-            turns: of both.
-            tries: changes of each local search.
-            cases: of the tree in each turn.
-        """
-        if min(self.problem.shortest) <= 0.0:
+    def try_set_turns(self) -> None:
+        """More of both, in turn."""
+        for _ in range(MORE_TURNS):
+            if not self._is_done(self._options.target_mip_gap):
+                self._turn_tree(tries=TURN_TRIES, cases=TURN_CASES)
+
+    def _begin_tree(self) -> None:
+        if min(self.problem.shortest) > 0.0:
+            gap = self._options.target_mip_gap
+            self._tree = SetTree(self.problem, self.state, gap=gap, deadline=self._deadline)
+            self.state = self._tree.state
+
+    def _turn_tree(self, *, tries: int, cases: int) -> None:
+        """Local searches, then cases of the tree; as many of both as a block of `TURN_SIZE` operators has time for."""
+        tree, gap = self._tree, self._options.target_mip_gap
+        if tree is None:
             return
-        gap = self._options.target_mip_gap
-        tree = SetTree(self.problem, self.state, gap=gap, deadline=self._deadline)
-        for turn in range(turns):
-            for part in range(SEARCHES):
-                if not tree.state.is_closed(gap) and self._remaining_s() > 0:
-                    tree.state = self._search_orders(tree.state, tries, seed=SEARCHES * turn + part)
-            tree.run(max_cases=cases * (turn + 1), deadline=self._deadline)
-            self.state = tree.state
-            if self._is_done(gap):
-                return
+        share = TURN_SIZE / len(self.problem)
+        for _ in range(SEARCHES):
+            if not self._is_done(gap):
+                self._search_orders(math.ceil(share * tries))
+        tree.take(self.state)
+        tree.run(max_cases=tree.num_cases + math.ceil(share * cases), deadline=self._deadline)
+        self.state = tree.state
 
-    def _search_orders(self, state: BlockState, tries: int, *, seed: int) -> BlockState:
-        start, is_spread = state.start.copy(), state.is_spread.copy()
-        rise, within = RISES[seed % len(RISES)]
-        upper = search_orders(
-            self.problem.arrays, state.upper, start, is_spread, tries, rise, within, True, self._options.seed + seed
-        )
-        return state.with_schedule(float(upper), start, is_spread)
+    def _search_orders(self, tries: int) -> None:
+        start, is_spread = self.state.start.copy(), self.state.is_spread.copy()
+        rise, within = RISES[self._num_walks % len(RISES)]
+        seed = self._options.seed + self._num_walks
+        upper = search_orders(self.problem.arrays, self.state.upper, start, is_spread, tries, rise, within, True, seed)
+        self._num_walks += 1
+        self.state = self.state.with_schedule(float(upper), start, is_spread)
 
     def try_set_bound(self) -> None:
         """Prices by feasible sets: a bound, and what the level search is cut by."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
-from phaze_opt.schedule.set_bound import CONVERGED, MARGIN, MAX_NODES, greedy_sets, heaviest_set
+from phaze_opt.schedule.set_bound import CONVERGED, MARGIN, greedy_sets, heaviest_set
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -30,6 +30,8 @@ TOO_MUCH = 1.0 + 1e-6
 """A set that earns more than this a second cuts off the values that it was found with."""
 MAX_SETS = 20_000
 """Sets at most; further cases are bounded by those known."""
+SEARCHES = (300, 5_000)
+"""Nodes of the searches for the heaviest set: the second, where the first finds none that is new."""
 MAX_ADDED = 20
 """Sets found greedily that are added at once."""
 
@@ -130,9 +132,10 @@ class SetProgram:
         one_core, spread = self._latencies
         for upper in (*one_core, *spread):
             highs.addCol(0.0, 0.0, float(upper), 0, [], [])
-        # Only their rows bound the last columns: a bound of their own would take the share of a mode from the duals.
-        for _ in range(count):
-            highs.addCol(-1.0, 0.0, math.inf, 0, [], [])
+        # Beyond what their rows allow where a mode is open, so that the duals of rows have the shares; finite, so
+        # that the dual simplex method begins and goes on where it was.
+        for upper in np.maximum(one_core, spread):
+            highs.addCol(-1.0, 0.0, float(upper), 0, [], [])
         for row in range(2 * count):
             highs.addRow(-math.inf, 0.0, 2, np.array([2 * count + row % count, row]), np.array([1.0, -1.0]))
         return highs
@@ -189,19 +192,22 @@ class SetProgram:
                 np.where(each > 0.0, length / each, math.inf)
                 for each, length in zip(earned, self._latencies, strict=True)
             )
-        weight = heaviest_set(
-            np.ones(len(values)),
-            unit,
-            self._masks,
-            self._conflicts,
-            self._cores,
-            self._problem.is_chip,
-            MAX_NODES,
-            chosen,
-            spread,
-        )
-        is_added = weight > TOO_MUCH and self._add(chosen & (earned[0] > 0.0), spread)
-        return float(weight), is_added
+        weight = math.inf
+        for max_nodes in SEARCHES:
+            weight = heaviest_set(
+                np.ones(len(values)),
+                unit,
+                self._masks,
+                self._conflicts,
+                self._cores,
+                self._problem.is_chip,
+                max_nodes,
+                chosen,
+                spread,
+            )
+            if weight > TOO_MUCH and self._add(chosen & (earned[0] > 0.0), spread):
+                return float(weight), True
+        return float(weight), False
 
     def _add(self, chosen: BoolArray, spread: BoolArray) -> bool:
         """Add a set unless it is known."""

@@ -31,6 +31,8 @@ MODES_TRIED = 400
 """Changes of the order that are tried for modes that a relaxed schedule proposes."""
 PAIRS_TRIED = 4
 """Pairs of operators whose orders are bounded before one is chosen."""
+PAIRS_BESIDE_A_MODE = 1
+"""The same where a mode can be split as well."""
 KNOWN_SPLITS = 8
 """Splits by modes before what they gained decides on the next."""
 LEAST_GAIN = 1e-7
@@ -87,6 +89,11 @@ class SetTree:
         self._push(self._program.root, self._bound(self._program.root, 0.0))
         self._raise_lower()
 
+    def take(self, state: BlockState) -> None:
+        """Take a state of the same block that others may have improved."""
+        lower = self.state.lower
+        self.state = state.with_lower(lower)
+
     def run(self, *, max_cases: int, deadline: float) -> None:
         """Split the case of least bound, until the gap is accepted or nothing is left to split."""
         while self._open and not self.state.is_closed(self._gap):
@@ -116,19 +123,33 @@ class SetTree:
         opened = min((each.answer.bound for each in self._open), default=math.inf)
         self.state = self.state.with_lower(min(opened, self._ended, self._cutoff))
 
-    def _children(self, case: SetCase, answer: SetAnswer) -> Iterator[tuple[SetCase, SetAnswer]]:
+    def _children(self, case: SetCase, answer: SetAnswer) -> list[tuple[SetCase, SetAnswer]]:
+        """The cases of the split whose least bound is largest, of those tried; none where there is nothing to split."""
         share = np.where(case.modes == FREE, answer.spread_share, 0.0)
         is_split = (share > WHOLE) & (share < 1.0 - WHOLE)
-        if is_split.any():
-            yield from self._by_mode(case, answer, is_split)
-            return
         is_spread = (case.modes == SPREAD) | (share > 0.5)
-        self._schedule(is_spread)
-        yield from self._by_order(case, answer, is_spread)
+        tried = []
+        if is_split.any():
+            tried.append(self._by_mode(case, answer, is_split))
+        else:
+            self._schedule(is_spread)
+        if not tried or self._worth(tried[0])[0] < self._cutoff:
+            tried.extend(self._by_order(case, answer, is_spread, limit=PAIRS_BESIDE_A_MODE if tried else PAIRS_TRIED))
+        if not tried:
+            self._ended = min(self._ended, answer.bound)
+            return []
+        steps = [tuple(round(part / self.state.upper * STEPS) for part in self._worth(split)) for split in tried]
+        return tried[steps.index(max(steps))]
+
+    @staticmethod
+    def _worth(split: list[tuple[SetCase, SetAnswer]]) -> tuple[float, float]:
+        """The two least bounds."""
+        first, second, *_ = sorted(answer.bound for _, answer in split)
+        return first, second
 
     def _by_mode(
         self, case: SetCase, answer: SetAnswer, is_split: NDArray[np.bool_]
-    ) -> Iterator[tuple[SetCase, SetAnswer]]:
+    ) -> list[tuple[SetCase, SetAnswer]]:
         share = answer.spread_share
         length = np.array(self._problem.one_core)
         if self._gains.times.sum() < KNOWN_SPLITS:
@@ -137,37 +158,33 @@ class SetTree:
             gains = self._gains.expected(length) * np.array((share, 1.0 - share))
             score = np.maximum(gains, LEAST_GAIN * self.state.upper).prod(axis=0)
         operator = _first_best(np.where(is_split, score, 0.0))
+        children = []
         for row, mode in enumerate((ONE_CORE, SPREAD)):
             child = self._settled(case, operator, mode)
             bounded = self._bound(child, answer.bound)
             moved = share[operator] if mode == ONE_CORE else 1.0 - share[operator]
             self._gains.total[row, operator] += (bounded.bound - answer.bound) / moved
             self._gains.times[row, operator] += 1.0
-            yield child, bounded
+            children.append((child, bounded))
+        return children
 
     def _by_order(
-        self, case: SetCase, answer: SetAnswer, is_spread: NDArray[np.bool_]
-    ) -> Iterator[tuple[SetCase, SetAnswer]]:
+        self, case: SetCase, answer: SetAnswer, is_spread: NDArray[np.bool_], *, limit: int
+    ) -> Iterator[list[tuple[SetCase, SetAnswer]]]:
+        """Splits by the pairs whose orders forbid the relaxed schedule for longest, until one ends the case."""
         saved = self._program.time_saved(case, answer.running)
         worse, better = np.minimum(saved, saved.T), np.maximum(saved, saved.T)
         score = np.where(self._never_at_once(case, is_spread), worse + LATER_SHARE * better, 0.0)
-        tried: list[tuple[float, int, list[tuple[SetCase, SetAnswer]]]] = []
-        for rank in range(PAIRS_TRIED):
-            place = _first_best(score.ravel())
-            first, second = divmod(place, len(is_spread))
+        for _ in range(limit):
+            first, second = divmod(_first_best(score.ravel()), len(is_spread))
             if score[first, second] <= 1.0 / STEPS * self.state.upper:
-                break
+                return
             score[first, second] = 0.0
             cases = self._ordered(case, first, second, is_spread)
-            children = [(child, self._bound(child, answer.bound)) for child in cases]
-            bounds = sorted(child.bound for _, child in children[:2])
-            tried.append((bounds[0] + LATER_SHARE * bounds[1], -rank, children))
-            if bounds[0] >= self._cutoff:
-                break
-        if not tried:
-            self._ended = min(self._ended, answer.bound)
-            return
-        yield from max(tried, key=lambda each: (round(each[0] / self.state.upper * STEPS), each[1]))[2]
+            split = [(child, self._bound(child, answer.bound)) for child in cases]
+            yield split
+            if self._worth(split)[0] >= self._cutoff:
+                return
 
     def _ordered(self, case: SetCase, first: int, second: int, is_spread: NDArray[np.bool_]) -> list[SetCase]:
         """Both orders of two operators; and, where what keeps them apart is a mode that is open, its other mode."""
