@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
-from phaze_opt.schedule.set_bound import CONVERGED, MARGIN, greedy_sets, heaviest_set
+from phaze_opt.schedule.set_bound import CONVERGED, MARGIN, MAX_ROUNDS, greedy_sets, heaviest_set
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -93,7 +93,7 @@ class SetProgram:
         modes[list(problem.spreadable)] = FREE
         self.root = SetCase(modes, after)
 
-    def bound(self, case: SetCase, *, enough: float = math.inf, max_rounds: int = 200) -> SetAnswer:
+    def bound(self, case: SetCase, *, enough: float = math.inf, max_rounds: int = MAX_ROUNDS) -> SetAnswer:
         """Bound a case.
 
         Args:

@@ -66,19 +66,23 @@ class _Gains:
 class SetTree:
     """The search on one block; it may be stopped and continued."""
 
-    def __init__(self, problem: BlockProblem, state: BlockState, *, gap: float, deadline: float) -> None:
+    def __init__(
+        self, problem: BlockProblem, state: BlockState, *, gap: float, max_rounds: int, deadline: float
+    ) -> None:
         """Bound the block as a whole.
 
         Args:
             problem: the block; all its operators have a length.
             state: best known.
             gap: relative gap that is accepted.
+            max_rounds: of adding sets to the bound of a case.
             deadline: `time.monotonic` value at which to stop.
         """
         self.state = state
         self.num_cases = 0
         self._problem = problem
         self._gap = gap
+        self._max_rounds = max_rounds
         self._program = SetProgram(problem, deadline=deadline)
         self._open: list[_Open] = []
         self._numbers = count()
@@ -88,6 +92,11 @@ class SetTree:
         self._scheduled: set[bytes] = set()
         self._push(self._program.root, self._bound(self._program.root, 0.0))
         self._raise_lower()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether no case is left that could be split."""
+        return not self._open
 
     def take(self, state: BlockState) -> None:
         """Take a state of the same block that others may have improved."""
@@ -111,7 +120,7 @@ class SetTree:
 
     def _bound(self, case: SetCase, least: float) -> SetAnswer:
         self.num_cases += 1
-        answer = self._program.bound(case, enough=self._cutoff)
+        answer = self._program.bound(case, enough=self._cutoff, max_rounds=self._max_rounds)
         return replace(answer, bound=max(answer.bound, least))
 
     def _push(self, case: SetCase, answer: SetAnswer) -> None:
