@@ -162,6 +162,8 @@ class BlockSolver:
 
     def _run_wide(self) -> BlockState:
         """Of a wide block where nodes are the limit, the stages that its size does not make slow, and no others."""
+        if self._is_done(self._options.target_mip_gap):
+            return self.state
         self._begin_tree(max_rounds=NODE_ROUNDS)
         self._turn_tree(tries=NODE_TRIES, cases=self._options.mip_nodes / NODES_OF_A_CASE)
         if not self.state.is_closed(self._options.target_mip_gap) and self._remaining_s() <= 0:
@@ -210,7 +212,7 @@ class BlockSolver:
 
     @property
     def _is_wide(self) -> bool:
-        return len(self.problem) > MAX_NARROW
+        return len(self.problem) > MAX_NARROW and min(self.problem.shortest) > 0.0
 
     def try_set_tree(self) -> None:
         """Local search over orders and modes, and a tree of set bounds; not where nodes are the limit."""
