@@ -263,7 +263,7 @@ class BlockSolver:
             self._search_levels(width)
 
     def try_wide_search(self) -> None:
-        """More of the tree, wider and wider level search and more multi-starts, in turn until the time is up.
+        """More of the tree and wider and wider level search, in turn until the time is up.
 
         Nothing where nodes are the limit: how far this gets depends on the machine.
         """
@@ -272,7 +272,6 @@ class BlockSolver:
         gap = self._options.target_mip_gap
         ends = time.monotonic() + self._remaining_s() * (1.0 if len(self.problem) > MAX_MIP_OPERATORS else 0.5)
         width = self._options.beam_width
-        turn = LONG_TURNS
         while not self._is_done(gap) and time.monotonic() < ends:
             self._turn_tree(tries=TURN_TRIES, cases=TURN_CASES)
             if self._levels is None or width >= MAX_WIDTH:
@@ -280,13 +279,7 @@ class BlockSolver:
                     return
                 continue
             width *= WIDENING
-            began = time.monotonic()
             self._search_levels(width)
-            # Multi-starts find what the levels do not, and the other way round: as much time for each.
-            until = 2.0 * time.monotonic() - began
-            while not self._is_done(gap) and time.monotonic() < until:
-                turn += 1
-                self._multi_start(self._options.multi_starts, seed=turn)
 
     def _search_levels(self, width: int) -> None:
         gap = self._options.target_mip_gap

@@ -30,7 +30,7 @@ class Walk(NamedTuple):
     is_spread: NDArray[np.bool_]
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """Arrays that a trial writes over: lengths, cores taken, keys, and the profile of cores in use."""
 
     duration: NDArray[np.float64]
@@ -41,10 +41,10 @@ class Room(NamedTuple):
 
 
 @compiled
-def room_of(count):
+def workspace_of(count):
     """Arrays for ``count`` operators."""
     size = 2 * count + 2
-    return Room(
+    return Workspace(
         np.empty(count), np.empty((count, 2), np.int64), np.empty(count), np.zeros(size), np.zeros((size, 2), np.int64)
     )
 
@@ -76,9 +76,9 @@ def sort_by(key, order):
 
 
 @compiled
-def place_in_order(order, ptr, idx, cores, room: Room, start):
+def place_in_order(order, ptr, idx, cores, space: Workspace, start):
     """Place operators in order, each after those that ``ptr`` and ``idx`` say it follows; returns the makespan."""
-    duration, needs, _, times, used = room
+    duration, needs, _, times, used = space
     times[0] = 0.0
     used[0, :] = 0
     size = 1
@@ -94,25 +94,25 @@ def place_in_order(order, ptr, idx, cores, room: Room, start):
 
 
 @compiled
-def order_by_end(order, start, room: Room):
+def order_by_end(order, start, space: Workspace):
     """Sort ``order`` by descending end: the order of the same schedule read from its end."""
     for i in range(order.shape[0]):
-        room.key[i] = -(start[i] + room.duration[i])
-    sort_by(room.key, order)
+        space.key[i] = -(start[i] + space.duration[i])
+    sort_by(space.key, order)
 
 
 @compiled
-def push_both_ways(block: BlockArrays, trial: Walk, late, room: Room, makespan):
+def push_both_ways(block: BlockArrays, trial: Walk, late, space: Workspace, makespan):
     """Push a schedule to its end and back while that shortens it; returns its makespan.
 
     Args:
         late: (n,) scratch: starts counted from the end.
     """
     while True:
-        order_by_end(trial.order, trial.start, room)
-        place_in_order(trial.order, block.succ_ptr, block.succ_idx, block.cores, room, late)
-        order_by_end(trial.order, late, room)
-        pushed = place_in_order(trial.order, block.pred_ptr, block.pred_idx, block.cores, room, trial.start)
+        order_by_end(trial.order, trial.start, space)
+        place_in_order(trial.order, block.succ_ptr, block.succ_idx, block.cores, space, late)
+        order_by_end(trial.order, late, space)
+        pushed = place_in_order(trial.order, block.pred_ptr, block.pred_idx, block.cores, space, trial.start)
         if pushed >= makespan * (1.0 - 1e-9):
             return pushed
         makespan = pushed
@@ -172,7 +172,7 @@ def search_orders(block: BlockArrays, upper, start, is_spread, num_tries, rise, 
     """
     count = start.shape[0]
     state = np.array([np.uint64(seed * 2 + 1)])
-    room = room_of(count)
+    space = workspace_of(count)
     late = np.empty(count)
     walk, trial = walk_of(count), walk_of(count)
     walk.start[:] = start
@@ -182,10 +182,10 @@ def search_orders(block: BlockArrays, upper, start, is_spread, num_tries, rise, 
     for attempt in range(num_tries):
         copy_walk(walk, trial)
         change(block, trial, may_flip, state)
-        set_modes(block, trial.is_spread, room.duration, room.needs)
-        makespan = place_in_order(trial.order, block.pred_ptr, block.pred_idx, block.cores, room, trial.start)
+        set_modes(block, trial.is_spread, space.duration, space.needs)
+        makespan = place_in_order(trial.order, block.pred_ptr, block.pred_idx, block.cores, space, trial.start)
         if current * SHORTER < makespan <= current * (1.0 + push_within):
-            makespan = push_both_ways(block, trial, late, room, makespan)
+            makespan = push_both_ways(block, trial, late, space, makespan)
         if makespan <= current * (1.0 + rise * (1.0 - attempt / num_tries)):
             current = makespan
             copy_walk(trial, walk)

@@ -32,7 +32,7 @@ MAX_SETS = 20_000
 """Sets at most; further cases are bounded by those known."""
 SEARCHES = (300, 5_000)
 """Nodes of the searches for the heaviest set: the second, where the first finds none that is new."""
-MAX_ADDED = 20
+MAX_ADDED = 10
 """Sets found greedily that are added at once."""
 
 
