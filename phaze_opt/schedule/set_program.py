@@ -13,6 +13,7 @@ from where it was. As in `set_bound`, no bound rests on the tolerances of the li
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +122,7 @@ class SetProgram:
         saved: FloatArray = time_together(self._members, running, case.after)
         return saved
 
-    def _empty_program(self):  # type: ignore[no-untyped-def]
+    def _empty_program(self) -> Any:
         """Columns a, b and min(a, b); rows min(a, b) <= a, min(a, b) <= b."""
         import highspy
 
