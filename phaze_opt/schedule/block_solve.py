@@ -166,6 +166,9 @@ class BlockSolver:
             return self.state
         self._begin_tree(max_rounds=NODE_ROUNDS)
         self._turn_tree(tries=NODE_TRIES, cases=self._options.mip_nodes / NODES_OF_A_CASE)
+        if len(self.problem) <= TURN_SIZE and not self._is_done(self._options.target_mip_gap):
+            self.try_set_bound()
+            self.try_beam_search()
         if not self.state.is_closed(self._options.target_mip_gap) and self._remaining_s() <= 0:
             self.state = replace(self.state, is_timed_out=True)
         return self.state

@@ -33,6 +33,8 @@ MAX_SETS = 20_000
 """Sets at most; further cases are bounded by those known."""
 SEARCHES = (300, 5_000)
 """Nodes of the searches for the heaviest set: the second, where the first finds none that is new."""
+MAX_ITERATIONS = 3_000
+"""Steps of the simplex method at once: some programs go round in ties; values that are not best are values still."""
 MAX_ADDED = 10
 """Sets found greedily that are added at once."""
 
@@ -127,7 +129,13 @@ class SetProgram:
         import highspy
 
         highs = highspy.Highs()
-        for name, value in (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex")):
+        for name, value in (
+            ("output_flag", False),
+            ("presolve", "off"),
+            ("threads", 1),
+            ("solver", "simplex"),
+            ("simplex_iteration_limit", MAX_ITERATIONS),
+        ):
             highs.setOptionValue(name, value)
         count = len(self._modes)
         one_core, spread = self._latencies
