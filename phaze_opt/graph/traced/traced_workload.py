@@ -79,7 +79,7 @@ class TracedWorkload:
             f"have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, gradients and "
             "updates are too large by as much."
         )
-        return (*self.layered.model.notes, sentence)
+        return (sentence, *self.layered.model.notes)
 
     @property
     def cut(self) -> ChainCut:
