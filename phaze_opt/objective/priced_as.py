@@ -37,11 +37,15 @@ class PricedAs:
         """For a person."""
         kind = f"{self.architecture}, " if self.architecture else ""
         layers = "layers" if self.num_layers > 1 else "layer"
-        of_what = "sample" if self.sequence_length == 1 else f"token of {self.sequence_length:,}"
         return (
             f"{self.model} is priced as {kind}{self.num_parameters:,} parameters, {self.num_layers} {layers}, "
-            f"{self.flops_per_token / GIGA:.4g} GFLOP a {of_what}."
+            f"{self.flops_per_token / GIGA:.4g} GFLOP a {self._sample}."
         )
+
+    @property
+    def _sample(self) -> str:
+        """What FLOPs are counted for: a position of a sequence, or a sample that is none."""
+        return f"token of {self.sequence_length:,}" if self.sequence_length > 1 else "sample"
 
     @property
     def warning(self) -> str:

@@ -8,6 +8,7 @@ from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
@@ -69,8 +70,16 @@ class TracedWorkload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the export wants to be told, a sentence each."""
-        return self.layered.model.notes
+        """What the export wants to be told, and parameters that count more than once, a sentence each."""
+        extra = self.layered.num_recounted_parameters
+        if not extra:
+            return self.layered.model.notes
+        sentence = (
+            f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers together "
+            f"have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, gradients and "
+            "updates are too large by as much."
+        )
+        return (sentence, *self.layered.model.notes)
 
     @property
     def cut(self) -> ChainCut:
@@ -113,6 +122,11 @@ class TracedWorkload:
     def has_experts(self) -> bool:
         """Whether some layer is a mixture of experts."""
         return self.num_experts > 1
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether some operation is attention, as in every transformer."""
+        return any(node.op == ATTENTION for node in self.layered.graph.nodes)
 
     @property
     def own_sequence_length(self) -> int:
@@ -200,18 +214,10 @@ class TracedWorkload:
             training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
         )
         layers = layered.folded.layers
-        first = frozenset(layers[layered.folded.chain[0]].parameters)
         return tuple(
-            record_layer(
-                layered.graph,
-                layer,
-                recording,
-                name=name,
-                sharding=sharding,
-                tied=first.intersection(layer.parameters) if position else frozenset(),
-            )
-            for position, (name, layer, sharding) in enumerate(
-                zip(_layer_names(layers), layers, layered.shardings, strict=True)
+            record_layer(layered.graph, layer, recording, name=name, sharding=sharding, shared=shared)
+            for name, layer, sharding, shared in zip(
+                _layer_names(layers), layers, layered.shardings, layered.folded.parameters, strict=True
             )
         )
 
