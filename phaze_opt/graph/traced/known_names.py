@@ -1,7 +1,7 @@
-"""Operators that software treats apart, found by where their tensors go and named as blocks built from configs have them.
+"""Operators that software treats apart, found by where their tensors go, with the names that config-built blocks have.
 
-A feed-forward ends with a product that splits its rows and whose columns come from no attention; the residual is the sum
-that its result reaches.
+A feed-forward ends with a product that splits its rows and whose columns come from no attention; the residual is the
+sum that its result reaches.
 """
 
 from collections import Counter
