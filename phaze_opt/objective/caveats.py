@@ -225,7 +225,7 @@ def traced_model_note(answer: Answer) -> str:
     sentences: list[str] = []
     for model in answer.models if answer.scenario is None else answer.scenario.models:
         if isinstance(model, TracedWorkload):
-            sentences += model.notes
+            sentences += [f"{note.rstrip('.')}." for note in model.notes]
             unknown = ", ".join(model.unknown_operators)
             sentences += [f"Of {model.name} no rule knows {unknown}: counted by their bytes."] if unknown else []
             if not model.has_attention:
