@@ -27,6 +27,9 @@ def record_head(sharding: Sharding, head: HeadSpec) -> Program:
         _record_sequence_outputs(tape, sharding, head.sequence, inner)
     num_tied = 0 if head.tokens is None else _record_token_outputs(tape, sharding, head, head.tokens, inner)
     if head.tokens is None and (head.sequence is None or not head.sequence.num_classes):
+        if head.projection_parameters:
+            inner = sharding.enter(tape, "head_enter", inner, channels=head.hidden_size)
+            inner = _record_projection(tape, sharding, head.hidden_size, head.output_size, inner)
         _receive_gradient(tape, inner)
     tape.run_backward(None)
     return Program("head", tape.nodes, start, (tape.gradient(start),), 0, tape.num_parameters, num_tied)
@@ -56,6 +59,7 @@ def _record_token_outputs(tape: Tape, sharding: Sharding, head: HeadSpec, output
     logits = ops.linear(
         tape, "logits", inner, rows=sharding.tokens, inner=outputs.input_size, width=rows, has_bias=outputs.has_bias
     )
+    tape.num_parameters += sharding.split(outputs.idle_parameters)
     if outputs.has_scale:
         logits = ops.elementwise(tape, "logits_scale", (logits,), ops.SCALE)
     if outputs.has_soft_cap:

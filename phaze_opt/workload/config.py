@@ -12,7 +12,14 @@ from phaze_opt.workload.config_keys import NESTED_FAMILIES, TEXT_CONFIG, harmles
 from phaze_opt.workload.families import FAMILY_CONFIGS
 from phaze_opt.workload.family_config import FamilyConfig, Origin
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_classes import HeadKind, class_name, families_of_class, head_of_class, heads_of
+from phaze_opt.workload.model_classes import (
+    CLASSIFYING_HEADS,
+    HeadKind,
+    class_name,
+    families_of_class,
+    head_of_class,
+    heads_of,
+)
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.zoo import known_model_types, list_models, read_zoo_text
@@ -82,7 +89,8 @@ def _parse(document: Document, name: str) -> Model:
     source = stated if isinstance(stated, str) else document.source
     unread = unread_keys(document.values, schema, inside)
     head = _head_of(document, family)
-    origin = Origin(name, source, text_family(family), head, _num_labels(document), unread)
+    num_labels = _num_labels(document) if head in CLASSIFYING_HEADS else DEFAULT_LABELS
+    origin = Origin(name, source, text_family(family), head, num_labels, unread)
     try:
         return parsed.to_model(origin)
     except InputError as error:
@@ -104,8 +112,12 @@ def _num_labels(document: Document) -> int:
     labels, number = document.values.get("id2label"), document.values.get("num_labels")
     if isinstance(labels, dict) and labels:
         return len(labels)
-    is_number = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= MAX_LABELS
-    return number if is_number and isinstance(number, int) else DEFAULT_LABELS
+    if number is None:
+        return DEFAULT_LABELS
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_LABELS:
+        rule = f"{shorten(number)} is no number of classes; give 1 to {MAX_LABELS:,}"
+        raise document.fault(rule, "num_labels")
+    return number
 
 
 def _head_of(document: Document, family: ModelFamily) -> HeadKind:

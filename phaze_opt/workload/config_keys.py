@@ -31,7 +31,7 @@ _NEUTRAL_VALUES: Mapping[str, object] = MappingProxyType(
         **dict.fromkeys(("use_sliding_window", "attention_bias", "mlp_bias", "tie_encoder_decoder"), False),
         **dict.fromkeys(("is_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"), False),
         "lm_head_bias": False,
-        "partial_rotary_factor": 1,
+        **dict.fromkeys(("partial_rotary_factor", "moe_layer_freq"), 1),
         "pruned_heads": {},
     }
 )
@@ -70,5 +70,6 @@ def _telling(values: Mapping[str, Any]) -> Iterator[str]:
     """Keys that may change a model, with values that may."""
     for key, value in values.items():
         is_neutral = key in _NEUTRAL_VALUES and value == _NEUTRAL_VALUES[key]
+        is_neutral |= key == "layer_types" and isinstance(value, list) and set(map(str, value)) <= {"full_attention"}
         if value is not None and key not in harmless_keys() and not is_neutral:
             yield key

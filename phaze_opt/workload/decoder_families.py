@@ -34,6 +34,7 @@ class Qwen3Config(DecoderConfig):
 class GemmaConfig(DecoderConfig):
     """Gemma: scaled embeddings, tied tables, wide heads."""
 
+    ignored_keys = frozenset({"layer_types"})
     num_kv_heads: Heads | None = read_from("num_key_value_heads", default=16)
     head_size: Width | None = read_from("head_dim", default=256)
     is_tied: bool = read_from("tie_word_embeddings", default=True)
@@ -46,6 +47,7 @@ class GemmaConfig(DecoderConfig):
 class Gemma2Config(GemmaConfig):
     """Gemma 2: norms around attention and MLP, soft caps, every second layer with a window."""
 
+    ignored_keys = frozenset()
     num_kv_heads: Heads | None = read_from("num_key_value_heads", default=4)
     sliding_window: Rows | None = 4096
     final_logit_softcapping: Factor | None = 30.0
@@ -96,6 +98,7 @@ class Gemma3Config(Gemma2Config):
 class Phi3Config(DecoderConfig):
     """Phi-3 and Phi-4: one matmul for query, key and value, one for gate and values."""
 
+    ignored_keys = frozenset({"attention_bias"})
     sliding_window: Rows | None = None
     partial_rotary_factor: Factor = 1.0
     resid_pdrop: Probability = 0.0
@@ -127,6 +130,8 @@ class Phi3Config(DecoderConfig):
 class Olmo2Config(DecoderConfig):
     """OLMo 2: norms of what attention and MLP give, and of all queries and keys at once."""
 
+    ignored_keys = frozenset({"layer_types"})
+
     def attention(self, layer: int) -> AttentionSpec:
         """Norms over all heads."""
         return replace(super().attention(layer), qk_norm=QueryKeyNorm.WHOLE)
@@ -139,6 +144,7 @@ class Olmo2Config(DecoderConfig):
 class GraniteConfig(DecoderConfig):
     """Granite: Llama with scales of embedding, residual and outputs."""
 
+    ignored_keys = frozenset({"layer_types"})
     mlp_bias: bool = False
     embedding_multiplier: Factor = 1.0
     residual_multiplier: Factor = 1.0
@@ -165,6 +171,7 @@ class GraniteConfig(DecoderConfig):
 class GptNeoXConfig(DecoderConfig):
     """GPT-NeoX and Pythia: attention and MLP side by side, layer norms, biases, a quarter of each head rotated."""
 
+    ignored_keys = frozenset({"layer_types", "head_dim", "num_key_value_heads"})
     attention_bias: bool = True
     use_parallel_residual: bool = True
     rotary_pct: Factor = 0.25
@@ -198,6 +205,8 @@ class GptNeoXConfig(DecoderConfig):
 class FalconConfig(DecoderConfig):
     """Falcon: one key-value head or a few, attention and MLP side by side behind one norm or two."""
 
+    ignored_keys = frozenset({"layer_types", "head_dim", "attention_bias"})
+    activation: str | None = None
     num_kv_heads: Heads | None = read_from("num_kv_heads", default=None)
     ffn_size: Width | None = read_from("ffn_hidden_size", default=None)  # type: ignore[assignment]
     max_sequence_length: Rows = read_from("max_position_embeddings", default=2048)
@@ -235,7 +244,8 @@ class FalconConfig(DecoderConfig):
 
     def mlp(self, layer: int) -> MlpSpec:
         """A plain one, four times as wide unless it says otherwise."""
-        return MlpSpec(self.hidden_size, self.ffn_size or 4 * self.hidden_size, has_bias=self.bias)
+        width, has_relu = self.ffn_size or 4 * self.hidden_size, self.activation == "relu"
+        return MlpSpec(self.hidden_size, width, has_bias=self.bias, has_relu=has_relu)
 
     def block(self, layer: int) -> BlockSpec:
         """Side by side behind one norm or two, or one after the other."""

@@ -114,6 +114,7 @@ class WhisperConfig(FamilyConfig):
     encoder_attention_heads: Heads
     decoder_attention_heads: Heads
     encoder_ffn_dim: Width
+    activation: str | None = read_from("activation_function", default=None)
     decoder_ffn_dim: Width
     max_source_positions: Rows = 1500
     max_target_positions: Rows = 448
@@ -170,5 +171,11 @@ class WhisperConfig(FamilyConfig):
             has_output_bias=True,
             has_dropout=self.attention_dropout > 0,
         )
-        mlp = MlpSpec(self.hidden_size, width, has_bias=True, has_dropout=self.activation_dropout > 0)
+        mlp = MlpSpec(
+            self.hidden_size,
+            width,
+            has_bias=True,
+            has_relu=self.activation == "relu",
+            has_dropout=self.activation_dropout > 0,
+        )
         return BlockSpec(attention, mlp, self._norm, has_dropout=self.dropout > 0)

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from functools import cached_property
 
+from phaze_opt.errors import InputError
 from phaze_opt.workload.attention_spec import AttentionSpec, LatentProjection, QueryKeyNorm
 from phaze_opt.workload.decoder_config import DecoderConfig
 from phaze_opt.workload.decoder_families import Qwen3Config
-from phaze_opt.workload.family_config import Experts, Heads, Layers, Rows, Width, read_from, windows_of
+from phaze_opt.workload.family_config import Experts, Heads, Layers, Origin, Rows, Width, read_from, windows_of
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
+from phaze_opt.workload.transformer import TransformerSpec
 
 
 class Qwen3MoeConfig(Qwen3Config):
@@ -41,8 +43,9 @@ class Qwen3MoeConfig(Qwen3Config):
 
 
 class DeepseekConfig(DecoderConfig):
-    """DeepSeek-V2 and V3: latent attention; experts, shared and routed, behind the first dense layers."""
+    """DeepSeek-V3: latent attention; experts, shared and routed, behind the first dense layers."""
 
+    ignored_keys = frozenset({"layer_types"})
     q_lora_rank: Width | None = 1536
     kv_lora_rank: Width = 512
     qk_nope_head_dim: Width = 128
@@ -53,8 +56,6 @@ class DeepseekConfig(DecoderConfig):
     num_active_experts: Experts | None = read_from("num_experts_per_tok", default=8)
     n_shared_experts: Experts | None = None
     first_k_dense_replace: int = 0
-    moe_layer_freq: Layers = 1
-    mlp_bias: bool = False
 
     def attention(self, layer: int) -> AttentionSpec:
         """Latent; every head has a key and a value of its own, and all share the rotated part of keys."""
@@ -73,12 +74,25 @@ class DeepseekConfig(DecoderConfig):
 
     def mlp(self, layer: int) -> MlpSpec | ExpertsSpec:
         """Dense in the first layers, then experts."""
-        is_dense = layer < self.first_k_dense_replace or layer % self.moe_layer_freq > 0
-        if is_dense or self.num_experts is None:
-            return replace(self.gated(self.ffn_size), has_bias=self.mlp_bias)
-        shared = self.gated(self.moe_intermediate_size * self.n_shared_experts) if self.n_shared_experts else None
+        if layer < self.first_k_dense_replace or self.num_experts is None:
+            return self.unrouted(self.ffn_size)
+        shared = self.unrouted(self.moe_intermediate_size * self.n_shared_experts) if self.n_shared_experts else None
         expert = self.gated(self.moe_intermediate_size)
         return ExpertsSpec(expert, self.num_experts, self.num_active_experts or 1, shared=shared)
+
+    def unrouted(self, width: int) -> MlpSpec:
+        """A dense MLP, or the shared expert."""
+        return self.gated(width)
+
+
+class DeepseekV2Config(DeepseekConfig):
+    """DeepSeek-V2: V3's, with biases in the MLPs that every token meets, if it says so."""
+
+    mlp_bias: bool = False
+
+    def unrouted(self, width: int) -> MlpSpec:
+        """With biases or without."""
+        return replace(self.gated(width), has_bias=self.mlp_bias)
 
 
 class GptOssConfig(DecoderConfig):
@@ -89,7 +103,20 @@ class GptOssConfig(DecoderConfig):
     attention_bias: bool = True
     num_experts: Experts = read_from("num_local_experts")
     num_active_experts: Experts = read_from("num_experts_per_tok", default=4)
+    experts_per_token: Experts | None = None
     sliding_window: Rows | None = 128
+
+    def to_model(self, origin: Origin) -> TransformerSpec:
+        """The model that this config describes.
+
+        Raises:
+            InputError: two keys give another number of experts.
+        """
+        if self.experts_per_token not in (None, self.num_active_experts):
+            given = self.experts_per_token
+            message = f"{given} is not num_experts_per_tok = {self.num_active_experts}; correct one of them"
+            raise InputError(message, key="experts_per_token")
+        return super().to_model(origin)
 
     def windows(self) -> list[int]:
         """The first layer, and every second one."""
@@ -121,6 +148,22 @@ class Llama4Config(DecoderConfig):
     attention_chunk_size: Rows | None = 8192
     use_qk_norm: bool = True
 
+    def to_model(self, origin: Origin) -> TransformerSpec:
+        """The model that this config describes.
+
+        Raises:
+            InputError: a list of layers is not of the layers there are.
+        """
+        if self.no_rope_layers and len(self.no_rope_layers) != self.num_layers:
+            given = len(self.no_rope_layers)
+            message = f"lists {given} layers, not the {self.num_layers} there are; correct one of them"
+            raise InputError(message, key="no_rope_layers")
+        outside = self._expert_layers - set(range(self.num_layers))
+        if outside:
+            message = f"names layer {min(outside)}; give numbers from 0 to {self.num_layers - 1}"
+            raise InputError(message, key="moe_layers")
+        return super().to_model(origin)
+
     @cached_property
     def _expert_layers(self) -> frozenset[int]:
         return frozenset(self.moe_layers or ())
@@ -128,7 +171,7 @@ class Llama4Config(DecoderConfig):
     def has_rotary(self, layer: int) -> bool:
         """Whether a layer has rotary positions; every fourth has none."""
         if self.no_rope_layers:
-            return bool(self.no_rope_layers[layer % len(self.no_rope_layers)])
+            return bool(self.no_rope_layers[layer])
         return (layer + 1) % self.no_rope_layer_interval > 0
 
     def windows(self) -> list[int]:

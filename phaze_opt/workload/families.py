@@ -24,7 +24,13 @@ from phaze_opt.workload.decoder_families import (
 )
 from phaze_opt.workload.encoder_decoder_families import T5Config, WhisperConfig
 from phaze_opt.workload.encoder_families import RobertaConfig, VitConfig, bert_head
-from phaze_opt.workload.expert_families import DeepseekConfig, GptOssConfig, Llama4Config, Qwen3MoeConfig
+from phaze_opt.workload.expert_families import (
+    DeepseekConfig,
+    DeepseekV2Config,
+    GptOssConfig,
+    Llama4Config,
+    Qwen3MoeConfig,
+)
 from phaze_opt.workload.family_config import (
     Experts,
     FamilyConfig,
@@ -262,7 +268,7 @@ FAMILY_CONFIGS: dict[ModelFamily, type[FamilyConfig]] = {
     ModelFamily.GPT_NEOX: GptNeoXConfig,
     ModelFamily.FALCON: FalconConfig,
     ModelFamily.ROBERTA: RobertaConfig,
-    ModelFamily.DEEPSEEK_V2: DeepseekConfig,
+    ModelFamily.DEEPSEEK_V2: DeepseekV2Config,
     ModelFamily.DEEPSEEK_V3: DeepseekConfig,
     ModelFamily.GPT_OSS: GptOssConfig,
     ModelFamily.LLAMA4: Llama4Config,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from phaze_opt.errors import InputError
 from phaze_opt.workload.block_spec import BlockSpec
@@ -64,16 +64,26 @@ class Origin:
 class FamilyConfig(BaseModel):
     """A config of one family. Keys that it does not read are accepted; those that it reads are checked strictly.
 
-    ``head_fields`` are its numbers of attention heads.
+    ``head_fields`` are its numbers of attention heads; ``ignored_keys`` are those of its base that it does not have, as
+    if they were not there.
     """
 
     head_fields: ClassVar[tuple[str, ...]] = ("num_heads",)
+    ignored_keys: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_ignored(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {key: value for key, value in values.items() if key not in cls.ignored_keys}
 
     @classmethod
     def fields_by_key(cls) -> dict[str, str]:
         """Names of the fields by the keys of a config that they are read from."""
-        return {str(info.validation_alias or field): field for field, info in cls.model_fields.items()}
+        keys = {str(info.validation_alias or field): field for field, info in cls.model_fields.items()}
+        return {key: field for key, field in keys.items() if key not in cls.ignored_keys}
 
     @abstractmethod
     def to_model(self, origin: Origin) -> ModelSpec | TransformerSpec:
@@ -93,17 +103,18 @@ def stack_of(front: Front, blocks: Sequence[BlockSpec]) -> Stack:
 
 def token_head(head: HeadSpec, origin: Origin) -> HeadSpec:
     """A head of a language model as the class named has it: next tokens, classes, answers or nothing."""
-    kind, hidden = origin.head, head.hidden_size
+    kind, width = origin.head, head.output_size
     if kind in LANGUAGE_HEADS:
         return head
     if kind is HeadKind.BASE:
-        if head.norm is None:
+        projected = 0 if width == head.hidden_size else width
+        if head.norm is None and not projected:
             message = f"{origin.name}: {origin.architecture} ends without a head to price; name a class that has one"
             raise InputError(message, key="architectures")
-        return replace(head, tokens=None)
+        return replace(head, tokens=None, projected_size=projected)
     num_outputs = NUM_ANSWERS if kind is HeadKind.ANSWERS else origin.num_labels
     has_bias = kind is not HeadKind.SEQUENCE_CLASSES
-    return replace(head, tokens=TokenOutputs(num_outputs, hidden, is_tied=False, has_bias=has_bias))
+    return replace(head, tokens=TokenOutputs(num_outputs, width, is_tied=False, has_bias=has_bias))
 
 
 def with_window(block: BlockSpec, window: int) -> BlockSpec:

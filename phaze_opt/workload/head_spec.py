@@ -1,7 +1,9 @@
 """`HeadSpec`: what stands behind the blocks: a norm, outputs for every token, outputs once a sequence."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from phaze_opt.record.plain_data import later
 from phaze_opt.workload.block_spec import NormKind, NormSpec
 
 
@@ -38,9 +40,14 @@ class TokenOutputs:
         return self.input_size * self.num_outputs + (self.input_size**2 if self.has_transform else 0)
 
     @property
+    def idle_parameters(self) -> int:
+        """A second bias that BERT's classes hold, and nothing reads, where the matrix is not the token table."""
+        return self.num_outputs if self.has_bias and self.has_transform and not self.is_tied else 0
+
+    @property
     def num_parameters(self) -> int:
         """All of them, but a tied matrix."""
-        count = self.num_outputs if self.has_bias else 0
+        count = self.idle_parameters + (self.num_outputs if self.has_bias else 0)
         if self.has_transform:
             count += self.input_size * (self.input_size + 1) + self.transform_norm.num_parameters
         return count if self.is_tied else count + self.input_size * self.num_outputs
@@ -77,6 +84,7 @@ class HeadSpec:
         sequence: outputs once a sequence.
         has_dropout: whether training drops what the norm gives.
         has_relu: the activation of the transform is a ReLU.
+        projected_size: channels that a model without outputs for tokens ends with, if not those that enter.
     """
 
     hidden_size: int
@@ -85,13 +93,17 @@ class HeadSpec:
     sequence: SequenceOutputs | None = None
     has_dropout: bool = False
     has_relu: bool = False
+    projected_size: Annotated[int, later(0)] = 0
+
+    @property
+    def output_size(self) -> int:
+        """Channels that outputs for tokens read, or would."""
+        return (self.projected_size or self.hidden_size) if self.tokens is None else self.tokens.input_size
 
     @property
     def projection_parameters(self) -> int:
         """Weights of the matmul to the width of the outputs' matrix (opt-350m)."""
-        if self.tokens is None or self.tokens.input_size == self.hidden_size:
-            return 0
-        return self.hidden_size * self.tokens.input_size
+        return 0 if self.output_size == self.hidden_size else self.hidden_size * self.output_size
 
     @property
     def token_matmul_parameters(self) -> int:

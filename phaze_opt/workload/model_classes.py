@@ -25,6 +25,8 @@ class HeadKind(StrEnum):
 
 LANGUAGE_HEADS = frozenset({HeadKind.CAUSAL_LM, HeadKind.LM_HEAD, HeadKind.WITH_LM_HEAD, HeadKind.GENERATION})
 """Heads that give every token its next."""
+CLASSIFYING_HEADS = frozenset({HeadKind.SEQUENCE_CLASSES, HeadKind.IMAGE_CLASSES, HeadKind.TOKEN_CLASSES})
+"""Heads of as many outputs as there are labels."""
 DECODER_HEADS = (HeadKind.CAUSAL_LM, HeadKind.SEQUENCE_CLASSES, HeadKind.TOKEN_CLASSES, HeadKind.ANSWERS, HeadKind.BASE)
 ENCODER_HEADS = (HeadKind.MASKED_LM, HeadKind.SEQUENCE_CLASSES, HeadKind.TOKEN_CLASSES, HeadKind.ANSWERS, HeadKind.BASE)
 _HEADS = {

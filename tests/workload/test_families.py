@@ -8,11 +8,30 @@ import pytest
 from kits.family_models import RECORDED, model_of
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.build import build_model_graph
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.zoo import known_model_types, read_zoo_text
 
 LLAMA = json.loads(read_zoo_text("llama-3-8b"))
+_SIZES = {
+    "vocab_size": 1000,
+    "hidden_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "intermediate_size": 512,
+    "max_position_embeddings": 1024,
+}
+_LATENT = {"kv_lora_rank": 64, "q_lora_rank": 96, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32}
+_EXPERTS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "n_shared_experts": 1}
+SWITCHED: dict[str, dict[str, Any]] = {
+    "bert": _SIZES,
+    "roberta": _SIZES,
+    "phi3": _SIZES | {"num_key_value_heads": 4},
+    "opt": _SIZES | {"ffn_dim": 512, "max_position_embeddings": 512},
+    "deepseek_v2": _SIZES | _LATENT | _EXPERTS | {"first_k_dense_replace": 1, "num_key_value_heads": 8},
+}
 
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:
@@ -167,6 +186,62 @@ def test_sliding_windows_of_the_older_families_are_read(family: str, changes: di
     assert {block.attention.window for block in blocks} == {window}
 
 
+@pytest.mark.parametrize(
+    ("family", "architecture", "changes", "parameters"),
+    [
+        ("opt", "OPTForCausalLM", {"word_embed_proj_dim": 128}, 1_906_944),
+        ("opt", "OPTModel", {"word_embed_proj_dim": 128}, 1_906_944),
+        ("opt", "OPTForSequenceClassification", {"word_embed_proj_dim": 128, "do_layer_norm_before": False}, 1_906_688),
+        ("bert", "BertForMaskedLM", {"tie_word_embeddings": False}, 2_424_784),
+        ("roberta", "RobertaForMaskedLM", {"tie_word_embeddings": False}, 2_424_784),
+        ("deepseek_v2", "DeepseekV2ForCausalLM", {"attention_bias": True, "mlp_bias": True}, 2_340_336),
+        ("deepseek_v2", "DeepseekV2ForCausalLM", {"moe_layer_freq": 2, "num_hidden_layers": 5}, 3_587_616),
+        ("phi3", "Phi3ForCausalLM", {"attention_bias": True, "mlp_bias": True}, 2_283_264),
+    ],
+)
+def test_switches_count_as_in_transformers(
+    family: str, architecture: str, changes: dict[str, Any], parameters: int
+) -> None:
+    """Counted by transformers 5.24.0 on the meta device; what the graph's device holds is as much."""
+    config = SWITCHED[family] | {"model_type": family, "architectures": [architecture]} | changes
+    model = parse_config(config, name="x", source="s")
+    assert model.num_parameters == parameters
+    graph = build_model_graph(model, TrainingSpec(1, 128, 1), tensor_parallel=1)
+    kinds = [graph.layers[kind] for kind in graph.chain]
+    assert sum(layer.num_parameters - layer.num_tied_parameters for layer in kinds) == parameters
+
+
+def test_opt_350m_classifies_what_is_projected() -> None:
+    config = json.loads(read_zoo_text("opt-350m")) | {"architectures": ["OPTForSequenceClassification"]}
+    assert parse_config(config, name="x", source="s").num_parameters == 331_197_440
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "key"),
+    [
+        ("phi-3-mini-4k", {"attention_bias": True}, "attention_bias"),
+        ("falcon-7b", {"attention_bias": True}, "attention_bias"),
+        ("deepseek-v3", {"layer_types": ["sliding_attention"] * 61}, "layer_types"),
+        ("deepseek-v2-lite", {"moe_layer_freq": 2}, "moe_layer_freq"),
+        ("gpt-neox-20b", {"num_key_value_heads": 8}, "num_key_value_heads"),
+    ],
+)
+def test_keys_that_the_family_ignores_change_nothing_and_are_listed(
+    name: str, changes: dict[str, Any], key: str
+) -> None:
+    model = parse_config(config_of(name, **changes), name=name, source="given.json").transformer
+    assert key in model.unread_keys
+    assert replace(model, unread_keys=()) == replace(model_of(name), unread_keys=())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("whisper-large-v3", {"activation_function": "relu"}), ("falcon-7b", {"activation": "relu"})]
+)
+def test_activations_under_other_keys_are_read(name: str, changes: dict[str, Any]) -> None:
+    model = parse_config(config_of(name, **changes), name="x", source="s").transformer
+    assert {mlp.has_relu for block in model.blocks for mlp in block.dense_mlps} == {True}
+
+
 def test_first_layers_of_deepseek_are_dense_and_llama_4_alternates() -> None:
     deepseek, llama = model_of("deepseek-v3").stack, model_of("llama-4-maverick").stack
     assert [block.experts is None for block in deepseek.blocks] == [True] * 3 + [False] * 58
@@ -234,9 +309,23 @@ def test_a_class_of_another_family_contradicts_the_model_type() -> None:
         ("roberta-base", {"max_position_embeddings": 2}, "max_position_embeddings"),
         ("gemma-3-27b", {"text_config": {"hidden_size": 5376}}, "key 'text_config."),
         ("t5-large", {"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ("gpt-oss-20b", {"experts_per_token": 2}, "2 is not num_experts_per_tok = 4"),
+        ("vit-base-patch16-224", {"id2label": None, "num_labels": 1 << 40}, "is no number of classes"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_one_sentence(name: str, changes: dict[str, Any], words: str) -> None:
     message = refusal(config_of(name, **changes))
     assert words in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"no_rope_layers": [0]}, "key 'text_config.no_rope_layers': lists 1 layers, not the 48 there are"),
+        ({"moe_layers": [99]}, "key 'text_config.moe_layers': names layer 99; give numbers from 0 to 47"),
+    ],
+)
+def test_lists_of_llama_4_are_of_its_layers(changes: dict[str, Any], words: str) -> None:
+    config = config_of("llama-4-scout")
+    assert words in refusal(config | {"text_config": config["text_config"] | changes})

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.operations import COPY, bias, elementwise
+from phaze_opt.graph.operations import COPY, add, bias, elementwise
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
 from phaze_opt.graph.traced.device_sizes import DeviceSizes
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.folding import LayerParameters
 from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.group_work import GroupWork
+from phaze_opt.graph.traced.known_names import MLP_DOWN, MLP_OUTPUT_BIAS, known_names
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.after_loss import LOSSES
 from phaze_opt.graph.traced.normalise.regions import WORK
@@ -93,6 +94,7 @@ class _Recording:
         self._options = options
         self._tape = Tape(dtype_bytes=options.training.dtype_bytes)
         self._names: dict[str, int] = {}
+        self._known = known_names(graph, layer, sharding)
         self._parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
         # A layer of which nothing is split, or that needs all tokens elsewhere, has them all on every device.
@@ -118,10 +120,12 @@ class _Recording:
         """One operation by its rule, with what the group exchanges for it."""
         kind = self._sizes.sharding.products.get(node.outputs[0]) if self._options.degree > 1 else None
         call = self._call(node, kind)
-        results = self._run(call if kind is not ShardedAs.ROWS else without_bias(call))
+        has_bias_apart = kind is ShardedAs.ROWS or self._known.get(node.outputs[0]) == MLP_DOWN
+        results = self._run(without_bias(call) if has_bias_apart else call)
         if self._is_summed(node, kind):
-            summed = self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0]))
-            results = (self._biased(call, summed) if kind is ShardedAs.ROWS else summed,)
+            results = (self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0])),)
+        if has_bias_apart:
+            results = (self._biased(call, results[0]),)
         elif self._options.degree > 1 and node.op == LOSS and call.operands[0].shape != self._sizes.whole(_first(node)):
             self._group.exchange_statistics(call.name, results[0], prod(call.operands[0].shape[:-1]))
         self._values.update(zip(node.outputs, results, strict=True))
@@ -146,7 +150,10 @@ class _Recording:
         found = bias_of(call)
         if found is None or not found.is_parameter:
             return summed
-        return bias(self._tape, f"{call.name}_bias", (summed,), size=found.parameter_elements)[0]
+        if found.tensor is not None:
+            return add(self._tape, f"{call.name}_sum", summed, found.tensor)
+        name = MLP_OUTPUT_BIAS if call.name == MLP_DOWN else f"{call.name}_bias"
+        return bias(self._tape, name, (summed,), size=found.parameter_elements)[0]
 
     def finish(self, *, name: str, shared: LayerParameters) -> Program:
         """Backward, and the program."""
@@ -217,10 +224,10 @@ class _Recording:
         return replace(call, inputs=inputs) if left.is_varying else call
 
     def _name(self, node: TracedNode) -> str:
-        """The last word of the module's path and the operation, with a number where that is taken."""
+        """A known name, or the last word of the module's path and the operation; with a number where that is taken."""
         words = [word for word in node.module.replace(":", ".").split(".") if word and not word.isdigit()]
         operation = node.op.rpartition(".")[2].strip("_")
-        name = f"{words[-1]}_{operation}" if words else operation
+        name = self._known.get(node.outputs[0]) or (f"{words[-1]}_{operation}" if words else operation)
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name}_{count}"
 

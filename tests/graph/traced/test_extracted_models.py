@@ -4,15 +4,20 @@ Files in tests/traced_models were written by `phaze-opt extract`.
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.plan_memory import plan_memory
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 MODELS = Path(__file__).parents[2] / "traced_models"
@@ -46,6 +51,31 @@ def vector_work(graph):
 def stash(graph):
     layers = [graph.layers[kind] for kind in graph.chain]
     return sum(each.stash_bytes for each in layers) - sum(shared_bytes(*pair) for pair in pairwise(layers))
+
+
+WIDE = replace(
+    IDEAL_STACK,
+    logit_bytes=4,
+    combines_qkv=True,
+    kept_operators=("query_key_value", "mlp_down", "mlp_output_bias", "mlp_dropout", "mlp_residual"),
+)
+"""Software that tells operators apart by their names."""
+
+
+@pytest.mark.parametrize(("name", "tensor"), [("gpt2-xl", 1), ("llama-2-7b", 1), ("llama-2-7b", 2), ("opt-1.3b", 2)])
+def test_software_finds_the_operators_that_it_names(name, tensor):
+    plan = ParallelPlan(tensor=tensor, pipeline=1, data=1, micro_batch=1, recompute=Recompute.FULL)
+
+    def held(model):
+        step = compile_step(model, TrainingSpec(1, 512, 1), plan, stack=WIDE)
+        parts = [part.graph for part in step.parts]
+        every = replace(plan, recompute=Recompute.NONE)
+        (stage,) = plan_memory(parts, every, blocks=step.blocks, num_micro_batches=1, stack=WIDE).stages
+        return stage.state_bytes, stage.activation_bytes, len(step.parts[1].forward.kept_columns)
+
+    of_config = held(load_any_model(name))
+    assert held(load_any_model(str(MODELS / f"{name}.json"))) == of_config
+    assert of_config[2] >= 2
 
 
 @pytest.mark.parametrize("attention", list(AttentionForm))
