@@ -137,10 +137,8 @@ _SAMPLERS = Record(
 _SCHEDULE = (
     _script("schedule/bench", "--time-limit 30 --output experiments/schedule/bench.json", 15, script="bench"),
     _script("schedule/root_bounds", "", 1, script="root_bounds"),
-    replace(_script("schedule/wide", "--output experiments/schedule/wide.json", 7, script="wide"), is_about_speed=True),
     replace(
-        _script("schedule/wide_cpu", "--cpu --stride 3 --output experiments/schedule/wide_cpu.json", 5, script="wide"),
-        is_about_speed=True,
+        _script("schedule/wide", "--cpu --output experiments/schedule/wide.json", 7, script="wide"), is_about_speed=True
     ),
 )
 _STUDIES = (
@@ -152,6 +150,7 @@ _STUDIES = (
     _study("multi-objective", 5),
     _study("per-model-vs-common", 13),
     _study("sensitivity", 15),
+    replace(_study("wham-eleven", 20), inputs=("studies/wham-eleven.toml", "studies/models", "tests/traced_models")),
 )
 _VALIDATION = (
     replace(

@@ -8,6 +8,7 @@ import numpy as np
 
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
+from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.hardware.device import MatrixStyle
 from phaze_opt.hardware.silicon.die_report import DieReport, die_to_json
 from phaze_opt.objective.caveats import Note, notes_to_json
@@ -33,6 +34,8 @@ class RankedJob:
     def flags(self, ranked: RankedPlan, setting: PriceSetting) -> LaunchFlags:
         """What starts a run of one of them: under MaxText, and on TPUs, MaxText's settings."""
         model, training, machine = self.job.model, self.job.training, self.job.machine
+        if isinstance(model, TracedWorkload) and not model.has_attention:
+            return LaunchFlags(unsaid=(f"{model.name} is no transformer, so no flags are given",))
         kinds = {"is_fp8": setting.peak_type == "fp8", "has_experts": model.has_experts}
         clock, stack = machine.clock, machine.stack
         is_tpu = isinstance(clock, MachineClock) and clock.device.style is MatrixStyle.SYSTOLIC

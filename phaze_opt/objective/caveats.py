@@ -221,13 +221,18 @@ def _standing(answer: Answer) -> tuple[DesignPoint, SearchSpace] | None:
 
 
 def traced_model_note(answer: Answer) -> str:
-    """What files of traced models say of themselves, and operations that are counted by their bytes."""
+    """What files of traced models say, operations that are counted by their bytes, and what was never measured."""
     sentences: list[str] = []
     for model in answer.models if answer.scenario is None else answer.scenario.models:
         if isinstance(model, TracedWorkload):
-            sentences += model.notes
+            sentences += [f"{note.rstrip('.')}." for note in model.notes]
             unknown = ", ".join(model.unknown_operators)
             sentences += [f"Of {model.name} no rule knows {unknown}: counted by their bytes."] if unknown else []
+            if not model.has_attention:
+                sentences += [
+                    f"{model.name} is no transformer, and no step of such a model was measured: errors that are stated "
+                    "are those of transformers."
+                ]
     return " ".join(sentences)
 
 

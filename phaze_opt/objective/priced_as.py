@@ -38,8 +38,13 @@ class PricedAs:
         kind = f"{self.architecture}, " if self.architecture else ""
         return (
             f"{self.model} is priced as {kind}{self.num_parameters:,} parameters, {self.num_layers} layers, "
-            f"{self.flops_per_token / GIGA:.4g} GFLOP a token of {self.sequence_length:,}."
+            f"{self.flops_per_token / GIGA:.4g} GFLOP a {self._sample}."
         )
+
+    @property
+    def _sample(self) -> str:
+        """What FLOPs are counted for: a position of a sequence, or a sample that is none."""
+        return f"token of {self.sequence_length:,}" if self.sequence_length > 1 else "sample"
 
     @property
     def warning(self) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from phaze_opt.cost.stacks import DESIGN_SOFTWARE, list_stacks, load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
-from phaze_opt.graph.any_model import AnyModel
+from phaze_opt.graph.any_model import AnyModel, load_any_model
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
@@ -30,7 +30,6 @@ from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
-from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
@@ -366,7 +365,7 @@ def make_scenario(models: str | Sequence[str], *, common: str = "arithmetic", **
     """The scenario of a job, with the options and the defaults of ``phaze-opt search``.
 
     Args:
-        models: names of the zoo or paths of config.json files, one or several for a common design.
+        models: names of the zoo or paths of config.json or traced-model files, one or several for a common design.
         common: the mean over models: arithmetic, geometric or worst.
         options: fields of `ScenarioOptions` (``devices``, ``global_batch``, ``pipeline``, ...), and ``micro_batch``.
 
@@ -383,7 +382,7 @@ def make_scenario(models: str | Sequence[str], *, common: str = "arithmetic", **
         raise InputError(message, key="micro_batch")
     return build_scenario(
         given,
-        tuple(map(load_model, [models] if isinstance(models, str) else models)),
+        tuple(map(load_any_model, [models] if isinstance(models, str) else models)),
         network=load_network(given.network, num_devices=given.devices),
         common=parse_word(CommonMean, common, source="common"),
         micro_batches=batches,

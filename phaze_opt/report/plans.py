@@ -79,7 +79,8 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "
         f"t tensor, p pipeline, d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, "
-        f"GiB of the fullest stage; {RESERVE_NOTE}; {setting.tokens:,} {setting.counted} a step, network {setting.network}"
+        f"GiB of the fullest stage; {RESERVE_NOTE}; {setting.tokens:,} {setting.counted} a step, "
+        f"network {setting.network}"
     )
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
     if idle:

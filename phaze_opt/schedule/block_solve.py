@@ -1,5 +1,6 @@
 """Closing one block, each once: multi-start list schedules, the crash MIP, the ordering model with lazy core rows."""
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -24,6 +25,8 @@ from phaze_opt.schedule.mip_models import (
     solve_crash_bound,
 )
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
+from phaze_opt.schedule.order_search import search_orders
+from phaze_opt.schedule.set_tree import SetTree
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
 
@@ -37,6 +40,23 @@ MAX_WIDTH = 60_000
 WIDENING = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
+# Blocks of more operators than this are wide: they have stages of their own. No block of a transformer is.
+MAX_NARROW = 28
+# Local searches before each turn of the tree: how far the walk may rise at first, and what is pushed both ways.
+RISES = ((0.03, 0.05), (0.01, -1.0), (0.01, 0.01), (0.02, -1.0))
+SEARCHES = 8
+# Where time is the limit: changes of a local search and cases of the tree in a turn, and in the first, on so many
+# operators.
+TURN_TRIES = 3_000
+TURN_CASES = 500
+FIRST_CASES = 300
+FIRST_SHARE = 0.15
+TURN_SIZE = 60
+MAX_ROUNDS_OF_SETS = 200
+# Where nodes are the limit: the same, rounds of adding sets to a case, and how many nodes of a MIP a case stands for.
+NODE_TRIES = 200
+NODE_ROUNDS = 30
+NODES_OF_A_CASE = 20
 # Closed blocks that a process keeps, of some kilobytes each.
 MAX_KEPT = 2048
 
@@ -113,14 +133,19 @@ class BlockSolver:
         self._options = options
         self._deadline = deadline
         self._levels: LevelStage | None = None
+        self._tree: SetTree | None = None
+        self._num_walks = 0
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""
+        if self._is_wide and self._options.mip_nodes:
+            return self._run_wide()
         for stage in (self.try_multi_start, self.try_tree_search):
             if self._is_done():
                 break
             stage()
         for stage in (
+            self.try_set_tree,
             self.try_set_bound,
             self.try_beam_search,
             self.try_long_multi_start,
@@ -131,6 +156,19 @@ class BlockSolver:
             if self._is_done(self._options.target_mip_gap):
                 break
             stage()
+        if not self.state.is_closed(self._options.target_mip_gap) and self._remaining_s() <= 0:
+            self.state = replace(self.state, is_timed_out=True)
+        return self.state
+
+    def _run_wide(self) -> BlockState:
+        """Of a wide block where nodes are the limit, the stages that its size does not make slow, and no others."""
+        if self._is_done(self._options.target_mip_gap):
+            return self.state
+        self._begin_tree(max_rounds=NODE_ROUNDS)
+        self._turn_tree(tries=NODE_TRIES, cases=self._options.mip_nodes / NODES_OF_A_CASE)
+        if len(self.problem) <= TURN_SIZE and not self._is_done(self._options.target_mip_gap):
+            self.try_set_bound()
+            self.try_beam_search()
         if not self.state.is_closed(self._options.target_mip_gap) and self._remaining_s() <= 0:
             self.state = replace(self.state, is_timed_out=True)
         return self.state
@@ -175,6 +213,44 @@ class BlockSolver:
         if is_complete:
             self.state = self.state.with_lower(self.state.upper / (1.0 + target))
 
+    @property
+    def _is_wide(self) -> bool:
+        return len(self.problem) > MAX_NARROW and min(self.problem.shortest) > 0.0
+
+    def try_set_tree(self) -> None:
+        """Local search over orders and modes, and a tree of set bounds; not where nodes are the limit."""
+        if not self._options.mip_nodes:
+            self._begin_tree(max_rounds=MAX_ROUNDS_OF_SETS)
+            self._turn_tree(tries=TURN_TRIES, cases=FIRST_CASES, time_share=FIRST_SHARE)
+
+    def _begin_tree(self, *, max_rounds: int) -> None:
+        if min(self.problem.shortest) > 0.0:
+            gap = self._options.target_mip_gap
+            self._tree = SetTree(self.problem, self.state, gap=gap, max_rounds=max_rounds, deadline=self._deadline)
+            self.state = self._tree.state
+
+    def _turn_tree(self, *, tries: int, cases: float, time_share: float = 1.0) -> None:
+        """Local searches, then cases of the tree; as many of both as a block of `TURN_SIZE` operators has time for."""
+        tree, gap = self._tree, self._options.target_mip_gap
+        if tree is None:
+            return
+        share = TURN_SIZE / len(self.problem)
+        deadline = time.monotonic() + time_share * self._remaining_s()
+        for _ in range(SEARCHES):
+            if not self._is_done(gap):
+                self._search_orders(math.ceil(share * tries))
+        tree.take(self.state)
+        tree.run(max_cases=tree.num_cases + math.ceil(share * cases), deadline=deadline)
+        self.state = tree.state
+
+    def _search_orders(self, tries: int) -> None:
+        start, is_spread = self.state.start.copy(), self.state.is_spread.copy()
+        rise, within = RISES[self._num_walks % len(RISES)]
+        seed = self._options.seed + self._num_walks
+        upper = search_orders(self.problem.arrays, self.state.upper, start, is_spread, tries, rise, within, True, seed)
+        self._num_walks += 1
+        self.state = self.state.with_schedule(float(upper), start, is_spread)
+
     def try_set_bound(self) -> None:
         """Prices by feasible sets: a bound, and what the level search is cut by."""
         if self._options.beam_width == 0:
@@ -190,25 +266,23 @@ class BlockSolver:
             self._search_levels(width)
 
     def try_wide_search(self) -> None:
-        """Wider and wider level search and more multi-starts in turn until the time is up, for blocks beyond MIPs.
+        """More of the tree and wider and wider level search, in turn until the time is up.
 
         Nothing where nodes are the limit: how far this gets depends on the machine.
         """
-        if self._levels is None or self._options.mip_nodes:
+        if self._options.mip_nodes:
             return
         gap = self._options.target_mip_gap
         ends = time.monotonic() + self._remaining_s() * (1.0 if len(self.problem) > MAX_MIP_OPERATORS else 0.5)
         width = self._options.beam_width
-        turn = LONG_TURNS
-        while not self._is_done(gap) and width < MAX_WIDTH and time.monotonic() < ends:
+        while not self._is_done(gap) and time.monotonic() < ends:
+            self._turn_tree(tries=TURN_TRIES, cases=TURN_CASES)
+            if self._levels is None or width >= MAX_WIDTH:
+                if self._tree is None or self._tree.is_ended:
+                    return
+                continue
             width *= WIDENING
-            began = time.monotonic()
             self._search_levels(width)
-            # Multi-starts find what the levels do not, and the other way round: as much time for each.
-            until = 2.0 * time.monotonic() - began
-            while not self._is_done(gap) and time.monotonic() < until:
-                turn += 1
-                self._multi_start(self._options.multi_starts, seed=turn)
 
     def _search_levels(self, width: int) -> None:
         gap = self._options.target_mip_gap

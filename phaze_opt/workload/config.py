@@ -23,7 +23,8 @@ NEAR_KEY = 0.9
 """Similarity above which an unknown key is taken for a misspelt optional one."""
 DEFAULT_LABELS, MAX_LABELS, MAX_CLASS_NAME = 2, 1 << 20, 100
 EXTRACT_ADVICE = (
-    "`phaze-opt extract --hf PATH --out FILE` (pip install 'phaze-opt[extract]') records it in a file that --model takes"
+    "`phaze-opt extract --hf PATH --out FILE` (pip install 'phaze-opt[extract]') records it in a file that --model "
+    "takes"
 )
 Model = ModelSpec | TransformerSpec
 """What a config describes: the short form of a transformer of equal plain blocks, or the long one."""

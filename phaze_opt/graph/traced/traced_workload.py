@@ -8,6 +8,7 @@ from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
@@ -113,6 +114,11 @@ class TracedWorkload:
     def has_experts(self) -> bool:
         """Whether some layer is a mixture of experts."""
         return self.num_experts > 1
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether some operation is attention, as in every transformer."""
+        return any(node.op == ATTENTION for node in self.layered.graph.nodes)
 
     @property
     def own_sequence_length(self) -> int:
