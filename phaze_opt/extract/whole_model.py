@@ -134,7 +134,7 @@ def _told_of_calls(work: _Work) -> Iterator[None]:
     """Let a work know of every operation while the block lasts."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class _Calls(TorchDispatchMode):
+    class _Calls(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             work.see(str(func), args, result)
