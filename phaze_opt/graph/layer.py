@@ -13,8 +13,8 @@ class LayerGraph:
         name: ``embedding``, ``block``, ``head`` ... unique within its model graph.
         forward, backward, update: the three problems that are scheduled apart.
         num_parameters: parameters held by one device.
-        num_tied_parameters: those of ``num_parameters`` that are a copy of the first layer's (a tied head);
-            counted once when first and last layer share a stage.
+        num_tied_parameters: those of ``num_parameters`` that are a copy of the front's (a tied head): counted once
+            when front and back share a stage.
         num_expert_parameters: those of ``num_parameters`` that belong to experts.
         stash_bytes: activations kept for backward when nothing is recomputed.
         selective_bytes: those kept when the attention core is recomputed (`attention_core`).

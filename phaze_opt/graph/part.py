@@ -40,7 +40,7 @@ class PartGraph:
 
     @property
     def num_tied_parameters(self) -> int:
-        """Those of them that are a copy of the first layer's."""
+        """Those of them that are a copy of the front's."""
         return sum(layer.num_tied_parameters for layer in self.layers)
 
     @property

@@ -88,7 +88,7 @@ class Program:
         outputs: tensors that leave the layer: its output and, in backward, the gradient of its input.
         output_bytes: boundary transfer to the next layer, one direction, bytes.
         num_parameters: parameters held by the device.
-        num_tied_parameters: those of them that copy the first layer's.
+        num_tied_parameters: those of them that copy the front's.
         num_expert_parameters: those of them that belong to experts.
         passing: tensors that the layer reads and hands on, such as an encoder's output: its neighbours of the same kind
             hold the same.

@@ -3,8 +3,12 @@
 The finest chain of segments is searched for the run of periods that covers most nodes. A period is one layer (a
 transformer block), what lies before and behind it is searched likewise, and what is left becomes layers with one heavy
 operation each.
+
+The layers of the front are on one stage, and so are those of the back: a parameter that several of either read is held
+by the first of them alone. Layers of the front or the back that differ in what they hold are of different kinds.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +20,7 @@ from phaze_opt.graph.traced.layers import TracedLayer, layer_of
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
 from phaze_opt.graph.traced.segments import cut_segments, losses_of
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
+from phaze_opt.workload.chain import cut_chain
 
 MAX_PERIOD = 96
 """Segments that a period has at most."""
@@ -26,16 +31,34 @@ MAX_LAYER_NODES = 160
 
 
 @dataclass(frozen=True, slots=True)
+class LayerParameters:
+    """Parameters of a layer that others have too.
+
+    Attributes:
+        lent: that an earlier layer of the front, or of the back, holds for it.
+        tied: of a layer behind the front, that it holds and the front too.
+    """
+
+    lent: frozenset[str] = frozenset()
+    tied: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class LayerChain:
     """The distinct layers of a model, and which of them stands at each position.
 
     Attributes:
         layers: one of each kind, the first.
         chain: kind at each position.
+        parameters: what each kind holds.
+        recounted: ids of parameters that layers of units hold though others hold them too, each as often as it is held
+            beyond once.
     """
 
     layers: tuple[TracedLayer, ...]
     chain: tuple[int, ...]
+    parameters: tuple[LayerParameters, ...]
+    recounted: tuple[str, ...]
 
 
 def fold_layers(graph: FlatGraph) -> LayerChain:
@@ -45,11 +68,53 @@ def fold_layers(graph: FlatGraph) -> LayerChain:
     groups = _groups(segments, _numbers(keys))
     merged = [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
     layers = _layers(graph, merged)
-    numbers = _numbers([structure_of(graph, layer) for layer in layers])
-    first: dict[int, TracedLayer] = {}
-    for number, layer in zip(numbers, layers, strict=True):
-        first.setdefault(number, layer)
-    return LayerChain(tuple(first[kind] for kind in range(len(first))), tuple(numbers))
+    structures = _numbers([structure_of(graph, layer) for layer in layers])
+    cut = cut_chain(tuple(structures))
+    front, back = range(len(cut.front)), range(len(layers) - len(cut.back), len(layers))
+    shared = _shared(layers, front, back)
+    places = [
+        _places(layer, each if position in front or position in back else LayerParameters())
+        for position, (layer, each) in enumerate(zip(layers, shared, strict=True))
+    ]
+    numbers = _numbers(list(zip(structures, places, strict=True)))
+    first = [numbers.index(kind) for kind in range(1 + max(numbers))]
+    return LayerChain(
+        layers=tuple(layers[position] for position in first),
+        chain=tuple(numbers),
+        parameters=tuple(shared[position] for position in first),
+        recounted=_recounted(layers, shared, back),
+    )
+
+
+def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[LayerParameters]:
+    """What each layer has in common with others, where the front and the back are on one stage each."""
+    own = [frozenset(layer.parameters) for layer in layers]
+    of_front = {name for position in front for name in own[position]}
+    lent = [frozenset[str]()] * len(layers)
+    for end in (front, back):
+        seen = frozenset[str]()
+        for position in end:
+            lent[position] = own[position] & seen
+            seen |= own[position]
+    tied = [frozenset[str]() if at in front else (names & of_front) - lent[at] for at, names in enumerate(own)]
+    return [LayerParameters(*each) for each in zip(lent, tied, strict=True)]
+
+
+def _recounted(layers: Sequence[TracedLayer], shared: Sequence[LayerParameters], back: range) -> tuple[str, ...]:
+    """Parameters as often as they are held beyond once; the back's tied ones are known to be the front's."""
+    held = Counter[str]()
+    for position, (layer, each) in enumerate(zip(layers, shared, strict=True)):
+        held.update(set(layer.parameters) - each.lent - (each.tied if position in back else frozenset()))
+    return tuple(sorted((held - Counter(set(held))).elements()))
+
+
+def _places(layer: TracedLayer, shared: LayerParameters) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Places of its shared parameters among its own: of lent and of tied ones."""
+    lent, tied = (
+        tuple(place for place, name in enumerate(layer.parameters) if name in names)
+        for names in (shared.lent, shared.tied)
+    )
+    return lent, tied
 
 
 def _numbers(keys: Sequence[Hashable]) -> list[int]:

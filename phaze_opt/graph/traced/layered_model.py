@@ -52,6 +52,11 @@ class LayeredModel:
         return cut_chain(self.folded.chain)
 
     @property
+    def num_recounted_parameters(self) -> int:
+        """Elements that units hold though other layers hold them too."""
+        return sum(_elements(self.graph, name) for name in self.folded.recounted)
+
+    @property
     def has_sequence(self) -> bool:
         """Whether sizes depend on a sequence length."""
         return SEQUENCE in self.model.symbols
@@ -79,7 +84,12 @@ def layered_model_of(text: str, source: str, *, has_combined_qkv: bool = False) 
 def _num_parameters(flat: FlatGraph) -> int:
     """Elements of all parameters, tied ones once; those that the loss does not depend on too."""
     names = {flat.parameter(name) for name, tensor in flat.tensors.items() if tensor.role is TracedRole.PARAMETER}
-    return sum(prod(size.evaluate({}) for size in flat.tensors[name].shape) for name in names)
+    return sum(_elements(flat, name) for name in names)
+
+
+def _elements(graph: FlatGraph, name: str) -> int:
+    """Elements of a parameter."""
+    return prod(size.evaluate({}) for size in graph.tensors[name].shape)
 
 
 def _experts(graph: FlatGraph, model: TracedModel) -> ExpertCounts:
@@ -89,7 +99,7 @@ def _experts(graph: FlatGraph, model: TracedModel) -> ExpertCounts:
         weights = [name for name in node.tensor_ids() if graph.role(name) is TracedRole.PARAMETER]
         if node.op not in GROUPED_PRODUCTS or not weights:
             continue
-        parameters += sum(prod(size.evaluate({}) for size in graph.tensors[name].shape) for name in weights)
+        parameters += sum(_elements(graph, name) for name in weights)
         experts = graph.tensors[weights[0]].shape[0].evaluate({})
         found = ExpertCounts(experts, max(found.num_active, _active(graph, node, model)), parameters)
     return found

@@ -1,6 +1,6 @@
 """Recording a traced layer on a tape: a program for one micro-batch, sequence and device."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -9,6 +9,7 @@ from phaze_opt.graph.operations import COPY, bias, elementwise
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
 from phaze_opt.graph.traced.device_sizes import DeviceSizes
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.folding import LayerParameters
 from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.layers import TracedLayer
@@ -60,7 +61,7 @@ def record_layer(
     *,
     name: str,
     sharding: LayerSharding,
-    tied: frozenset[str] = frozenset(),
+    shared: LayerParameters,
 ) -> Program:
     """Forward and backward of one layer on one device.
 
@@ -70,7 +71,7 @@ def record_layer(
         options: how.
         name: of the program.
         sharding: of the layer; of no account for a group of one.
-        tied: parameters that are copies of the first layer's.
+        shared: parameters that it has in common with others.
 
     Raises:
         InputError: an operation has no rule, its rule refuses the call, or a size is not whole.
@@ -78,7 +79,7 @@ def record_layer(
     recording = _Recording(graph, layer, options, sharding)
     for node in layer.nodes:
         recording.record(node)
-    return recording.finish(name=name, tied=tied)
+    return recording.finish(name=name, shared=shared)
 
 
 class _Recording:
@@ -146,7 +147,7 @@ class _Recording:
             return summed
         return bias(self._tape, f"{call.name}_bias", (summed,), size=found.parameter_elements)[0]
 
-    def finish(self, *, name: str, tied: frozenset[str]) -> Program:
+    def finish(self, *, name: str, shared: LayerParameters) -> Program:
         """Backward, and the program."""
         outputs = self._outputs()
         for tensor in outputs:
@@ -165,10 +166,14 @@ class _Recording:
             input=self._inputs[0] if is_single else Tensor("inputs", taken, 1, TensorRole.ACTIVATION),
             outputs=leaving,
             output_bytes=sum(each.num_bytes for each in outputs) + relayed * self._options.training.dtype_bytes,
-            num_parameters=sum(self._parameters.values()),
-            num_tied_parameters=sum(self._parameters[each] for each in sorted(tied)),
-            num_expert_parameters=sum(self._parameters[each] for each in sorted(self._expert_parameters)),
+            num_parameters=self._num(self._parameters.keys() - shared.lent),
+            num_tied_parameters=self._num(shared.tied),
+            num_expert_parameters=self._num(self._expert_parameters - shared.lent),
         )
+
+    def _num(self, names: Iterable[str]) -> int:
+        """Elements of some parameters on a device."""
+        return sum(self._parameters[each] for each in names)
 
     def _outputs(self) -> list[Tensor]:
         """What leaves the layer, each tensor once, as a device has it outside."""

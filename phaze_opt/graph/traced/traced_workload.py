@@ -70,8 +70,16 @@ class TracedWorkload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the export wants to be told, a sentence each."""
-        return self.layered.model.notes
+        """What the export wants to be told, and parameters that count more than once, a sentence each."""
+        extra = self.layered.num_recounted_parameters
+        if not extra:
+            return self.layered.model.notes
+        sentence = (
+            f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers together "
+            f"have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, gradients and "
+            "updates are too large by as much."
+        )
+        return (sentence, *self.layered.model.notes)
 
     @property
     def cut(self) -> ChainCut:
@@ -206,18 +214,10 @@ class TracedWorkload:
             training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
         )
         layers = layered.folded.layers
-        first = frozenset(layers[layered.folded.chain[0]].parameters)
         return tuple(
-            record_layer(
-                layered.graph,
-                layer,
-                recording,
-                name=name,
-                sharding=sharding,
-                tied=first.intersection(layer.parameters) if position else frozenset(),
-            )
-            for position, (name, layer, sharding) in enumerate(
-                zip(_layer_names(layers), layers, layered.shardings, strict=True)
+            record_layer(layered.graph, layer, recording, name=name, sharding=sharding, shared=shared)
+            for name, layer, sharding, shared in zip(
+                _layer_names(layers), layers, layered.shardings, layered.folded.parameters, strict=True
             )
         )
 

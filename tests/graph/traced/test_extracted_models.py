@@ -79,6 +79,17 @@ def test_parameters_and_model_flops_are_the_configs(name):
     assert (extracted.num_units, extracted.num_layers) == (built.num_units, built.num_layers)
 
 
+def test_an_encoder_and_a_decoder_hold_their_table_once():
+    """T5-Large is counted to hold the biases of positions, 32 buckets of 16 heads, in each of 24 decoder blocks."""
+    model = load_any_model(str(MODELS / "t5-large.json"))
+    front, unit, back = graph_of(MODELS / "t5-large.json", 128).parts
+    held = front.num_parameters + 24 * unit.num_parameters + back.num_parameters
+    tied = [part.num_tied_parameters for part in (front, unit, back)]
+    assert tied == [0, 0, 32_128 * 1024]
+    assert held - sum(tied) - 23 * 32 * 16 == model.num_parameters == load_any_model("t5-large").num_parameters
+    assert "have 11,776 parameters more" in " ".join(model.notes)
+
+
 def test_experts_are_the_configs():
     """transformers has gate and up in one product, whose gradients need no sum, and lists the router's steps."""
     extracted, built = (graph_of(name, 1024) for name in (MODELS / "mixtral-8x7b.json", "mixtral-8x7b"))

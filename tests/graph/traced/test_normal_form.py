@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.folding import fold_layers
 from phaze_opt.graph.traced.normalise.normalising import normalised
@@ -21,6 +22,7 @@ from phaze_opt.graph.traced.traced_model import (
 )
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.graph.traced.traced_writing import traced_model_text
+from phaze_opt.workload.training import TrainingSpec
 
 ROLES = {"w": TracedRole.PARAMETER, "c": TracedRole.CONSTANT, "in": TracedRole.INPUT}
 
@@ -227,6 +229,38 @@ def test_repeats_are_what_is_written_out():
     folded = fold_layers(normalised(flatten(repeated(3).layered.model)))
     assert [len(layer.nodes) for layer in folded.layers] == [1, 3, 1]
     assert [(len(layer.inputs), len(layer.outputs)) for layer in folded.layers] == [(0, 1), (1, 1), (1, 1)]
+
+
+def test_front_and_back_hold_what_they_share_once_and_units_say_how_much_they_count_twice():
+    """An encoder and a decoder read one table in front; three blocks share a product, two layers behind another."""
+    names = ("x", "a", "e", "f", "u1", "v1", "u2", "v2", "u3", "v3", "h1", "h2", "o1", "o2")
+    shapes = {"in_ids": ("b", "s"), "in_ids2": ("b", "s"), "logits": ("b", "s", 64), "w_table": (64, 16)}
+    shapes |= {name: X for name in names} | {name: (16, 16) for name in ("w_a", "w_unit", "w_back")}
+    blocks = [
+        step
+        for number, taken in enumerate(("f", "v1", "v2"), 1)
+        for step in ((f"u{number}", "linear", f"%{taken}", "%w_unit"), (f"v{number}", "gelu", f"%u{number}"))
+    ]
+    steps = [
+        ("x", "embedding", "%w_table", "%in_ids"),
+        ("a", "linear", "%x", "%w_a"),
+        ("e", "embedding", "%w_table", "%in_ids2"),
+        ("f", "add", "%a", "%e"),
+        *blocks,
+        ("h1", "linear", "%v3", "%w_back"),
+        ("o1", "tanh", "%h1"),
+        ("h2", "linear", "%o1", "%w_back"),
+        ("o2", "silu", "%h2"),
+        ("logits", "linear", "%o2", "%w_table"),
+    ]
+    workload = TracedWorkload("m", traced_model_text(model(shapes, steps, "logits")))
+    layers = build_model_graph(workload, TrainingSpec(1, 8, 1), tensor_parallel=1).parts
+    front, unit, back = (sum(layer.num_parameters for layer in part.layers) for part in layers)
+    assert (front, unit, back) == (64 * 16 + 256, 256, 256 + 64 * 16)
+    assert [part.num_tied_parameters for part in layers] == [0, 0, 64 * 16]
+    assert workload.num_units == 3
+    assert "have 512 parameters more than the model's 1,792" in workload.notes[0]
+    assert repeated(3).notes == ()
 
 
 def test_a_model_of_nothing_is_refused():
