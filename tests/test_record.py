@@ -75,7 +75,9 @@ def test_every_script_makes_a_record_or_is_part_of_one():
 
 
 def test_every_study_has_a_record():
-    named = {name for record in RECORDS for name in record.inputs if name.startswith("studies/") and name.endswith(".toml")}
+    named = {
+        name for record in RECORDS for name in record.inputs if name.startswith("studies/") and name.endswith(".toml")
+    }
     assert named == {path.relative_to(ROOT).as_posix() for path in (ROOT / "studies").glob("*.toml")}
 
 

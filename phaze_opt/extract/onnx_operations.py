@@ -186,6 +186,8 @@ def _dropout(call: OnnxCall) -> Translation:
     return "aten.alias.default", (call.input(0),)
 
 
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that give the same elements in another shape."""
 _RULES: Mapping[str, Callable[[OnnxCall], Translation]] = {
     "Conv": _convolution,
     "ConvTranspose": _convolution,
@@ -198,10 +200,7 @@ _RULES: Mapping[str, Callable[[OnnxCall], Translation]] = {
     "LayerNormalization": _layer_norm,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
-    "Reshape": _reshape,
-    "Flatten": _reshape,
-    "Squeeze": _reshape,
-    "Unsqueeze": _reshape,
+    **dict.fromkeys(sorted(RESHAPES), _reshape),
     "Transpose": _transpose,
     "Concat": _concat,
     "Clip": _clip,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.onnx_operations import OnnxCall, translate
+from phaze_opt.extract.onnx_operations import RESHAPES, OnnxCall, translate
 from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedRole
 from phaze_opt.record.input_files import shorten
@@ -65,7 +65,7 @@ class _Recording:
 
     def graph(self) -> RecordedGraph:
         for tensor in self._graph.initializer:
-            self._declare_held(tensor)
+            self._declare_held(tensor, is_trained=True)
         for value in self._graph.input:
             if value.name not in self._ids:
                 self._declare(value.name, TracedRole.INPUT)
@@ -75,10 +75,11 @@ class _Recording:
         loss = self._loss(outputs)
         return RecordedGraph(self._tensors, tuple(self._nodes), (loss,))
 
-    def _declare_held(self, tensor: Any) -> None:
+    def _declare_held(self, tensor: Any, *, is_trained: bool) -> None:
+        """A tensor whose values the file holds: an initializer is trained, a constant among the operators is not."""
         dtype = self._dtype(tensor.data_type, tensor.name)
         shape = self._sizes(tensor.dims, tensor.name)
-        is_weight = dtype.is_float and bool(shape) and elements(shape) > 1
+        is_weight = is_trained and dtype.is_float and bool(shape) and elements(shape) > 1
         role = TracedRole.PARAMETER if is_weight else TracedRole.CONSTANT
         role = TracedRole.BUFFER if tensor.name in self._statistics else role
         self._add(tensor.name, shape, dtype, role, fqn=text_of(tensor.name) if role is not TracedRole.CONSTANT else "")
@@ -130,6 +131,9 @@ class _Recording:
         return TracedDtype(text)
 
     def _record(self, node: Any) -> None:
+        if not node.output or not node.output[0]:
+            message = f"operator {shorten(node.name or node.op_type)} gives nothing; give a model that checks"
+            raise InputError(message, source=self._source)
         if node.op_type == "Constant":
             self._constant(node)
             return
@@ -144,8 +148,20 @@ class _Recording:
             output_shape=self._tensors[outputs[0]].shape if outputs else (),
             constants={at: self._integers[name] for at, name in enumerate(node.input) if name in self._integers},
         )
+        self._check(call, node)
         op, arguments = translate(call)
         self._nodes.append(RecordedNode(op, arguments, tuple(outputs), (), text_of(node.name)[:1000]))
+
+    def _check(self, call: OnnxCall, node: Any) -> None:
+        """Refuse a view of another number of elements, as of a shape that holds the micro-batch as a number."""
+        given = call.input(0)
+        if call.op not in RESHAPES or given is None:
+            return
+        before, after = elements(self._tensors[given.id].shape), elements(call.output_shape)
+        if before != after:
+            message = f"operator {shorten(node.name or node.op_type)} makes {after} elements of {before}"
+            sentence = f"{message}; export the model so that its shapes do not hold the micro-batch as a number"
+            raise InputError(sentence, source=self._source)
 
     def _taken(self, name: str, node: Any) -> TensorRef | None:
         if not name:
@@ -163,7 +179,7 @@ class _Recording:
             self._declare(node.output[0], TracedRole.CONSTANT)
             return
         value.name = node.output[0]
-        self._declare_held(value)
+        self._declare_held(value, is_trained=False)
 
     def _attributes(self, node: Any) -> dict[str, Argument]:
         """Numbers, texts and lists of them."""

@@ -28,6 +28,8 @@ class ConvolutionShape:
         padding: zeros before and behind each axis; none if empty.
         dilation: distance between taps; 1 everywhere if empty.
         groups: channels are split into so many parts that do not mix.
+        given_out_size: edges of an image of the result where zeros before and behind an axis differ in number; what
+            the other sizes say if empty.
     """
 
     batch: int
@@ -39,13 +41,15 @@ class ConvolutionShape:
     padding: Edges = ()
     dilation: Edges = ()
     groups: int = 1
+    given_out_size: Edges = ()
 
     def __post_init__(self) -> None:
         """Fill in what is empty; refuse sizes that do not fit together."""
         rank = len(self.in_size)
         for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1)):
             object.__setattr__(self, name, tuple(getattr(self, name)) or (usual,) * rank)
-        axes = (self.in_size, self.kernel, self.stride, self.padding, self.dilation)
+        given = self.given_out_size or self.in_size
+        axes = (self.in_size, self.kernel, self.stride, self.padding, self.dilation, given)
         counts = (self.batch, self.in_channels, self.out_channels, self.groups, *self.in_size, *self.kernel)
         if rank < 1 or any(len(each) != rank for each in axes):
             message = f"convolution {self}: every size must have a number for each axis of in_size"
@@ -59,6 +63,9 @@ class ConvolutionShape:
         if min(self.out_size) < 1:
             message = f"convolution {self}: the kernel must fit into the padded image"
             raise InputError(message)
+        if any(not least <= size <= most for size, least, most in zip(self.out_size, *self._out_limits, strict=True)):
+            message = f"convolution {self}: no padding by less than a patch gives images of {list(self.out_size)}"
+            raise InputError(message)
 
     @property
     def reach(self) -> Edges:
@@ -68,8 +75,18 @@ class ConvolutionShape:
     @property
     def out_size(self) -> Edges:
         """Edges of an image of the result."""
-        axes = zip(self.in_size, self.reach, self.stride, self.padding, strict=True)
-        return tuple((size + 2 * padding - reach) // stride + 1 for size, reach, stride, padding in axes)
+        return self.given_out_size or self._padded_by([2 * padding for padding in self.padding])
+
+    @property
+    def _out_limits(self) -> tuple[Edges, Edges]:
+        """Edges of a result without padding, and with a patch more of it on both sides than is stated."""
+        most = [2 * (padding + reach) for padding, reach in zip(self.padding, self.reach, strict=True)]
+        return self._padded_by([0] * len(most)), self._padded_by(most)
+
+    def _padded_by(self, padding: Sequence[int]) -> Edges:
+        """Edges of a result of images with so many zeros more on every axis."""
+        axes = zip(self.in_size, self.reach, self.stride, padding, strict=True)
+        return tuple((size + more - reach) // stride + 1 for size, reach, stride, more in axes)
 
     @property
     def pixels(self) -> int:

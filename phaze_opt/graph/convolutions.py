@@ -17,6 +17,7 @@ def convolution(
     shape: ConvolutionShape,
     *,
     has_bias: bool = False,
+    is_trained: bool = True,
     is_differentiable: bool = True,
 ) -> Tensor:
     """The convolution of a tensor of ``shape.in_elements`` with a weight of its own: ``shape.out_elements``.
@@ -29,9 +30,14 @@ def convolution(
         tensor: the input.
         shape: all sizes.
         has_bias: whether a number for each channel is added.
+        is_trained: whether the weight is a parameter, else a constant, which has no gradient.
         is_differentiable: whether the input has a gradient (images have none).
     """
-    weight = tape.weight(f"{name}.weight", shape.weight_elements)
+    weight = (
+        tape.weight(f"{name}.weight", shape.weight_elements)
+        if is_trained
+        else tape.constant(f"{name}.weight", shape.weight_elements)
+    )
     result = tape.tensor(name, shape.out_elements)
     _product(tape, name, (tensor, weight), result, shape.forward)
 
@@ -40,16 +46,16 @@ def convolution(
         if is_differentiable:
             target = tape.add_gradient(tensor, name)
             _product(tape, f"{name}.input_gradient", (given, weight), target, shape.input_gradient)
-        _product(
-            tape, f"{name}.weight_gradient", (tensor, given), tape.add_gradient(weight, name), shape.weight_gradient
-        )
+        if is_trained:
+            target = tape.add_gradient(weight, name)
+            _product(tape, f"{name}.weight_gradient", (tensor, given), target, shape.weight_gradient)
 
     tape.on_backward(differentiate)
     return _biased(tape, name, result, shape.out_channels) if has_bias else result
 
 
 def transposed_convolution(
-    tape: Tape, name: str, tensor: Tensor, shape: ConvolutionShape, *, has_bias: bool = False
+    tape: Tape, name: str, tensor: Tensor, shape: ConvolutionShape, *, has_bias: bool = False, is_trained: bool = True
 ) -> Tensor:
     """What the gradient of an input is to a convolution: from ``shape.out_elements`` to ``shape.in_elements``.
 
@@ -59,8 +65,13 @@ def transposed_convolution(
         tensor: of the elements that ``shape`` results in.
         shape: of the convolution that leads from the result back to ``tensor``.
         has_bias: whether a number for each channel is added.
+        is_trained: whether the weight is a parameter, else a constant, which has no gradient.
     """
-    weight = tape.weight(f"{name}.weight", shape.weight_elements)
+    weight = (
+        tape.weight(f"{name}.weight", shape.weight_elements)
+        if is_trained
+        else tape.constant(f"{name}.weight", shape.weight_elements)
+    )
     result = tape.tensor(name, shape.in_elements)
     _product(tape, name, (tensor, weight), result, shape.input_gradient)
 
@@ -68,9 +79,9 @@ def transposed_convolution(
         given = tape.gradient(result)
         target = tape.add_gradient(tensor, name)
         _product(tape, f"{name}.input_gradient", (given, weight), target, shape.forward)
-        _product(
-            tape, f"{name}.weight_gradient", (given, tensor), tape.add_gradient(weight, name), shape.weight_gradient
-        )
+        if is_trained:
+            target = tape.add_gradient(weight, name)
+            _product(tape, f"{name}.weight_gradient", (given, tensor), target, shape.weight_gradient)
 
     tape.on_backward(differentiate)
     return _biased(tape, name, result, shape.in_channels) if has_bias else result

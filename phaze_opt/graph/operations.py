@@ -115,10 +115,11 @@ def split_matmul(
     shape: Matmul,
     outputs: dict[str, int],
     is_differentiable: bool = True,
+    is_right_differentiable: bool = True,
 ) -> list[Tensor]:
     """``left`` [batch, m, k] x ``right`` [batch, k, n] into tensors of the given elements, side by side.
 
-    ``is_differentiable`` says whether ``left`` has a gradient.
+    ``is_differentiable`` says whether ``left`` has a gradient, ``is_right_differentiable`` whether ``right`` has.
     """
     results = [tape.tensor(output, elements) for output, elements in outputs.items()]
     _matmul(tape, name, ((left,), (right,)), tuple(results), shape)
@@ -129,7 +130,8 @@ def split_matmul(
         given = tuple(tape.gradient(result) for result in results)
         if is_differentiable:
             _matmul(tape, f"{name}.input_gradient", (given, (right,)), (tape.add_gradient(left, name),), to_left)
-        _matmul(tape, f"{name}.weight_gradient", ((left,), given), (tape.add_gradient(right, name),), to_right)
+        if is_right_differentiable:
+            _matmul(tape, f"{name}.weight_gradient", ((left,), given), (tape.add_gradient(right, name),), to_right)
 
     tape.on_backward(differentiate)
     return results

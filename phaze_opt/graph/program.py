@@ -143,6 +143,10 @@ class Tape:
         self.num_parameters += elements
         return Tensor(name, elements if num_read is None else num_read, self.dtype_bytes, TensorRole.WEIGHT)
 
+    def constant(self, name: str, elements: int) -> Tensor:
+        """A tensor that is read as a parameter is, and is not trained."""
+        return Tensor(name, elements, self.dtype_bytes, TensorRole.WEIGHT)
+
     def run_backward(self, output: Tensor | None) -> None:
         """Append the backward nodes, given the layer's output (None where a loss ends the layer)."""
         self._phase = Phase.BACKWARD

@@ -18,7 +18,7 @@ class PricedAs:
         model: its name.
         architecture: its class of transformers; empty of what is none.
         num_parameters: tied ones once.
-        num_layers: blocks, an encoder's with them.
+        num_layers: blocks, an encoder's with them; all layers of a chain of which equal ones are the lesser part.
         sequence_length: positions of one sample; the decoder's beside an encoder.
         flops_per_token: matmul FLOPs of forward and backward over these positions.
         unread_keys: keys of its config that were not read and are not known to change nothing.
@@ -36,8 +36,9 @@ class PricedAs:
     def sentence(self) -> str:
         """For a person."""
         kind = f"{self.architecture}, " if self.architecture else ""
+        layers = "layers" if self.num_layers > 1 else "layer"
         return (
-            f"{self.model} is priced as {kind}{self.num_parameters:,} parameters, {self.num_layers} layers, "
+            f"{self.model} is priced as {kind}{self.num_parameters:,} parameters, {self.num_layers} {layers}, "
             f"{self.flops_per_token / GIGA:.4g} GFLOP a {self._sample}."
         )
 
@@ -68,11 +69,12 @@ def priced_to_json(priced: Sequence[PricedAs]) -> list[dict[str, Any]]:
 
 def _priced(model: Workload, length: int) -> PricedAs:
     spec = transformer_of(model)
+    chain = model.cut.chain
     return PricedAs(
         model=model.name,
         architecture="" if spec is None else spec.architecture,
         num_parameters=model.num_parameters,
-        num_layers=model.num_layers,
+        num_layers=model.num_layers if 2 * model.num_layers >= len(chain) else len(chain),
         sequence_length=length,
         flops_per_token=model_flops(model, length) / length,
         unread_keys=() if spec is None else spec.unread_keys,

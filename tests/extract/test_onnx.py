@@ -99,6 +99,26 @@ def test_control_flow_and_models_without_scores_are_refused(saved, tmp_path, cap
     refused(["extract", "--onnx", str(tmp_path), "--out", str(tmp_path / "o.json")], capsys, "ONNX file")
 
 
+def test_constants_among_the_operators_are_not_trained_and_shapes_must_hold_any_batch(saved):
+    from onnx import TensorProto, helper, numpy_helper
+    from onnx_models import small_cnn
+
+    with_constant, baked = small_cnn(), small_cnn()
+    mask = numpy_helper.from_array(numpy_helper.to_array(with_constant.graph.initializer[-1]), "mask")
+    nodes = [helper.make_node("Constant", [], ["mask"], value=mask), helper.make_node("Add", ["y", "mask"], ["z"])]
+    with_constant.graph.node.extend(nodes)
+    with_constant.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    assert num_parameters(read_onnx(saved(with_constant))) == num_parameters(read_onnx(saved(small_cnn())))
+    sizes = helper.make_tensor("sizes", TensorProto.INT64, [2], [1, 8])
+    baked.graph.initializer.append(sizes)
+    baked.graph.node[6].CopyFrom(helper.make_node("Reshape", ["p", "sizes"], ["f"], "flatten"))
+    with pytest.raises(InputError, match="makes 8 elements of 16"):
+        read_onnx(saved(baked))
+    del with_constant.graph.node[-2].output[:]
+    with pytest.raises(InputError, match="give a model that checks"):
+        read_onnx(saved(with_constant))
+
+
 def bytes_changed(content, draw):
     """A file with some bytes changed, cut off, left out or said twice."""
     changed = bytearray(content)

@@ -1,8 +1,11 @@
 """What answers say that a model was priced as."""
 
+from pathlib import Path
+
 import pytest
 from kits.family_models import RECORDED
 
+from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.workload.config import load_model, parse_config
 
@@ -16,6 +19,13 @@ def test_parameters_layers_and_flops_of_a_token() -> None:
         "gpt2-xl is priced as GPT2LMHeadModel, 1,557,611,200 parameters, 48 layers, 10.27 GFLOP a token of 1,024."
     )
     assert priced.warning == ""
+
+
+def test_a_chain_of_unequal_layers_is_counted_whole_and_an_image_is_a_sample() -> None:
+    model = load_any_model(str(Path(__file__).parents[1] / "traced_models" / "resnet18.json"))
+    (priced,) = priced_as([model], None)
+    assert priced.num_layers == len(model.cut.chain) > model.num_layers
+    assert priced.sentence.endswith("GFLOP a sample.")
 
 
 def test_a_sequence_that_is_asked_for_counts() -> None:

@@ -111,5 +111,5 @@ def _active(graph: FlatGraph, node: TracedNode, model: TracedModel) -> int:
     if not isinstance(rows, TensorRef):
         return 1
     values = dict(model.symbols)
-    tokens = prod(values.values())
+    tokens = prod(values.values()) * (1 if SEQUENCE in values else model.num_positions)
     return max(1, graph.tensors[rows.id].shape[0].evaluate(values) // tokens)

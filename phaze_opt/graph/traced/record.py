@@ -13,8 +13,9 @@ from phaze_opt.graph.traced.folding import LayerParameters
 from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.normalise.after_loss import LOSSES
 from phaze_opt.graph.traced.normalise.regions import WORK
-from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
@@ -143,7 +144,7 @@ class _Recording:
     def _biased(self, call: OperatorCall, summed: Tensor) -> Tensor:
         """The bias of rows comes behind the sum, else every device would add it."""
         found = bias_of(call)
-        if found is None:
+        if found is None or not found.is_parameter:
             return summed
         return bias(self._tape, f"{call.name}_bias", (summed,), size=found.parameter_elements)[0]
 
@@ -192,7 +193,7 @@ class _Recording:
         work = attrs.get(WORK)
         if isinstance(work, int):
             # Attributes state work on whole tensors.
-            attrs[WORK] = work * prod(shape(node.outputs[0])) // prod(self._sizes.whole(node.outputs[0]))
+            attrs[WORK] = work * prod(shape(node.outputs[0])) // max(1, prod(self._sizes.whole(node.outputs[0])))
         call = OperatorCall(
             op=node.op,
             name=self._name(node),
@@ -281,7 +282,22 @@ def _recorded(rule: OperatorRule, tape: Tape, call: OperatorCall) -> tuple[Tenso
     if len(results) != len(call.results):
         rule_broken = f"its rule gives {len(results)} results, where the file has {len(call.results)}"
         raise call.fault(rule_broken)
+    _check_sizes(call, results)
     return results
+
+
+def _check_sizes(call: OperatorCall, results: tuple[Tensor, ...]) -> None:
+    """Refuse results of other sizes than the file states: one of both is wrong, and no figure of it would be right.
+
+    A view is what it looks at, a loss is what its backward begins with, and statistics and places that only backward
+    reads are nothing.
+    """
+    if call.op in SHAPES or call.op in LOSSES:
+        return
+    for number, (result, shape) in enumerate(zip(results, call.results, strict=True)):
+        if result.elements != prod(shape) and (result.elements or not number):
+            rule = f"its result {number} has {result.elements} elements, where the file has {prod(shape)}; correct it"
+            raise call.fault(rule)
 
 
 def _unknown(call: OperatorCall, rules: Mapping[str, OperatorRule]) -> InputError:

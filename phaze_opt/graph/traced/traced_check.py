@@ -73,6 +73,8 @@ def _tensor_faults(tensors: Sequence[TracedTensor], symbols: Mapping[str, int]) 
             unknown = sorted(size.symbols - symbols.keys())
             if unknown:
                 yield (*place, "shape", axis), f"size {size} names {unknown[0]}, which 'symbols' does not list"
+            elif size.symbols and tensor.role is TracedRole.PARAMETER:
+                yield (*place, "shape", axis), f"size {size} is of a parameter, whose sizes are numbers"
         if tensor.tied_to:
             other = seen.get(tensor.tied_to)
             if other is None or other.role is not TracedRole.PARAMETER or other.shape != tensor.shape:

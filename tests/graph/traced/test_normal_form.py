@@ -6,6 +6,8 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.program import TensorRole
+from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.folding import fold_layers
 from phaze_opt.graph.traced.normalise.normalising import normalised
@@ -191,6 +193,59 @@ def test_slices_that_cover_a_tensor_are_a_split_others_are_parts():
     wide = shapes | {"w_8": (8, 8), "w_9": (8, 8), "z": half, "t": half}
     assert "phaze.split" in forms(wide, kept, "t")
     assert forms(SHAPES | {"one": first}, [*LINEAR, ("one", "slice", "%x", 1, 0, 1)], "one")[-1] == "phaze.part"
+
+
+@pytest.mark.parametrize(
+    ("last", "form"),
+    [(("y", "mul", "%h", "%x"), "product"), (("y", "abs", "%h"), "rectifier"), (("y", "mul", "%h", 2.0), "scale")],
+)
+def test_what_multiplies_what_varies_is_no_scale(last, form):
+    steps = [*LINEAR, ("h", "mul", "%x", 0.5), last]
+    assert forms(SHAPES | {"h": X, "y": X}, steps, "y") == ["aten.linear", f"phaze.{form}"]
+
+
+def written(shapes, steps, **changes):
+    """A workload whose last step is its loss."""
+    made = model({"in_x": ("b", 16), "in_y": ("b", 16), "l": (), **shapes}, steps, "l")
+    return TracedWorkload("m", traced_model_text(replace(made, symbols={"b": 2}, loss="l", **changes)))
+
+
+def recorded(workload):
+    training = TrainingSpec(2, workload.own_sequence_length, 2)
+    return workload.record_layers(training, tensor_parallel=1, options=ShardingOptions())
+
+
+LOSS = ("l", "mse_loss", "%y", "%in_y")
+
+
+def test_a_constant_operand_has_no_gradient():
+    shapes = {"w_in": (16, 16), "x": ("b", 16), "c_m": (16, 16), "y": ("b", 16)}
+    workload = written(shapes, [*LINEAR, ("y", "mm", "%x", "%c_m"), LOSS])
+    results = [each for layer in recorded(workload) for node in layer.nodes for each in node.outputs]
+    assert workload.num_parameters == 256
+    assert [each.elements for each in results if each.role is TensorRole.WEIGHT_GRADIENT] == [256]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "step", "words"),
+    [
+        ({"w_in": (16,), "y": ("b", 8)}, ("y", "layer_norm", "%in_x", (16,), "%w_in"), "where the file has 16"),
+        ({"w_in": (16, 3, 4), "y": ("b", 9)}, ("y", "conv1d", "%in_x", "%w_in"), "a number for each axis"),
+        ({"w_in": ("b", 16), "y": ("b", 16)}, ("y", "mul", "%in_x", "%w_in"), "sizes are numbers"),
+        ({"w_in": (64, 16), "y": ("b", 16)}, ("y", "lstm", "%in_x", (), ("%w_in",), True, 2), "where 1 weights"),
+    ],
+)
+def test_sizes_that_no_operation_gives_are_refused(shapes, step, words):
+    with pytest.raises(InputError, match=words):
+        recorded(written(shapes, [step, LOSS]))
+
+
+def test_experts_of_a_token_of_fixed_sizes_are_those_of_a_token():
+    """Two samples of four positions, each sent to two of eight experts: sixteen rows."""
+    shapes = {"in_x": ("b*8", 16), "in_y": ("b*8", 16), "w_in": (16, 16), "x": ("b*8", 16), "w_e": (8, 16, 16)}
+    steps = [*LINEAR, ("y", "_grouped_mm", "%x", "%w_e"), LOSS]
+    workload = written(shapes | {"y": ("b*8", 16)}, steps, num_positions=4)
+    assert (workload.num_experts, workload.num_active_experts) == (8, 2)
 
 
 def test_a_residual_is_no_region():

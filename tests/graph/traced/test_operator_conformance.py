@@ -75,6 +75,7 @@ CASES = {
         case(64, "phaze.activation", X),
         case(64, "phaze.cap", X),
         case(0, "phaze.scale", X),
+        case(64, "phaze.product", X),
         case(0, "phaze.rotary", X, work=16),
         case(128, "phaze.gate", X, Y),
         case(128, "phaze.gate", given(4, 16)),
@@ -85,7 +86,12 @@ CASES = {
         case(0, "aten.add", X, 1.0),
         case(0, "aten.sub", X, given(1, 8, name="row")),
     ],
-    ProductRule: [case(128, "aten.mul", X, Y), case(0, "aten.mul", X, 2.0), case(64, "aten.mul", X, weight(8))],
+    ProductRule: [
+        case(128, "aten.mul", X, Y),
+        case(64, "aten.mul", X, X),
+        case(0, "aten.mul", X, 2.0),
+        case(64, "aten.mul", X, weight(8)),
+    ],
     DropoutRule: [case(32, "aten.dropout", X, 0.5, True)],
     NormRule: [
         case(64, "aten.layer_norm", X, (8,), weight(8), weight(8)),
@@ -105,6 +111,9 @@ CASES = {
         case(600, "aten.conv2d", IMAGE, weight(8, 6, 3, 3), weight(8), (1, 1), (1, 1), results=((2, 8, 5, 5),)),
         case(600, "aten.conv2d", IMAGE, weight(6, 1, 3, 3), None, 1, 1, 1, 6, results=((2, 6, 5, 5),)),
         case(600, "aten.conv2d", IMAGE, weight(8, 6, 3, 3), None, 2, "same", results=((2, 8, 3, 3),)),
+        # Zeros behind the image alone, and those of ``same`` around an even kernel.
+        case(600, "aten.conv2d", IMAGE, weight(8, 6, 4, 4), None, 2, 0, results=((2, 8, 2, 2),)),
+        case(600, "aten.conv2d", IMAGE, weight(8, 6, 4, 4), None, 1, "same", results=((2, 8, 5, 5),)),
         case(600, "aten.conv_transpose2d", IMAGE, weight(6, 8, 2, 2), None, (2, 2), results=((2, 8, 10, 10),)),
         case(
             600,
@@ -125,6 +134,7 @@ CASES = {
         case(24, "aten.max_pool2d", given(2, 3, 4, 4), (2, 2), results=((2, 3, 2, 2),)),
         case(0, "aten.avg_pool2d", given(2, 3, 4, 4), (2, 2), results=((2, 3, 2, 2),)),
         case(0, "aten.mean", given(2, 3, 4, 4), (2, 3), results=((2, 3),)),
+        case(192, "aten.var", given(2, 3, 4, 4), (2, 3), results=((2, 3),)),
     ],
     ViewRule: [case(0, "aten.view", X, (8, 4), results=((8, 4),))],
     PartRule: [case(0, "phaze.part", X, results=((2, 8),))],

@@ -3,10 +3,11 @@
 Frameworks keep a layer norm whole, models write an RMS norm as eight operations and a GELU as eight others. What they
 share is their form: everything between one tensor and one other is elementwise, moves elements or reduces rows. A
 region becomes one operation: a norm if it divides by the root of a reduction, a rotation of positions if it joins parts
-multiplied by constant tensors, a gate if it multiplies parts of one tensor, an activation if it has a curve.
+multiplied by constant tensors, a gate if it multiplies parts of one tensor, an activation if it has a curve, a product
+if it multiplies what varies by what varies; what is left is linear, and its backward needs nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -17,7 +18,7 @@ from phaze_opt.graph.traced.traced_model import TensorRef, TracedDtype, TracedNo
 
 NORM, ROTARY, GATE = "phaze.norm", "phaze.rotary", "phaze.gate"
 ACTIVATION, RECTIFIER, SCALE = "phaze.activation", "phaze.rectifier", "phaze.scale"
-NORM_ACTIVATION, CAP = "phaze.norm_activation", "phaze.cap"
+NORM_ACTIVATION, CAP, PRODUCT = "phaze.norm_activation", "phaze.cap", "phaze.product"
 _OF_CAPS = {"aten.tanh", "aten.mul", "aten.div"}
 WORK = "work"
 """Attribute: elements that the work of a region is done on, where they are not those of its result."""
@@ -87,21 +88,25 @@ class _Search:
 
     def largest(self, end: TracedNode, taken: set[int]) -> tuple[str, list[TracedNode]] | None:
         """Entry and nodes of the largest region that ends with a node."""
-        best: tuple[str, list[TracedNode]] | None = None
-        entry = self._above[end.outputs[0]]
+        best = ""
+        members: dict[int, TracedNode] = {}
+        entry, last = self._above[end.outputs[0]], end
         while entry is not None:
-            members = self._between(entry, end, taken)
-            if members is None:
+            more = self._between(entry, last, taken)
+            members |= more
+            inside = (node for node in more.values() if node is not end)
+            if any(id(node) in taken or self._is_read_outside(node, members) for node in inside):
+                members = {key: node for key, node in members.items() if key not in more}
                 break
-            best = entry, members
+            best = entry
             above = self._producers.get(entry)
             if above is None or not words.is_computing(above) or id(above) in taken:
                 break
-            entry = self._above.get(entry)
-        return best
+            entry, last = self._above.get(entry), above
+        return (best, sorted(members.values(), key=lambda node: self._position[id(node)])) if best else None
 
-    def _between(self, entry: str, end: TracedNode, taken: set[int]) -> list[TracedNode] | None:
-        """Nodes from an entry to the end, in their order; None if anything inside is read outside."""
+    def _between(self, entry: str, end: TracedNode, taken: set[int]) -> dict[int, TracedNode]:
+        """Nodes from an entry to an end, the end with them; behind one that is taken none is looked for."""
         members = {id(end): end}
         waiting = [end]
         while waiting:
@@ -109,16 +114,17 @@ class _Search:
                 node = self._producers.get(name)
                 if name == entry or node is None or id(node) in members:
                     continue
-                if id(node) in taken:
-                    return None
                 members[id(node)] = node
-                waiting.append(node)
-        inside = [node for node in members.values() if node is not end]
-        for node in inside:
-            for name in node.outputs:
-                if name in self._graph.ends or any(id(user) not in members for user in self._consumers.get(name, ())):
-                    return None
-        return sorted(members.values(), key=lambda node: self._position[id(node)])
+                if id(node) not in taken:
+                    waiting.append(node)
+        return members
+
+    def _is_read_outside(self, node: TracedNode, members: Mapping[int, TracedNode]) -> bool:
+        """Whether anything but members reads what a node gives."""
+        return any(
+            name in self._graph.ends or any(id(user) not in members for user in self._consumers.get(name, ()))
+            for name in node.outputs
+        )
 
 
 def _as_one(graph: FlatGraph, entry: str, end: TracedNode, members: Sequence[TracedNode]) -> TracedNode | None:
@@ -145,7 +151,16 @@ def _kind(graph: FlatGraph, members: Sequence[TracedNode]) -> str:
         return GATE
     if curves:
         return CAP if curves == {"aten.tanh"} and ops <= _OF_CAPS else ACTIVATION
-    return RECTIFIER if ops & words.RECTIFIERS else SCALE
+    if ops & (words.RECTIFIERS | {"aten.abs", "aten.maximum", "aten.minimum"}):
+        return RECTIFIER
+    return PRODUCT if any(_multiplies(graph, node) for node in members) else SCALE
+
+
+def _multiplies(graph: FlatGraph, node: TracedNode) -> bool:
+    """Whether the derivative of a node depends on what it reads."""
+    if node.op in ("aten.mul", "aten.div", "aten.addcmul", "aten.lerp"):
+        return len(list(graph.varying(node))) > 1
+    return node.op in words.CURVED_REDUCTIONS or node.op == "aten.square" or _is_polynomial(node)
 
 
 def _is_root(node: TracedNode) -> bool:

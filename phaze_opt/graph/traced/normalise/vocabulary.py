@@ -50,6 +50,8 @@ CURVES = {
     "aten.cos",
     "aten.atan",
 }
+CURVED_REDUCTIONS = {"aten.var", "aten.std", "aten.linalg_vector_norm", "aten.amax"}
+"""Reductions whose derivative depends on what they read."""
 REDUCTIONS = {"aten.mean", "aten.var", "aten.std", "aten.sum", "aten.linalg_vector_norm", "aten.amax"}
 ROOTS = {"aten.rsqrt", "aten.sqrt", "aten.std", "aten.linalg_vector_norm"}
 JOINS = {"aten.cat", "aten.stack"}

@@ -30,6 +30,7 @@ _OWN = {
     "aten.clamp_min": CLAMP,
     "aten.clamp_max": CLAMP,
     "aten.abs": CLAMP,
+    regions.PRODUCT: PRODUCT,
     regions.RECTIFIER: CLAMP,
     regions.SCALE: ops.SCALE,
     regions.ROTARY: ops.ROTARY,
@@ -89,15 +90,14 @@ class ProductRule:
     operators = (*_PRODUCTS, *_SCALES)
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-        """What varies besides the first tensor decides what backward keeps."""
-        tensors = {
-            operand.tensor.name: operand.tensor for operand in call.varying if operand.tensor and not operand.is_data
-        } or {operand.tensor.name: operand.tensor for operand in call.varying if operand.tensor}
+        """What varies besides the first tensor decides what backward keeps; a square has itself besides."""
+        factors = [operand for operand in call.varying if not operand.is_data] or call.varying
+        tensors = {operand.tensor.name: operand.tensor for operand in factors if operand.tensor}
         weights = [
             tape.weight(f"{call.name}.weight{number}", operand.parameter_elements)
             for number, operand in enumerate(call.parameters)
         ]
-        is_scale = len(tensors) + len(weights) == 1 and call.op != "aten.square"
+        is_scale = len(factors) + len(weights) == 1 and call.op != "aten.square"
         rule = ops.SCALE if is_scale else PRODUCT
         inputs = list(tensors.values())
         return (ops.elementwise(tape, call.name, inputs, rule, elements=call.elements, weights=weights),)

@@ -2,8 +2,10 @@
 
 from math import prod
 
+from phaze_opt.graph.operations import Elementwise, elementwise
+from phaze_opt.graph.operator import VectorKind
 from phaze_opt.graph.pooling import average_pool, max_pool
-from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.graph.program import Fusibility, Tape, Tensor
 from phaze_opt.graph.traced.operator_rule import OperatorCall
 
 _MAXIMA = (
@@ -27,20 +29,24 @@ _MEANS = (
     "aten._adaptive_avg_pool2d",
     "aten.mean",
     "aten.sum",
-    "aten.var",
-    "aten.std",
-    "aten.linalg_vector_norm",
 )
+_SPREADS = ("aten.var", "aten.std", "aten.linalg_vector_norm")
+_SPREAD = Elementwise({VectorKind.ADD: 2}, {VectorKind.ADD: 2}, needs_input=True, fusibility=Fusibility.OPAQUE)
+"""A sum of squares: forward multiplies and adds, backward reads the input again and multiplies."""
 
 
 class PoolingRule:
     """The largest element or the mean of every window; a reduction over axes is one window a result."""
 
-    operators = (*_MAXIMA, *_MEANS)
+    operators = (*_MAXIMA, *_MEANS, *_SPREADS)
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
         """The pooled tensor; places that the operation gives besides are those that backward keeps."""
         given = call.operand(0)
+        if call.op in _SPREADS:
+            tensors = (call.tensor(0),)
+            work = given.elements
+            return (elementwise(tape, call.name, tensors, _SPREAD, elements=call.elements, work_elements=work),)
         pool = max_pool if call.op in _MAXIMA else average_pool
         result = pool(tape, call.name, call.tensor(0), elements=call.elements, window=_window(call, given.elements))
         others = [tape.tensor(f"{call.name}.place{number}", 0) for number in range(1, len(call.results))]

@@ -27,6 +27,8 @@ class LinearRule:
             return (result,)
         if added.tensor is not None:
             return (ops.add(tape, f"{call.name}_sum", result, added.tensor),)
+        if not added.is_parameter:
+            return (ops.shift(tape, f"{call.name}_bias", result),)
         return (ops.bias(tape, f"{call.name}_bias", (result,), size=added.parameter_elements)[0],)
 
 
@@ -89,11 +91,25 @@ class EinsumRule:
 
 
 def record_product(tape: Tape, call: OperatorCall, operands: tuple[CallOperand, ...], shape: Matmul) -> Tensor:
-    """A product whose operands are tensors or parameters."""
-    left, right = operands
+    """A product whose operands are tensors, parameters or constants; a constant has no gradient."""
     tensors = [
-        operand.tensor if operand.tensor is not None else tape.weight(f"{call.name}.{side}", operand.elements)
-        for side, operand in (("left", left), ("weight", right))
+        _operand(tape, f"{call.name}.{side}", operand)
+        for side, operand in zip(("left", "weight"), operands, strict=True)
     ]
-    elements = shape.batch * shape.m * shape.n
-    return ops.split_matmul(tape, call.name, tensors[0], tensors[1], shape=shape, outputs={call.name: elements})[0]
+    has_gradient = [operand.is_varying or operand.is_parameter for operand in operands]
+    return ops.split_matmul(
+        tape,
+        call.name,
+        tensors[0],
+        tensors[1],
+        shape=shape,
+        outputs={call.name: shape.batch * shape.m * shape.n},
+        is_differentiable=has_gradient[0],
+        is_right_differentiable=has_gradient[1],
+    )[0]
+
+
+def _operand(tape: Tape, name: str, operand: CallOperand) -> Tensor:
+    if operand.tensor is not None:
+        return operand.tensor
+    return (tape.weight if operand.is_parameter else tape.constant)(name, operand.elements)

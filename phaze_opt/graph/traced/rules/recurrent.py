@@ -21,14 +21,14 @@ class RecurrentRule:
         has_bias, depth, drop, is_training, is_two_way, is_batch_first = (
             call.argument(position) for position in range(3, 9)
         )
-        if not isinstance(depth, int):
-            rule = "argument 4 must be the number of layers"
-            raise call.fault(rule)
         given, tensor = call.operand(0), call.tensor(0)
         weights = _operands(call.argument(2))
         steps, batch = given.shape[1::-1] if is_batch_first else given.shape[:2]
-        ways = 2 if is_two_way else 1
-        per_way = len(weights) // (depth * ways)
+        ways, per_way = 2 if is_two_way else 1, 4 if has_bias else 2
+        if not isinstance(depth, int) or len(weights) != depth * ways * per_way:
+            each = f"each of {ways * per_way} weights"
+            rule = f"argument 4 must be the number of layers, {each}, where {len(weights)} weights are given"
+            raise call.fault(rule)
         initial = next((each.tensor for each in _operands(call.argument(1)) if each.tensor is not None), None)
         for layer in range(depth):
             states = []
