@@ -2,7 +2,8 @@
 
 Two modules are alike if their classes, the shapes of their parameters and buffers and all plain values that they hold
 are the same, but for the numbers that say which of the layers each is. That those that are left run the same
-operations, and are wired the same way, is checked on what was recorded (`extract.folding`).
+operations, and are wired the same way, is checked on what was recorded (`extract.folding`); that the others run what
+these run, and nothing runs beside them, on a run of both models (`extract.whole_model`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +58,7 @@ def shallow(module: Any, *, kept: int = KEPT) -> Iterator[tuple[Run, ...]]:
     for path, holder in _lists(module):
         if any(_is_within(path, run) for run in found):
             continue
-        children = dict(holder.named_children())
+        children = dict(holder._modules)
         stretches = find_stretches([signature(each) for each in children.values()])
         stays = _staying(stretches, len(children), kept=kept)
         names = _names(list(children), len(stays))
@@ -139,10 +140,16 @@ def _plain(value: object) -> object:
 
 
 def _lists(module: Any) -> list[tuple[str, Any]]:
-    """Lists and sequences of modules, the outer before the inner."""
+    """Lists and sequences of modules, each in its place once, the outer before the inner."""
     torch = TORCH.load()
     kinds = (torch.nn.ModuleList, torch.nn.Sequential)
-    return [(name, each) for name, each in module.named_modules() if isinstance(each, kinds) and len(each) > 1]
+    lists = [(name, each) for name, each in module.named_modules() if isinstance(each, kinds) and len(each) > 1]
+    return [(name, each) for name, each in lists if _is_of_distinct(list(each._modules.values()))]
+
+
+def _is_of_distinct(modules: Sequence[Any]) -> bool:
+    """Whether no place of a list is empty and no module stands in two."""
+    return None not in modules and len({id(each) for each in modules}) == len(modules)
 
 
 def _is_within(path: str, run: Run) -> bool:

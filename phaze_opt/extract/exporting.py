@@ -1,9 +1,10 @@
-"""One export of a training step at given sizes, on tensors that hold no data."""
+"""One export, or one run, of a training step at given sizes, on tensors that hold no data."""
 
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.fx_recording import record_program
@@ -27,14 +28,48 @@ def export_step(step: TrainingStep, values: Mapping[str, int]) -> RecordedGraph:
         InputError: the framework cannot export the model; says what it said.
     """
     torch = TORCH.load()
-    tensors = [torch.empty(each.sizes(values), dtype=getattr(torch, each.dtype), device="meta") for each in step.inputs]
     with _quiet(), leaves_for(step.module):
         try:
-            program = torch.export.export(step.module, tuple(tensors), strict=False)
+            program = torch.export.export(step.module, _inputs(step, values), strict=False)
         except Exception as error:  # noqa: BLE001 - the model's code may raise anything
             raise _fault(step, values, error) from error
     graph = record_program(program, canonical_names(step))
     return simplify(graph)
+
+
+def run_step(step: TrainingStep, values: Mapping[str, int]) -> None:
+    """Run the forward pass of a step in Python; whatever its code raises comes out.
+
+    Its code is told that it is exported, so that it looks at no values and takes the paths that an export takes.
+
+    Args:
+        step: the model with its loss.
+        values: of the symbols of its inputs.
+    """
+    torch = TORCH.load()
+    with _quiet(), leaves_for(step.module), torch.no_grad(), _as_exported(torch.compiler):
+        step.module(*_inputs(step, values))
+
+
+@contextmanager
+def _as_exported(compiler: Any) -> Iterator[None]:
+    """Let torch say, while the block lasts, that code is exported."""
+    flags = ("_is_compiling_flag", "_is_exporting_flag")
+    before = {flag: getattr(compiler, flag, False) for flag in flags}
+    try:
+        for flag in flags:
+            setattr(compiler, flag, True)
+        yield
+    finally:
+        for flag, value in before.items():
+            setattr(compiler, flag, value)
+
+
+def _inputs(step: TrainingStep, values: Mapping[str, int]) -> tuple[Any, ...]:
+    torch = TORCH.load()
+    kinds = [getattr(torch, each.dtype) for each in step.inputs]
+    sizes = [each.sizes(values) for each in step.inputs]
+    return tuple(torch.empty(size, dtype=kind, device="meta") for size, kind in zip(sizes, kinds, strict=True))
 
 
 def canonical_names(step: TrainingStep) -> dict[str, str]:

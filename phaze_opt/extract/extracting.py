@@ -11,6 +11,7 @@ from phaze_opt.extract.folding import fold
 from phaze_opt.extract.recorded_graph import RecordedGraph
 from phaze_opt.extract.size_fitting import fit_sizes, sample_sizes
 from phaze_opt.extract.training_step import TrainingStep
+from phaze_opt.extract.whole_model import is_told_by_few
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedModel, TracedRepeat, TracedRole, TracedTensor
 
 
@@ -28,8 +29,8 @@ class TracedFacts(TypedDict, total=False):
 def extract(step: TrainingStep) -> TracedModel:
     """The traced model of a step.
 
-    Of a deep model a few layers are exported, if they can stand for all. A model whose sizes are no polynomials in its
-    sequence is exported at its default sequence alone.
+    Of a deep model a few layers are exported, if they stand for all (`extract.whole_model`). A model whose sizes are no
+    polynomials in its sequence is exported at its default sequence alone.
 
     Raises:
         InputError: the model cannot be exported.
@@ -37,9 +38,9 @@ def extract(step: TrainingStep) -> TracedModel:
     fault: InputError | None = None
     expected = count_parameters(step)
     for kept in (KEPT, 0):
+        if kept and not is_told_by_few(step, kept=kept):
+            continue
         with shallow(step.module, kept=kept) as runs:
-            if kept and all(len(run.units) == run.count for run in runs):
-                continue
             for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
                 try:
                     graphs = [export_step(step, each) for each in values]

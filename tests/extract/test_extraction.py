@@ -5,16 +5,18 @@ The frameworks are imported inside the tests, so that a run that deselects them 
 
 import json
 import os
+from functools import partial
 from math import log
 from pathlib import Path
 
 import pytest
+import torch_models
 from command_runs import refused, run_json
 from recorded_sources import SOURCES, TEXTS
 from small_configs import CONFIGS
 from traced_flops import forward_flops
 
-from phaze_opt.extract.depth import shallow
+from phaze_opt.extract.depth import KEPT, shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.extracting import extract, num_parameters, traced_of
 from phaze_opt.extract.hugging_face import hugging_face_step
@@ -22,6 +24,7 @@ from phaze_opt.extract.loss import training_loss
 from phaze_opt.extract.size_fitting import sample_sizes
 from phaze_opt.extract.step_module import step_module
 from phaze_opt.extract.torch_module import torch_module_step
+from phaze_opt.extract.whole_model import is_told_by_few
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model
 from phaze_opt.graph.traced.traced_model import TracedRepeat, TracedRole
@@ -81,6 +84,16 @@ def test_a_few_layers_give_the_model_that_all_give(family, tmp_path):
     different = [(one, other) for one, other in zip(first, second, strict=True) if one != other]
     assert different == []
     assert parse_traced_model(traced_model_text(model), source="text") == model
+
+
+@pytest.mark.parametrize(("what", "products"), [("", 9), ("product", 11), ("tokens", 9), ("wiring", 8), ("twice", 17)])
+def test_what_a_loop_decides_by_the_number_of_a_layer_is_recorded(what, products, monkeypatch):
+    monkeypatch.setattr(torch_models, "loop", partial(torch_models.layers_beside, what), raising=False)
+    step = torch_module_step("torch_models:loop", ["1,32,16"])
+    model, flat = extract(step), whole(step)
+    assert is_told_by_few(step, kept=KEPT) == (what == "")
+    assert sum(each.op == "aten.linear.default" for each in flatten(model).nodes) == products
+    assert written_out(model) == written_out(flat)
 
 
 def counted(module, tensors):

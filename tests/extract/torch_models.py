@@ -129,3 +129,34 @@ def small_cnn():
         nn.Conv2d(3, 16, 3, padding=1), nn.MaxPool2d(2), Block(16, 16, 1, 1), Block(16, 32, 2, 4),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
     )  # fmt: skip
+
+
+def layers_beside(what="", *, num_layers=8):
+    """Layers alike in a list, and one thing that the loop over them decides by their number.
+
+    Args:
+        what: "product" runs one more after every fourth, "tokens" drops every second after one, "wiring" gives one what
+            came before its predecessor, "twice" has each layer twice in the list; empty for a plain loop.
+        num_layers: of the list.
+    """
+    from torch import nn
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            own = [nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU()) for _ in range(num_layers)]
+            self.layers = nn.ModuleList([each for each in own for _ in range(2)] if what == "twice" else own)
+            self.extra, self.head = nn.Linear(16, 16), nn.Linear(16, 8)
+
+        def forward(self, hidden):
+            before = hidden
+            for number, layer in enumerate(self.layers):
+                given = before if (what, number) == ("wiring", 5) else hidden
+                before, hidden = hidden, layer(given)
+                if what == "product" and number % 4 == 3:
+                    hidden = self.extra(hidden)
+                if (what, number) == ("tokens", 5):
+                    hidden = hidden[:, ::2]
+            return self.head(hidden)
+
+    return Layers()
