@@ -7,9 +7,9 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.in_place import Storage
-from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor
+from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor
 from phaze_opt.extract.step_module import ROOT, without_root
-from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedRole
+from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedNode, TracedRole
 
 ELSEWHERE = frozenset({"device", "layout", "pin_memory", "memory_format", "generator", "non_blocking"})
 """Arguments that say where a tensor lies, not what it holds."""
@@ -37,7 +37,7 @@ class _Recorder:
         self._program = program
         self._names = names
         self._tensors: dict[str, RecordedTensor] = {}
-        self._nodes: list[RecordedNode] = []
+        self._nodes: list[TracedNode] = []
         self._storage = Storage(self._put_back, self._depends)
 
     def graph(self) -> RecordedGraph:
@@ -137,7 +137,7 @@ class _Recorder:
             return None
         inputs, attrs = _by_schema(node.target, arguments, keywords)
         outputs = tuple(each.id for each in results if each is not None)
-        self._nodes.append(RecordedNode(name, inputs, outputs, attrs, path))
+        self._nodes.append(TracedNode(name, inputs, outputs, attrs, path))
         self._storage.see(name, inputs, outputs)
         first = inputs[0] if inputs else None
         if changes and isinstance(first, TensorRef):
@@ -149,7 +149,7 @@ class _Recorder:
         old, module = self._tensors[whole], self._nodes[-1].module
         name = self._unique(f"{whole}.changed")
         self._tensors[name] = RecordedTensor(name, old.shape, old.dtype, TracedRole.ACTIVATION)
-        self._nodes.append(RecordedNode(op, (TensorRef(whole), TensorRef(part), *arguments), (name,), module=module))
+        self._nodes.append(TracedNode(op, (TensorRef(whole), TensorRef(part), *arguments), (name,), module=module))
         return name
 
     def _depends(self, name: str) -> bool:

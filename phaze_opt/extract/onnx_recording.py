@@ -5,8 +5,8 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.onnx_operations import RESHAPES, OnnxCall, translate
-from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor
-from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedRole
+from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor
+from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedNode, TracedRole
 from phaze_opt.record.input_files import shorten
 
 MOST_HELD = 64
@@ -51,7 +51,7 @@ class _Recording:
         self._tensors: dict[str, RecordedTensor] = {}
         self._ids: dict[str, str] = {}
         self._integers: dict[str, tuple[int, ...]] = {}
-        self._nodes: list[RecordedNode] = []
+        self._nodes: list[TracedNode] = []
         norms = (node for node in graph.node if node.op_type == "BatchNormalization")
         self._statistics = {name for node in norms for name in node.input[3:5]}
         taken = {name for node in graph.node for name in node.input}
@@ -150,7 +150,7 @@ class _Recording:
         )
         self._check(call, node)
         op, arguments = translate(call)
-        self._nodes.append(RecordedNode(op, arguments, tuple(outputs), (), text_of(node.name)[:1000]))
+        self._nodes.append(TracedNode(op, arguments, tuple(outputs), (), text_of(node.name)[:1000]))
 
     def _check(self, call: OnnxCall, node: Any) -> None:
         """Refuse a view of another number of elements, as of a shape that holds the micro-batch as a number."""
@@ -211,14 +211,14 @@ class _Recording:
         rows = elements(shape[:-1])
         if len(shape) > 2:
             flat = self._plain((rows, shape[-1]), self._tensors[name].dtype, TracedRole.ACTIVATION)
-            self._nodes.append(RecordedNode("aten.reshape.default", (TensorRef(name), (-1, shape[-1])), (flat,)))
+            self._nodes.append(TracedNode("aten.reshape.default", (TensorRef(name), (-1, shape[-1])), (flat,)))
             name = flat
         target = self._plain((rows,), TracedDtype.INT64, TracedRole.CONSTANT)
         return self._scalar("aten.cross_entropy_loss.default", (TensorRef(name), TensorRef(target)))
 
     def _scalar(self, op: str, inputs: tuple[Argument, ...]) -> str:
         result = self._plain((), TracedDtype.FLOAT32, TracedRole.ACTIVATION)
-        self._nodes.append(RecordedNode(op, inputs, (result,)))
+        self._nodes.append(TracedNode(op, inputs, (result,)))
         return result
 
     def _plain(self, shape: tuple[int, ...], dtype: TracedDtype, role: TracedRole) -> str:

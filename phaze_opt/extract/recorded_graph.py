@@ -1,9 +1,9 @@
 """A graph as one export gives it: its arguments are those of a traced model, its shapes plain numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedRole, references
+from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedNode, TracedRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,28 +18,11 @@ class RecordedTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedNode:
-    """An operation; attributes as of `graph.traced.traced_model.TracedNode`."""
-
-    op: str
-    inputs: tuple[Argument, ...]
-    outputs: tuple[str, ...]
-    attrs: tuple[tuple[str, Argument], ...] = ()
-    module: str = ""
-
-    def tensor_ids(self) -> Iterator[str]:
-        """Ids of all tensors among its arguments, in their order."""
-        yield from references(self.inputs)
-        for _, value in self.attrs:
-            yield from references(value)
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedGraph:
     """Operations in topological order, tensors by their ids, and the ids of what it ends with."""
 
     tensors: Mapping[str, RecordedTensor]
-    nodes: tuple[RecordedNode, ...]
+    nodes: tuple[TracedNode, ...]
     outputs: tuple[str, ...]
 
 

@@ -1,7 +1,7 @@
 """Taking out of a recorded graph what costs nothing on any machine: copies of what is there, constants, dead code."""
 
-from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor, renamed
-from phaze_opt.graph.traced.traced_model import TensorRef, TracedRole
+from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor, renamed
+from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
 
 SAME = frozenset(
     f"aten.{name}" for name in ("alias", "contiguous", "clone", "lift_fresh", "lift_fresh_copy", "positive")
@@ -35,7 +35,7 @@ def simplify(graph: RecordedGraph) -> RecordedGraph:
 
 def _without_copies(graph: RecordedGraph) -> RecordedGraph:
     names: dict[str, str] = {}
-    kept: list[RecordedNode] = []
+    kept: list[TracedNode] = []
     for node in graph.nodes:
         now = _with_names(node, names)
         same = _same_as(now, graph)
@@ -47,13 +47,13 @@ def _without_copies(graph: RecordedGraph) -> RecordedGraph:
     return RecordedGraph(graph.tensors, tuple(kept), outputs)
 
 
-def _with_names(node: RecordedNode, names: dict[str, str]) -> RecordedNode:
+def _with_names(node: TracedNode, names: dict[str, str]) -> TracedNode:
     inputs = tuple(renamed(each, names) for each in node.inputs)
     attrs = tuple((key, renamed(each, names)) for key, each in node.attrs)
-    return RecordedNode(node.op, inputs, node.outputs, attrs, node.module)
+    return TracedNode(node.op, inputs, node.outputs, attrs, node.module)
 
 
-def _same_as(node: RecordedNode, graph: RecordedGraph) -> str | None:
+def _same_as(node: TracedNode, graph: RecordedGraph) -> str | None:
     """The tensor among its arguments that an operation gives unchanged, if it does."""
     operation = node.op.rpartition(".")[0]
     source = node.inputs[1] if operation == COPY else node.inputs[0] if node.inputs else None
@@ -68,7 +68,7 @@ def _same_as(node: RecordedNode, graph: RecordedGraph) -> str | None:
 def _without_constants(graph: RecordedGraph) -> RecordedGraph:
     roles = (TracedRole.PARAMETER, TracedRole.INPUT)
     depends = {name for name, tensor in graph.tensors.items() if tensor.role in roles}
-    kept: list[RecordedNode] = []
+    kept: list[TracedNode] = []
     tensors = dict(graph.tensors)
     for node in graph.nodes:
         if node.op.rpartition(".")[0] not in FRESH and any(each in depends for each in node.tensor_ids()):
@@ -83,7 +83,7 @@ def _without_constants(graph: RecordedGraph) -> RecordedGraph:
 
 def _without_dead_code(graph: RecordedGraph) -> RecordedGraph:
     needed = set(graph.outputs)
-    kept: list[RecordedNode] = []
+    kept: list[TracedNode] = []
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):
             needed.update(node.tensor_ids())

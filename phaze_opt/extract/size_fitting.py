@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import chain
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode
+from phaze_opt.extract.recorded_graph import RecordedGraph
 from phaze_opt.graph.traced.polynomial import Monomial, Polynomial
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedTensor
 
@@ -99,7 +99,7 @@ class _Fit:
             shape = tuple(self.size(numbers) for numbers in zip(*rows, strict=True))
             yield TracedTensor(name, shape, first.dtype, first.role, first.fqn)
 
-    def node(self, rows: Sequence[RecordedNode]) -> TracedNode:
+    def node(self, rows: Sequence[TracedNode]) -> TracedNode:
         """An operation, from the same one of every graph."""
         first = rows[0]
         place = f"{first.op} in module '{first.module}'"

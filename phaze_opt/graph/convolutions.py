@@ -33,11 +33,7 @@ def convolution(
         is_trained: whether the weight is a parameter, else a constant, which has no gradient.
         is_differentiable: whether the input has a gradient (images have none).
     """
-    weight = (
-        tape.weight(f"{name}.weight", shape.weight_elements)
-        if is_trained
-        else tape.constant(f"{name}.weight", shape.weight_elements)
-    )
+    weight = _weight(tape, name, shape, is_trained=is_trained)
     result = tape.tensor(name, shape.out_elements)
     _product(tape, name, (tensor, weight), result, shape.forward)
 
@@ -67,11 +63,7 @@ def transposed_convolution(
         has_bias: whether a number for each channel is added.
         is_trained: whether the weight is a parameter, else a constant, which has no gradient.
     """
-    weight = (
-        tape.weight(f"{name}.weight", shape.weight_elements)
-        if is_trained
-        else tape.constant(f"{name}.weight", shape.weight_elements)
-    )
+    weight = _weight(tape, name, shape, is_trained=is_trained)
     result = tape.tensor(name, shape.in_elements)
     _product(tape, name, (tensor, weight), result, shape.input_gradient)
 
@@ -85,6 +77,11 @@ def transposed_convolution(
 
     tape.on_backward(differentiate)
     return _biased(tape, name, result, shape.in_channels) if has_bias else result
+
+
+def _weight(tape: Tape, name: str, shape: ConvolutionShape, *, is_trained: bool) -> Tensor:
+    declare = tape.weight if is_trained else tape.constant
+    return declare(f"{name}.weight", shape.weight_elements)
 
 
 def _biased(tape: Tape, name: str, result: Tensor, channels: int) -> Tensor:

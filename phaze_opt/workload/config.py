@@ -25,6 +25,8 @@ from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.zoo import known_model_types, list_models, read_zoo_text
 
 _KIND = "a Hugging Face config.json"
+_CLASSES = "architectures"
+"""Key of the classes that a config is of."""
 MAX_KEYS = 10_000
 NEAR_KEY = 0.9
 """Similarity above which an unknown key is taken for a misspelt optional one."""
@@ -88,6 +90,9 @@ def _parse(document: Document, name: str) -> Model:
     stated = document.values.get("_source")
     source = stated if isinstance(stated, str) else document.source
     unread = unread_keys(document.values, schema, inside)
+    named = _named_class(document)
+    if named is not None and not families_of_class(named[:MAX_CLASS_NAME]):
+        unread = tuple(sorted((*unread, _CLASSES)))
     head = _head_of(document, family)
     num_labels = _num_labels(document) if head in CLASSIFYING_HEADS else DEFAULT_LABELS
     origin = Origin(name, source, text_family(family), head, num_labels, unread)
@@ -120,18 +125,22 @@ def _num_labels(document: Document) -> int:
     return number
 
 
+def _named_class(document: Document) -> str | None:
+    """The class that the config names first, if any."""
+    stated = document.values.get(_CLASSES)
+    return stated[0] if isinstance(stated, list) and stated and isinstance(stated[0], str) else None
+
+
 def _head_of(document: Document, family: ModelFamily) -> HeadKind:
     """The head of the class that the config names, else the family's usual one."""
-    stated = document.values.get("architectures")
-    named = stated[0] if isinstance(stated, list) and stated and isinstance(stated[0], str) else None
-    usual = heads_of(family)[0]
+    named, usual = _named_class(document), heads_of(family)[0]
     if named is None or family in NESTED_FAMILIES or family not in families_of_class(named):
         return usual
     head = head_of_class(named, family)
     if head is None:
         priced = ", ".join(class_name(family, each) for each in heads_of(family))
         rule = f"{shorten(named)} has a head that is not priced; those that are: {priced}; {EXTRACT_ADVICE}"
-        raise document.fault(rule, "architectures")
+        raise document.fault(rule, _CLASSES)
     return head
 
 
@@ -168,12 +177,12 @@ def _why_unknown(given: object, known: Sequence[str]) -> str:
 
 def _refuse_other_architecture(document: Document, *, family: ModelFamily) -> None:
     """A config whose ``architectures`` name another known family contradicts its ``model_type``."""
-    architectures = document.values.get("architectures")
+    architectures = document.values.get(_CLASSES)
     for architecture in architectures if isinstance(architectures, list) else ():
         named = families_of_class(architecture[:MAX_CLASS_NAME]) if isinstance(architecture, str) else ()
         if named and family not in named:
             rule = f"{shorten(architecture)} is of family {named[0]}, but model_type is {family}; correct one of them"
-            raise document.fault(rule, "architectures")
+            raise document.fault(rule, _CLASSES)
 
 
 def _refuse_near_misses(

@@ -1,7 +1,7 @@
 """Recorded graphs made by hand: chains of layers in which one thing at a time may differ."""
 
-from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedNode, RecordedTensor
-from phaze_opt.graph.traced.traced_model import TensorRef, TracedDtype, TracedRole
+from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor
+from phaze_opt.graph.traced.traced_model import TensorRef, TracedDtype, TracedNode, TracedRole
 
 WIDTH = 8
 
@@ -12,7 +12,7 @@ def tensor(name, *shape, role=TracedRole.ACTIVATION, fqn="", dtype=TracedDtype.F
 
 def node(op, *inputs, out, module=""):
     arguments = tuple(TensorRef(each[1:]) if isinstance(each, str) and each[:1] == "%" else each for each in inputs)
-    return RecordedNode(op, arguments, (out,), (), module)
+    return TracedNode(op, arguments, (out,), (), module)
 
 
 def graph(tensors, nodes, *outputs):

@@ -140,6 +140,15 @@ def test_keys_that_change_the_model_and_were_not_read_are_listed(name: str, unre
     assert model_of(name).unread_keys == unread
 
 
+def test_a_class_that_nobody_knows_is_listed() -> None:
+    """The family's usual head is priced, and the answer says that the class was not read."""
+    config = config_of("qwen3-8b")
+    known, other = (
+        parse_config(config | {"architectures": [name]}, name="x", source="s") for name in ("Qwen3Model", "MyOwn")
+    )
+    assert (known.unread_keys, other.unread_keys) == ((), ("architectures",))
+
+
 def test_keys_inside_a_nested_config_are_listed_with_their_place() -> None:
     config = config_of("gemma-3-27b")
     config = config | {"text_config": config["text_config"] | {"use_ring": True, "use_cache": False}}
