@@ -15,6 +15,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.record.whole_file import replace_file
 
@@ -41,7 +42,7 @@ def main() -> None:
     replace_file(arguments.out, json.dumps({"_meta": meta, "tables": tables}, indent=1) + "\n")
 
 
-def table_errors(path: Path, machines: list[Path]) -> dict:
+def table_errors(path: Path, machines: list[Path]) -> dict[str, Any]:
     """Return the figures of one file, or why it was refused."""
     flags = [flag for machine in machines for flag in ("--machine", str(machine))]
     with tempfile.TemporaryDirectory() as scratch:
