@@ -48,6 +48,7 @@ class CurvePrior:
     share: float = 0.8
     start_s: float = 4e-6
     hop_s: float = 1e-6
+    doubling_s: float = 1e-5
     ramp_s: float = 1e-5
     endpoint_share: float = 0.5
     small_share: float = 0.8
@@ -159,12 +160,12 @@ class Fabric:
                 values |= rates | {"share": other["bandwidth_bytes_per_s"] / self._specified}
         return CollectiveCurve(
             bandwidth_bytes_per_s=values["share"] * specified,
-            doubling_s=0.0,
+            doubling_s=values["doubling_s"] if self.grows_by_doubling(kind) else 0.0,
             ramp_s=values["ramp_s"],
             endpoint_share=0.0 if kind.is_pairwise else values["endpoint_share"],
             ring_shares=self._shares(kind, values["small_share"]),
             start_s=values["start_s"],
-            hop_s=values["hop_s"],
+            hop_s=0.0 if self.grows_by_doubling(kind) else values["hop_s"],
             crowding=values["crowding"] if self.shares_bridge else 0.0,
         )
 
@@ -184,6 +185,10 @@ class Fabric:
             KindCurve(kind, self.kind_curve(kind, library, fitted, bandwidth_bytes_per_s=own))
             for kind in CollectiveKind
         )
+
+    def grows_by_doubling(self, kind: CollectiveKind) -> bool:
+        """Whether latency grows with each doubling of the group: between nodes, where libraries run trees."""
+        return self.is_between_nodes and not kind.is_pairwise and kind is not CollectiveKind.ALL_TO_ALL
 
     def _shares(self, kind: CollectiveKind, small_share: float) -> tuple[float, ...]:
         """Shares of the bandwidth that small groups find."""

@@ -276,7 +276,9 @@ def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParam
     specified, prior = fabric.bandwidth_bytes_per_s, CURVE_PRIOR
     rows = [
         ("start_s", "s", 1e-7, 5e-4, prior.start_s, "latency of a pass whatever the group's size"),
-        ("hop_s", "s", 1e-8, 1e-4, prior.hop_s, "latency of a pass for each device beyond the first"),
+        ("doubling_s", "s", 1e-7, 1e-3, prior.doubling_s, "latency of a pass for each doubling of the group")
+        if fabric.grows_by_doubling(kind)
+        else ("hop_s", "s", 1e-8, 1e-4, prior.hop_s, "latency of a pass for each device beyond the first"),
         (
             "bandwidth_bytes_per_s",
             "bytes/s",
@@ -289,7 +291,7 @@ def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParam
     ]
     if not kind.is_pairwise:
         meaning = "passes over the payload at the devices' ends"
-        rows.append(("endpoint_share", "passes", 0.02, 10.0, prior.endpoint_share, meaning))
+        rows.append(("endpoint_share", "passes", 0.005, 20.0, prior.endpoint_share, meaning))
     if fabric.reduces_from and kind is CollectiveKind.ALL_REDUCE:
         rows.append(
             ("small_share", "share", 0.4, 1.2, prior.small_share, "bandwidth of groups too small for the switch to reduce")
@@ -322,7 +324,10 @@ devices) and fabrics that no constant was fitted to."""
 
 def _machine(row: Row) -> str:
     """Machine whose library's collectives a row timed; what others run is fitted, never kept out."""
-    return row.text("hardware") if software_of(row) is CollectiveSoftware.LIBRARY else ""
+    if software_of(row) is not CollectiveSoftware.LIBRARY:
+        return ""
+    device = row.find_device()
+    return row.text("hardware") if device is None else device.name
 
 
 COLLECTIVE_KINDS = Family(
