@@ -15,12 +15,20 @@ from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.units import TERA
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 
 SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""
+
+
+NARROW = (ComputePath.FP8, ComputePath.INT8)
+"""Paths of 8-bit operands."""
+
+MOST_OF_PEAK = 0.95
+"""Share of the peak that no matmul of a step passes, however much power there is (assumption)."""
 
 
 class OperatorTimer(Protocol):
@@ -130,16 +138,29 @@ def training_machine(
         InputError: the device lacks the path.
     """
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
+    reached = stack.matmul_efficiency * power_share(device, stack)
     return replace(
         alone,
         launch_s=stack.kernel_s,
-        matmul_efficiency=stack.matmul_efficiency or alone.matmul_efficiency,
+        matmul_efficiency=(reached or alone.matmul_efficiency) * (stack.narrow_efficiency if path in NARROW else 1.0),
         attention_efficiency=(stack.attention_efficiency or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,
         exposed_store=alone.exposed_store if stack.exposed_traffic < 0 else 0.0,
     )
+
+
+def power_share(device: Device, stack: TrainingStack) -> float:
+    """What the limit of power leaves of a software's share of the peak on a machine, against where that was measured.
+
+    A chip that has fewer watts for each FLOP lowers its clock further in long matmuls.
+    """
+    rate = device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
+    if not (stack.power_exponent and stack.matmul_efficiency and device.tdp_w and rate):
+        return 1.0
+    share = (device.tdp_w / (rate / TERA) / stack.power_reference_w) ** stack.power_exponent
+    return float(min(share, MOST_OF_PEAK / stack.matmul_efficiency))
 
 
 def training_terms(device: Device, *, stack: TrainingStack, fitted: FittedConstants) -> DesignTerms:
