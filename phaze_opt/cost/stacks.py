@@ -104,10 +104,14 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
 
 def _option(software: str, option: str) -> Mapping[str, Any]:
     """What a software's runs with an option do otherwise: as its own files state it, else as most software does."""
-    found = dict(option_tables().get(option, {}))
-    for name in lineage(software):
-        found |= software_tables().get(name, {}).get("options", {}).get(option, {})
-    return found
+    own = software_options(software)
+    return own[option] if option in own else option_tables().get(option, {})
+
+
+def software_options(name: str) -> dict[str, dict[str, Any]]:
+    """Options that a software's own files state, those of what it extends among them."""
+    tables = [software_tables().get(each, {}).get("options", {}) for each in lineage(name)]
+    return {option: stated for table in tables for option, stated in table.items()}
 
 
 @cache

@@ -5,6 +5,8 @@ from phaze_opt.validation.family import FitParameter
 
 BASE, NEXT, ZERO, PROFILE = "megatron-2021", "megatron-2022", "deepspeed-zero3-2021", "vtrain-profile"
 CORE, FOUNDRY, FOUNDRY_H100, MAXTEXT = "megatron-core", "llm-foundry", "llm-foundry-h100", "maxtext"
+DEEPSPEED, BRIDGE = "megatron-deepspeed", "megatron-bridge"
+TITAN, FMS, PAX = "torchtitan", "fms-fsdp", "pax"
 
 _MATMUL = "share of the peak that matmuls reach in training"
 _ATTENTION = "share of the peak that fused attention reaches on the scores it computes"
