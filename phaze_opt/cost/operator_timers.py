@@ -14,8 +14,8 @@ from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.units import TERA
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -156,11 +156,18 @@ def power_share(device: Device, stack: TrainingStack) -> float:
 
     A chip that has fewer watts for each FLOP lowers its clock further in long matmuls.
     """
-    rate = device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
-    if not (stack.power_exponent and stack.matmul_efficiency and device.tdp_w and rate):
+    if not (stack.power_reference and stack.power_exponent and stack.matmul_efficiency):
         return 1.0
-    share = (device.tdp_w / (rate / TERA) / stack.power_reference_w) ** stack.power_exponent
-    return float(min(share, MOST_OF_PEAK / stack.matmul_efficiency))
+    own, reference = _joules_per_flop(device), _joules_per_flop(load_device(stack.power_reference))
+    if not own or own == reference:
+        return 1.0
+    return float(min((own / reference) ** stack.power_exponent, MOST_OF_PEAK / stack.matmul_efficiency))
+
+
+def _joules_per_flop(device: Device) -> float:
+    """Limit of power over the dense 16-bit rate; 0 where either is not known."""
+    rate = device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
+    return device.tdp_w / rate if rate else 0.0
 
 
 def training_terms(device: Device, *, stack: TrainingStack, fitted: FittedConstants) -> DesignTerms:

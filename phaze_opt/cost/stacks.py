@@ -72,6 +72,11 @@ def stack_group(name: str) -> str:
     return f"stack/{name}"
 
 
+def option_group(option: str) -> str:
+    """Name of an option's group of fitted constants, which all software has in common."""
+    return f"option/{option}"
+
+
 def stack_groups(name: str) -> tuple[str, ...]:
     """Groups of fitted constants that a stack takes, the later before the earlier: of what it extends, and its own."""
     return tuple(stack_group(each) for each in lineage(name))
@@ -98,7 +103,9 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
             message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, numbers)}"
             raise InputError(message, key=key)
     stack = replace(_stated(name), **values)  # type: ignore[arg-type]
-    chosen = {key: value for option in options for key, value in _option(name, option).items()}
+    chosen: dict[str, Any] = {}
+    for option in options:
+        chosen |= {**_option(name, option), **fitted.groups.get(option_group(option), {})}
     return from_plain(TrainingStack, {**asdict(stack), **chosen}) if chosen else stack
 
 

@@ -181,19 +181,19 @@ def read_entry(row: Row) -> TrainingEntry:
     return read_entries(row)[0]
 
 
-def read_entries(row: Row, *, without: Collection[str] = ()) -> tuple[TrainingEntry, ...]:
+def read_entries(row: Row, *, without: Collection[str] | None = None) -> tuple[TrainingEntry, ...]:
     """How a row is predicted: by its own software, else by each that suits it.
 
     Args:
         row: of a training set.
-        without: data sets whose software counts as not known; a row of them is one whose software nobody knows.
+        without: data sets that count as never measured; if given, the row's own software counts as not known.
 
     Raises:
         InputError: as `read_row`; its machine lacks the path of its type, or its network does not suit the plan.
     """
     read = read_row(row)
-    is_known = row.dataset not in without and (named_software(row.text("software", "")) or not row.is_guessed)
-    names = (stack_of(read),) if is_known else suited_software(read.plan, read.device, without=without)
+    is_known = without is None and bool(named_software(row.text("software", "")) or not row.is_guessed)
+    names = (stack_of(read),) if is_known else suited_software(read.plan, read.device, without=without or ())
     return tuple(map(partial(_entry, read), names))
 
 

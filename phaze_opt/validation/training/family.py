@@ -5,11 +5,12 @@ One is of A100 and V100 clusters with Megatron-LM; the other of H100s, FSDP and 
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from phaze_opt.cost.stacks import stack_groups
+from phaze_opt.cost.stacks import option_group, stack_group, stack_groups
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
@@ -33,17 +34,32 @@ from phaze_opt.validation.training.entries import (
     SCALING,
     SINGLE,
     TORCHTITAN,
+    options_of,
     read_entries,
     read_row,
     stack_of,
 )
-from phaze_opt.validation.training.parameters import MEGATRON_PARAMETERS, MODERN_PARAMETERS
+from phaze_opt.validation.training.parameters import (
+    BASE,
+    COMMON,
+    DEEPSPEED,
+    DEEPSPEED_PARAMETERS,
+    MEGATRON_PARAMETERS,
+    MODERN_PARAMETERS,
+    OPTION_PARAMETERS,
+    YOUNG_PARAMETERS,
+)
 
 NODE_DEVICES = 8
 FITTED = (SINGLE, MULTI, SC21, KORTHIKANTI)
 """Sets of the first family whose rows are fitted, each set with one weight in all; the others are scored only."""
 _TOGETHER = ((MEGATRON, NEMO), (LLM_FOUNDRY,), (MAXTEXT,))
 """Sets of the second family whose constants are fitted together; none is shared between the three."""
+_YOUNG = (BLACKWELL, TORCHTITAN, FMS_FSDP, PAX_H100)
+"""Sets of software that takes most constants of what it extends: a few of its own, and those of options, are fitted
+together after those, pulled to the mean over software."""
+_ROUNDS = 2
+"""Fits after each of which that mean is taken anew; a third moves no share by more than 0.003."""
 
 
 def _compile(rows: Sequence[Row]) -> StepRows:
@@ -51,32 +67,75 @@ def _compile(rows: Sequence[Row]) -> StepRows:
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
-    """Constants of the software that the rows ran, and of what it came of."""
-    stacks = {stack_of(read) for read in read_rows(read_row, rows)[0].values()}
-    used = {group for stack in stacks for group in stack_groups(stack)}
-    return tuple(each for each in (*MEGATRON_PARAMETERS, *MODERN_PARAMETERS) if each.group in used)
+    """Constants of the software that the rows ran, of what it came of, and of options that rows say."""
+    read = list(read_rows(read_row, rows)[0].values())
+    used = {group for each in read for group in stack_groups(stack_of(each))}
+    used |= {option_group(option) for each in read for option in options_of(each.row, stack_of(each))}
+    known = (*MEGATRON_PARAMETERS, *DEEPSPEED_PARAMETERS, *MODERN_PARAMETERS, *YOUNG_PARAMETERS, *OPTION_PARAMETERS)
+    return tuple(each for each in known if each.group in used)
 
 
 def _fit_by_set(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """By least squares in which every set counts alike, however many rows it has.
+    """By least squares in which every set counts alike, however many rows it has; Megatron-DeepSpeed's own after them.
 
     A pull to the starts weighs as much as one row of the smallest set (decision 0176): few rows must not decide a
-    constant alone.
+    constant alone. Megatron-DeepSpeed is pulled to what Megatron-LM reaches.
     """
-    counts = Counter(row.dataset for row in rows)
-    scale = (len(rows) / max(1, len(counts))) ** 0.5
-    weights = scale * np.array([counts[row.dataset] ** -0.5 if row.dataset in FITTED else 0.0 for row in rows])
-    return fit_towards_starts(_compile(rows), _parameters(rows), start, weights=weights)
+    older = [row for row in rows if row.dataset != BIGSCIENCE]
+    counts = Counter(row.dataset for row in older)
+    scale = (len(older) / max(1, len(counts))) ** 0.5
+    weights = scale * np.array([counts[row.dataset] ** -0.5 if row.dataset in FITTED else 0.0 for row in older])
+    fitted = start
+    if older:
+        parameters = [each for each in _parameters(older) if each.group != stack_group(DEEPSPEED)]
+        fitted = fit_towards_starts(_compile(older), parameters, start, weights=weights)
+    younger = [row for row in rows if row.dataset == BIGSCIENCE]
+    if not younger:
+        return fitted
+    own = [_near(each, _kin(each, fitted)) for each in DEEPSPEED_PARAMETERS]
+    return fit_towards_starts(_compile(younger), own, with_starts(fitted, MEGATRON_PARAMETERS))
+
+
+def _kin(parameter: FitParameter, fitted: FittedConstants) -> float:
+    """What Megatron-LM has of a constant of Megatron-DeepSpeed."""
+    return fitted.groups.get(stack_group(BASE), {}).get(parameter.name, parameter.start)
+
+
+def _near(parameter: FitParameter, value: float) -> FitParameter:
+    """The constant with another start, within its bounds."""
+    return replace(parameter, start=min(max(value, parameter.low), parameter.high))
 
 
 def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Each software's constants on its own rows, pulled to what other sources say; unseen ones stay there."""
+    """Each software's constants on its own rows, pulled to what other sources say; unseen ones stay there.
+
+    Software with few rows follows, all of it at once: pulled to the mean over software, which moves with it.
+    """
     fitted = with_starts(start, MODERN_PARAMETERS)
     for sets in _TOGETHER:
         own = [row for row in rows if row.dataset in sets]
         if own:
-            fitted = fit_towards_starts(_compile(own), _parameters(own), fitted)
+            fitted = fit_towards_starts(_compile(own), _older(own), fitted)
+    own = [row for row in rows if row.dataset in _YOUNG]
+    young = [each for each in _parameters(own) if each in (*YOUNG_PARAMETERS, *OPTION_PARAMETERS)]
+    if not own:
+        return fitted
+    compiled = _compile(own)
+    for _ in range(_ROUNDS):
+        near = [_near(each, _mean_over_software(each, fitted)) for each in young]
+        fitted = fit_towards_starts(compiled, near, fitted)
     return fitted
+
+
+def _older(rows: Sequence[Row]) -> list[FitParameter]:
+    return [each for each in _parameters(rows) if each in MODERN_PARAMETERS]
+
+
+def _mean_over_software(parameter: FitParameter, fitted: FittedConstants) -> float:
+    """Mean of a share over the software of modern GPUs that has a value of it; the start of a constant of one alone."""
+    groups = COMMON.get(parameter.name, ()) if parameter in YOUNG_PARAMETERS else ()
+    values = [fitted.groups[group][parameter.name] for group in groups if parameter.name in fitted.groups.get(group, {})]
+    return float(np.mean(values)) if values else parameter.start
 
 
 def _degrees(row: Row) -> str:
@@ -110,6 +169,12 @@ def _cell(row: Row) -> str:
     else:
         columns = ("model", "n_devices", "tp", "pp", "dp", "micro_batch", "interleave", "global_batch", "sharding")
     return f"{row.dataset}|{row.joined(*columns)}"
+
+
+def _shape(row: Row) -> str:
+    """What makes two models one: GPT-175B and GPT-174.6B are, whatever a table calls them."""
+    columns = ("layers", "hidden", "heads", "kv_heads", "ffn", "mlp_matrices")
+    return row.joined(*columns)
 
 
 def _only(label: Label, *datasets: str) -> Label:
@@ -147,7 +212,7 @@ MODERN_TRAINING = Family(
             "devices": _column("n_devices", LLM_FOUNDRY),
             "machine": _column("hardware", LLM_FOUNDRY),
             "chip": _column("hardware", MAXTEXT),
-            "model": lambda row: f"{row.dataset}:{row.text('model', '')}",
+            "model": _shape,
         }
     ),
 )
