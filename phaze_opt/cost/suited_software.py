@@ -7,6 +7,7 @@ them) and shards state as the plan does. Profiles are no software that trains.
 from collections.abc import Collection
 
 from phaze_opt.cost.stacks import (
+    ASSUMED_SOFTWARE,
     INTERLEAVE,
     PIPELINE,
     REPLICAS,
@@ -19,38 +20,35 @@ from phaze_opt.cost.stacks import (
     measured_rows,
     software_tables,
 )
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.workload.plan import ParallelPlan
 
 MODEL_PARALLEL = frozenset({TENSOR, PIPELINE, INTERLEAVE, REPLICAS, ZERO_1})
 SHARDED = frozenset({ZERO_2, ZERO_3})
+ENOUGH = 2
+"""Frameworks whose middle says something of one that nobody knows."""
 
 
 def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[str] = ()) -> tuple[str, ...]:
     """Names of the measured software that suits, sorted; at least one.
 
-    Where none suits in all, those measured on such machines; where none was, all of the machine's style.
+    Of software that shards as the plan does, that which was measured on machines of the same generation, if it is of
+    `ENOUGH` frameworks; else all of it. Where none was measured on a machine of this style, the one that is assumed.
 
     Args:
         plan: the plan.
         device: what it runs on.
         without: data sets that count as not measured.
-
-    Raises:
-        InputError: nothing was measured on a machine of this style.
     """
     known = {name: rows for name in sorted(software_tables()) if (rows := _known_rows(name, without)) is not None}
     kin = {name: {_kind(load_device(each.machine)) for each in rows.rows} for name, rows in known.items()}
-    alike = [name for name in known if _kind(device) in kin[name]]
     styled = [name for name in known if any(style is device.style for style, _ in kin[name])]
     asked = SHARDED if plan.zero >= 2 and plan.pipeline == 1 else MODEL_PARALLEL
-    found = [name for name in alike if not asked.isdisjoint(known[name].reach)] or alike or styled
-    if not found:
-        message = f"no software was measured on a machine like {device.name}; name one in the column software"
-        raise InputError(message, key="software")
-    return tuple(found)
+    sharding = [name for name in styled if not asked.isdisjoint(known[name].reach)] or styled
+    alike = [name for name in sharding if _kind(device) in kin[name]]
+    is_enough = len({lineage(name)[0] for name in alike}) >= ENOUGH
+    return tuple((alike if is_enough else sharding) or [ASSUMED_SOFTWARE[device.style]])
 
 
 def named_software(name: str) -> str:

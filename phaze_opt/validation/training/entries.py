@@ -172,7 +172,7 @@ def options_of(row: Row, software: str) -> tuple[str, ...]:
     recipe = f"float8-{row.text('float8', '').lower()}"
     asynchronous = "async-tp" if row.text("async_tp", "") == "1" else ""
     known = {*option_tables(), *software_options(software)}
-    found = (words, recipe, asynchronous, row.text("recompute", "").lower())
+    found = (words, recipe, asynchronous, row.text("recompute", "").lower(), row.text("dtype", "").lower())
     return tuple(each for each in found if each in known)
 
 

@@ -51,7 +51,7 @@ DEEPSPEED_PARAMETERS = (
     _share(DEEPSPEED, "matmul_efficiency", (0.5, 1.0, 0.78), _MATMUL),
     _share(DEEPSPEED, "network_efficiency", (0.2, 1.0, 0.8), _NETWORK),
     _time(DEEPSPEED, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
-    _share(DEEPSPEED, "unaligned_efficiency", (0.02, 1.0, 0.2), _UNALIGNED),
+    _share(DEEPSPEED, "unaligned_efficiency", (0.02, 1.0, 0.125), _UNALIGNED),
 )
 """Of Megatron-DeepSpeed, fitted after Megatron-LM's and pulled to them."""
 
