@@ -138,12 +138,13 @@ def training_machine(
         InputError: the device lacks the path.
     """
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
-    reached = stack.matmul_efficiency * power_share(device, stack)
+    share = power_share(device, stack)
+    reached = stack.matmul_efficiency * share
     return replace(
         alone,
         launch_s=stack.kernel_s,
         matmul_efficiency=(reached or alone.matmul_efficiency) * (stack.narrow_efficiency if path in NARROW else 1.0),
-        attention_efficiency=(stack.attention_efficiency or alone.attention_efficiency) / stack.scores_share,
+        attention_efficiency=(stack.attention_efficiency * share or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,
