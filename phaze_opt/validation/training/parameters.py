@@ -39,6 +39,7 @@ MEGATRON_PARAMETERS = (
     FitParameter(
         stack_group(BASE), "attention_traffic", "1", 0.5, 6.0, 1.6, "passes of softmax and dropout over scores"
     ),
+    _share(BASE, "vector_efficiency", (0.5, 1.0, 0.85), _VECTOR),
     _share(BASE, "network_efficiency", (0.2, 1.0, 0.8), "share of the adapters that collectives and transfers reach"),
     _time(BASE, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
     _time(PROFILE, "host_s_per_operator", (1e-6, 1e-3, 7e-5), "host time to launch an operator"),
@@ -77,6 +78,9 @@ YOUNG_PARAMETERS = (
 MODERN_PARAMETERS = (
     _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(CORE, "attention_efficiency", (0.35, 0.65, 0.5), _ATTENTION),
+    _share(CORE, "vector_efficiency", (0.5, 1.0, 0.8), _VECTOR),
+    _share(CORE, "tensor_overlap", (0.0, 1.0, 0.5), "share of tensor-parallel collectives that hides behind compute"),
+    _share(CORE, "data_overlap", (0.0, 1.0, 0.5), "share of what replicas send once a step that hides behind compute"),
     FitParameter(stack_group(CORE), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
