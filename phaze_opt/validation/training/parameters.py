@@ -94,6 +94,8 @@ MODERN_PARAMETERS = (
     FitParameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
+    _share(FOUNDRY_H100, "earlier_matmul", (0.5, 2.0, 1.0), "matmuls' share of the peak on A100 over that on H100"),
+    _share(FOUNDRY_H100, "earlier_attention", (0.5, 3.0, 1.8), "attention's share of the peak on A100 over that on H100"),
     FitParameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
     FitParameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
     _share(MAXTEXT, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
@@ -108,3 +110,6 @@ COMMON = MappingProxyType(
     }
 )
 """Shares that software of GPUs with 8-bit matmuls has each its own of, and groups that hold them."""
+
+EARLIER = MappingProxyType({"earlier_matmul": "matmul_efficiency", "earlier_attention": "attention_efficiency"})
+"""Ratios between the A100 and the H100 of llm-foundry, by the share that each is of."""
