@@ -14,7 +14,18 @@ from phaze_opt.validation.silicon.dies import DIES
 from phaze_opt.validation.silicon.family import SILICON
 from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING
 
-FAMILIES = (COLLECTIVES, COLLECTIVE_KINDS, EXPERT_EXCHANGE, OPERATORS, FP32_OPERATORS, FP32_MODELS, TRAINING, MODERN_TRAINING, SILICON, DIES)
+FAMILIES = (
+    COLLECTIVES,
+    COLLECTIVE_KINDS,
+    EXPERT_EXCHANGE,
+    OPERATORS,
+    FP32_OPERATORS,
+    FP32_MODELS,
+    TRAINING,
+    MODERN_TRAINING,
+    SILICON,
+    DIES,
+)
 """In the order of fitting: later ones may build on earlier ones."""
 
 
