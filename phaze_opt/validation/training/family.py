@@ -205,7 +205,7 @@ TRAINING = Family(
     fit=_fit_by_set,
     regime=_degrees,
     cell=_cell,
-    splits=MappingProxyType({"hidden": _column("hidden", SINGLE), "model": _column("model", MULTI, SC21, KORTHIKANTI)}),
+    splits=MappingProxyType({"hidden": _column("hidden", SINGLE), "model": _only(_shape, MULTI, SC21, KORTHIKANTI)}),
 )
 """Megatron-LM of 2021 and 2022 and what came of it; tested on hidden sizes of the composed rows, models of others."""
 
