@@ -126,7 +126,7 @@ def choose_software(scenario: ScenarioOptions, *, device: Device | None, fitted:
     if scenario.software is not None:
         name, choice = scenario.software, SoftwareChoice.NAMED
     stack = named_stack(scenario, name, fitted=fitted)
-    return ChosenSoftware(load_stack(name, fitted), stack, choice)
+    return ChosenSoftware(load_stack(stack.name, fitted), stack, choice)
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:

@@ -32,6 +32,9 @@ MOST_OF_PEAK = 0.95
 """Share of the peak that no matmul of a step passes, however much power there is (assumption)."""
 
 
+MOST_OF_EARLIER_ATTENTION = 0.72
+"""Share of the A100's peak that FlashAttention 2 reaches forward (Dao 2023)."""
+
 SAME_RATE = 1.2
 """Machines whose dense rates differ by less are of one generation, and differ in power, memory and links."""
 
@@ -145,7 +148,9 @@ def training_machine(
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
     share, is_earlier = power_share(device, stack), ComputePath.FP8 not in device.peak_flops_per_s
     reached = stack.matmul_efficiency * share * (stack.earlier_matmul if is_earlier else 1.0)
-    attention = stack.attention_efficiency * share * (stack.earlier_attention if is_earlier else 1.0)
+    attention = stack.attention_efficiency * share
+    if is_earlier:
+        attention = min(attention * stack.earlier_attention, max(attention, MOST_OF_EARLIER_ATTENTION))
     return replace(
         alone,
         launch_s=stack.kernel_s,

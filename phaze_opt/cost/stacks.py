@@ -21,6 +21,7 @@ from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
+_STACK = "stack/"
 _FOLDER, _OPTIONS = "software", "software_options.toml"
 _NOT_OF_STACKS = ("extends", "options", "measured", "is_profile")
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
@@ -57,8 +58,8 @@ def list_stacks() -> tuple[str, ...]:
 
 
 def lineage(name: str) -> tuple[str, ...]:
-    """A software and what it extends, the first of all first."""
-    base = software_tables().get(name, {}).get("extends")
+    """A software and what it extends, the first of all first; one of a user's, ``BASE/NAME``, extends its base."""
+    base = name.rpartition("/")[0] or software_tables().get(name, {}).get("extends")
     return (name,) if base is None else (*lineage(base), name)
 
 
@@ -69,7 +70,22 @@ def is_of_software(name: str, base: str) -> bool:
 
 def stack_group(name: str) -> str:
     """Name of a stack's own group of fitted constants."""
-    return f"stack/{name}"
+    return f"{_STACK}{name}"
+
+
+def find_software(name: str, fitted: FittedConstants | None = None) -> str:
+    """The software of a name, in any case; of a user's own that constants were fitted to, ``BASE/NAME``; else empty.
+
+    Args:
+        name: as a user wrote it.
+        fitted: constants in force, which may hold software of the user's own.
+    """
+    lowered = name.strip().lower().replace("_", "-").replace(" ", "-")
+    if lowered.partition("/")[0] in list_stacks():
+        return lowered
+    groups = fitted.groups if fitted is not None else {}
+    own = (group.removeprefix(_STACK) for group in sorted(groups) if group.startswith(_STACK))
+    return next((each for each in own if each.rpartition("/")[::2][1] == lowered and "/" in each), "")
 
 
 def option_group(option: str) -> str:
@@ -93,7 +109,7 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
     Raises:
         InputError: an unknown name, with a near miss, or a fitted constant that stacks do not have.
     """
-    if name not in list_stacks():
+    if lineage(name)[0] not in list_stacks():
         message = f"no training software is named '{name}'; {suggest(name, list_stacks())}"
         raise InputError(message, key="software")
     values = {key: value for group in stack_groups(name) for key, value in fitted.groups.get(group, {}).items()}
@@ -126,7 +142,8 @@ def _stated(name: str) -> TrainingStack:
     """A stack as its table and that of what it extends state it."""
     if name == IDEAL_STACK.name:
         return IDEAL_STACK
-    stated = {key: value for each in lineage(name) for key, value in software_tables()[each].items()} | {"name": name}
+    stated = {key: value for each in lineage(name) for key, value in software_tables().get(each, {}).items()}
+    stated["name"] = name
     return from_plain(TrainingStack, {key: value for key, value in stated.items() if key not in _NOT_OF_STACKS})
 
 

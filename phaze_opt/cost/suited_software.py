@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from phaze_opt.cost.stacks import (
     ASSUMED_SOFTWARE,
+    FAR,
     INTERLEAVE,
     PIPELINE,
     REPLICAS,
@@ -29,7 +30,9 @@ ENOUGH = 2
 """Software whose middle says something of one that nobody knows."""
 
 
-def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[str] = ()) -> tuple[str, ...]:
+def suited_software(
+    plan: ParallelPlan, device: Device, *, sequence_length: int, without: Collection[str] = ()
+) -> tuple[str, ...]:
     """Names of the measured software that suits, sorted, each as often as data sets have it; at least one.
 
     The middle of them is so that of what was measured. Of software that shards as the plan does, that which was measured on machines of the same generation. Where that is
@@ -39,6 +42,7 @@ def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[s
     Args:
         plan: the plan.
         device: what it runs on.
+        sequence_length: tokens.
         without: data sets that count as not measured.
     """
     known = {name: rows for name in sorted(software_tables()) if (rows := _known_rows(name, without)) is not None}
@@ -49,16 +53,19 @@ def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[s
     alike = [name for name in sharding if _kind(device) in kin[name]]
     later = [name for name in sharding if (device.style, True) in kin[name]]
     found = alike if len(alike) >= ENOUGH else sorted({*alike, *later})
+    found = [name for name in found if sequence_length <= FAR * known[name].longest_sequence] or found
     names = found or sharding
     if not names:
         return (ASSUMED_SOFTWARE[device.style],)
     return tuple(name for name in names for each in known[name].datasets if each not in without)
 
 
-def named_software(name: str) -> str:
-    """The software of this name in any case; empty of one that is not known."""
-    lowered = name.strip().lower().replace("_", "-").replace(" ", "-")
-    return lowered if lowered in software_tables() else ""
+def software_of_machine(device: Device, *, sequence_length: int) -> tuple[str, ...]:
+    """Names of the software that suits a machine whatever a plan shards, each once, sorted."""
+    plans = (ParallelPlan(data=8, zero=3), ParallelPlan(tensor=8))
+    return tuple(
+        sorted({name for plan in plans for name in suited_software(plan, device, sequence_length=sequence_length)})
+    )
 
 
 def _known_rows(name: str, without: Collection[str]) -> SoftwareRows | None:

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -59,6 +59,15 @@ class Dataset:
     def is_context(self) -> bool:
         """Whether it holds other quantities than latency."""
         return not CONTEXT.isdisjoint(self.likes)
+
+    def under(self, software: Callable[[Row], str]) -> "Dataset":
+        """The same with another software for rows of training where one is given; those have it from there on."""
+        given = [(row, software(row)) for row in self.rows]
+        rows = [
+            replace(row, values=MappingProxyType({**row.values, "software": name}), is_guessed=False) if name else row
+            for row, name in given
+        ]
+        return replace(self, rows=tuple(rows)) if self.schema is TRAINING else self
 
     def of(self, sets: Collection[str]) -> "Dataset":
         """Its rows that are predicted as one of some published sets; named apart if others stay behind."""

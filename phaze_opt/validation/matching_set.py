@@ -6,7 +6,7 @@ Names of machines, types and sharding are read in any case and by all names that
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from phaze_opt.cost.suited_software import named_software
+from phaze_opt.cost.stacks import find_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, path_of
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
@@ -66,7 +66,7 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
 
 def like_software(values: Mapping[str, str]) -> str:
     """The published set of the software that a row states; empty if it states none, or one that is not known."""
-    name = named_software(values.get("software", ""))
+    name = find_software(values.get("software", "")).partition("/")[0]
     if name == "megatron-core" and _path(values) is ComputePath.FP8:
         return "train_nemo_h100_fp8"
     return SETS_OF_SOFTWARE.get(name, "")

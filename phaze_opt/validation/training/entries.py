@@ -6,10 +6,9 @@ software that suits its machine and sharding, and priced as the middle of them.
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 
-from phaze_opt.cost.stacks import option_tables, software_options
-from phaze_opt.cost.suited_software import named_software, suited_software
+from phaze_opt.cost.stacks import find_software, option_tables, software_options
+from phaze_opt.cost.suited_software import suited_software
 from phaze_opt.hardware.device import Device, path_of
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import DEFAULT_NETWORK
@@ -162,7 +161,7 @@ def read_row(row: Row) -> TrainingRow:
 
 def stack_of(read: TrainingRow) -> str:
     """Name of a row's software: the one that it states, else what its set and machine ran."""
-    return named_software(read.row.text("software", "")) or SETS[read.row.dataset].stack(read.row, read.device)
+    return find_software(read.row.text("software", "")) or SETS[read.row.dataset].stack(read.row, read.device)
 
 
 def options_of(row: Row, software: str) -> tuple[str, ...]:
@@ -192,9 +191,12 @@ def read_entries(row: Row, *, without: Collection[str] | None = None) -> tuple[T
         InputError: as `read_row`; its machine lacks the path of its type, or its network does not suit the plan.
     """
     read = read_row(row)
-    is_known = without is None and bool(named_software(row.text("software", "")) or not row.is_guessed)
-    names = (stack_of(read),) if is_known else suited_software(read.plan, read.device, without=without or ())
-    return tuple(map(partial(_entry, read), names))
+    is_known = without is None and bool(find_software(row.text("software", "")) or not row.is_guessed)
+    if is_known:
+        return (_entry(read, stack_of(read)),)
+    length = read.training.sequence_length
+    names = suited_software(read.plan, read.device, sequence_length=length, without=without or ())
+    return tuple(_entry(read, name) for name in names)
 
 
 def _entry(read: TrainingRow, software: str) -> TrainingEntry:

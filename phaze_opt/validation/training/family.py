@@ -5,13 +5,13 @@ One is of A100 and V100 clusters with Megatron-LM; the other of H100s, FSDP and 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from phaze_opt.cost.stacks import option_group, stack_group, stack_groups
-from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.cost.stacks import load_stack, option_group, stack_group, stack_groups
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts
@@ -51,7 +51,9 @@ from phaze_opt.validation.training.parameters import (
     MODERN_PARAMETERS,
     OPTION_PARAMETERS,
     YOUNG_PARAMETERS,
+    own_parameters,
 )
+from phaze_opt.validation.training.row import TrainingRow
 
 NODE_DEVICES = 8
 FITTED = (SINGLE, MULTI, SC21, KORTHIKANTI)
@@ -72,10 +74,32 @@ def _compile(rows: Sequence[Row]) -> StepRows:
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of the software that the rows ran, of what it came of, and of options that rows say."""
     read = list(read_rows(read_row, rows)[0].values())
-    used = {group for each in read for group in stack_groups(stack_of(each))}
-    used |= {option_group(option) for each in read for option in options_of(each.row, stack_of(each))}
+    published = [each for each in read if "/" not in stack_of(each)]
+    used = {group for each in published for group in stack_groups(stack_of(each))}
+    used |= {option_group(option) for each in published for option in options_of(each.row, stack_of(each))}
     known = (*MEGATRON_PARAMETERS, *DEEPSPEED_PARAMETERS, *MODERN_PARAMETERS, *YOUNG_PARAMETERS, *OPTION_PARAMETERS)
-    return tuple(each for each in known if each.group in used)
+    return (*(each for each in known if each.group in used), *_own(read))
+
+
+def _own(read: Sequence[TrainingRow]) -> list[FitParameter]:
+    """Constants of users' own software."""
+    names = sorted({name for name in map(stack_of, read) if "/" in name})
+    bases = {name: asdict(load_stack(name.rpartition("/")[0], load_fitted())) for name in names}
+    return [parameter for name, base in bases.items() for parameter in own_parameters(name, base)]
+
+
+def _is_own(row: Row) -> bool:
+    """Whether a row is of a user's own software."""
+    return "/" in row.text("software", "")
+
+
+def _with_own(rows: Sequence[Row], fitted: FittedConstants) -> FittedConstants:
+    """Constants of users' own software fitted to its rows, all else as it is."""
+    own = [row for row in rows if _is_own(row)]
+    if not own:
+        return fitted
+    parameters = _own(list(read_rows(read_row, own)[0].values()))
+    return fit_towards_starts(_compile(own), parameters, fitted)
 
 
 def _fit_by_set(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
@@ -84,6 +108,9 @@ def _fit_by_set(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     A pull to the starts weighs as much as one row of the smallest set (decision 0176): few rows must not decide a
     constant alone. Megatron-DeepSpeed is pulled to what Megatron-LM reaches.
     """
+    published = [row for row in rows if not _is_own(row)]
+    if len(published) < len(rows):
+        return _with_own(rows, _fit_by_set(published, start) if published else start)
     older = [row for row in rows if row.dataset != BIGSCIENCE]
     counts = Counter(row.dataset for row in older)
     scale = (len(older) / max(1, len(counts))) ** 0.5
@@ -114,6 +141,9 @@ def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConst
 
     Software with few rows follows, all of it at once: pulled to the mean over software, which moves with it.
     """
+    published = [row for row in rows if not _is_own(row)]
+    if len(published) < len(rows):
+        return _with_own(rows, _fit_by_software(published, start) if published else start)
     fitted = with_starts(start, MODERN_PARAMETERS)
     for sets in _TOGETHER:
         own = [row for row in rows if row.dataset in sets]

@@ -1,5 +1,6 @@
 """Constants of training software: bounds, and starts that other sources give."""
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from phaze_opt.cost.stacks import option_group, stack_group
@@ -113,3 +114,25 @@ COMMON = MappingProxyType(
 
 EARLIER = MappingProxyType({"earlier_matmul": "matmul_efficiency", "earlier_attention": "attention_efficiency"})
 """Ratios between the A100 and the H100 of llm-foundry, by the share that each is of."""
+
+
+def own_parameters(stack: str, base: Mapping[str, float]) -> tuple[FitParameter, ...]:
+    """Constants of a user's own software, ``BASE/NAME``: what every software has of its own, pulled to its base's.
+
+    Args:
+        stack: its name.
+        base: what the base has, by name; SI units.
+    """
+    bounds = {
+        "matmul_efficiency": (0.2, 1.0, _MATMUL),
+        "attention_efficiency": (0.03, 1.0, _ATTENTION),
+        "vector_efficiency": (0.1, 1.0, _VECTOR),
+        "collective_efficiency": (0.1, 1.0, _LINKS),
+        "network_efficiency": (0.1, 1.0, _NETWORK),
+        "step_overhead_s": (0.0, 1.0, _OVERHEAD),
+    }
+    return tuple(
+        FitParameter(stack_group(stack), name, "s" if name.endswith("_s") else "1", low, high, start, meaning)
+        for name, (low, high, meaning) in bounds.items()
+        for start in (min(max(base[name] or (low + high) / 2, low), high) if high > low else low,)
+    )
