@@ -150,7 +150,9 @@ def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ..
 
     lowered = name.strip().lower()
     if find_software(lowered) or "/" in lowered or not lowered:
-        message = f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
+        message = (
+            f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
+        )
         raise InputError(message, source="--software")
     rows = [row for dataset in datasets if dataset.schema is TRAINING for row in dataset.rows]
     if not rows:

@@ -310,9 +310,7 @@ def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
             raise InputError(message, source=known[name].flag)
 
 
-def named_stack(
-    options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = ""
-) -> TrainingStack:
+def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = "") -> TrainingStack:
     """A software by name, with gradients as wide as the options say; only the ideal one takes their attention form.
 
     Args:

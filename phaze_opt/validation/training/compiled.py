@@ -147,7 +147,9 @@ class StepRows:
         nearest = int(np.abs(times - middle).argmin())
         parts = self._times(fitted).one(int(places[nearest])).parts
         scale = middle / times[nearest]
-        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds * scale) for name, seconds in parts.items())
+        return tuple(
+            Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds * scale) for name, seconds in parts.items()
+        )
 
     def _times(self, fitted: FittedConstants) -> StepTimes:
         # Rows are explained one by one, under the same constants.

@@ -29,6 +29,7 @@ TORCHTITAN, FMS_FSDP, PAX_H100 = "train_torchtitan_h100", "train_fms_fsdp_h100",
 UNFUSED_CHIPS = ("tpu-v4-published",)
 """MaxText's configurations for TPU v4 (2023) came before its flash kernel; those for later chips ask for it."""
 
+
 def _megatron_2021(row: Row, device: Device) -> str:
     """ZeRO 3 is DeepSpeed's."""
     del device
@@ -165,8 +166,11 @@ def stack_of(read: TrainingRow) -> str:
 
 
 def options_of(row: Row, software: str) -> tuple[str, ...]:
-    """Options that a row's columns say: compiled or eager, the recipe of 8-bit matmuls, asynchronous collectives, and
-    words of recomputation that the software has a meaning of its own for."""
+    """Options that a row's columns say.
+
+    Compiled or eager, the recipe of 8-bit matmuls, asynchronous collectives, and words of recomputation and types that
+    the software has a meaning of its own for.
+    """
     words = {"1": "compile", "0": "eager"}.get(row.text("compile", ""), "")
     recipe = f"float8-{row.text('float8', '').lower()}"
     asynchronous = "async-tp" if row.text("async_tp", "") == "1" else ""

@@ -162,7 +162,7 @@ def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConst
 
 
 def _with_earlier(fitted: FittedConstants) -> FittedConstants:
-    """With what llm-foundry's two fits, one of A100s and one of H100s, say of software that only H100s were measured with."""
+    """With what llm-foundry's two fits, of A100s and of H100s, say of software that was measured on H100s alone."""
     earlier, later = fitted.groups[stack_group(FOUNDRY)], fitted.groups[stack_group(FOUNDRY_H100)]
     ratios = {name: earlier[share] / later[share] for name, share in EARLIER.items()}
     return fitted.updated({stack_group(FOUNDRY_H100): ratios})
@@ -175,7 +175,9 @@ def _older(rows: Sequence[Row]) -> list[FitParameter]:
 def _mean_over_software(parameter: FitParameter, fitted: FittedConstants) -> float:
     """Mean of a share over the software of modern GPUs that has a value of it; the start of a constant of one alone."""
     groups = COMMON.get(parameter.name, ()) if parameter in YOUNG_PARAMETERS else ()
-    values = [fitted.groups[group][parameter.name] for group in groups if parameter.name in fitted.groups.get(group, {})]
+    values = [
+        fitted.groups[group][parameter.name] for group in groups if parameter.name in fitted.groups.get(group, {})
+    ]
     return float(np.mean(values)) if values else parameter.start
 
 

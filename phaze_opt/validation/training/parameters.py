@@ -52,7 +52,9 @@ MEGATRON_PARAMETERS = (
 DEEPSPEED_PARAMETERS = (
     _share(DEEPSPEED, "matmul_efficiency", (0.5, 1.0, 0.78), _MATMUL),
     _share(DEEPSPEED, "network_efficiency", (0.2, 1.0, 0.8), _NETWORK),
-    _time(DEEPSPEED, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
+    _time(
+        DEEPSPEED, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"
+    ),
     _share(DEEPSPEED, "unaligned_efficiency", (0.02, 1.0, 0.125), _UNALIGNED),
 )
 """Of Megatron-DeepSpeed, fitted after Megatron-LM's and pulled to them."""
@@ -96,7 +98,9 @@ MODERN_PARAMETERS = (
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
     _share(FOUNDRY_H100, "earlier_matmul", (0.5, 2.0, 1.0), "matmuls' share of the peak on A100 over that on H100"),
-    _share(FOUNDRY_H100, "earlier_attention", (0.5, 3.0, 1.8), "attention's share of the peak on A100 over that on H100"),
+    _share(
+        FOUNDRY_H100, "earlier_attention", (0.5, 3.0, 1.8), "attention's share of the peak on A100 over that on H100"
+    ),
     FitParameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
     FitParameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
     _share(MAXTEXT, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
