@@ -52,8 +52,8 @@ def calibrate(
         str | None,
         typer.Option(
             "--software",
-            help="Name of a software of your own that the rows of training are of: it gets constants of its own, beside "
-            "those of the software that it is most like.",
+            help="Name of a software of your own that the rows of training are of: it gets constants of its own, "
+            "beside those of the software that it is most like.",
             rich_help_panel=measurements.MEASUREMENTS,
         ),
     ] = None,

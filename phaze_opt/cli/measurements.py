@@ -156,7 +156,8 @@ def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ..
         raise InputError(message, source="--software")
     rows = [row for dataset in datasets if dataset.schema is TRAINING for row in dataset.rows]
     if not rows:
-        raise InputError("is for rows of training steps, of which there are none; leave it out", source="--software")
+        message = "is for rows of training steps, of which there are none; leave it out"
+        raise InputError(message, source="--software")
     base = Counter(stack_of(read_row(row)) for row in rows).most_common(1)[0][0]
     say(f"note: {lowered} extends {base}: what is not fitted, it has from there")
     return tuple(dataset.under(lambda row: f"{base}/{lowered}") for dataset in datasets)

@@ -35,8 +35,8 @@ def suited_software(
 ) -> tuple[str, ...]:
     """Names of the measured software that suits, sorted, each as often as data sets have it; at least one.
 
-    The middle of them is so that of what was measured. Of software that shards as the plan does, that which was measured on machines of the same generation. Where that is
-    one alone, software of later machines joins it, as it runs on earlier ones too. Where none was measured on a
+    So the middle of them is that of what was measured. Of software that shards as the plan does, it takes that which
+    was measured on machines of the same generation. Where that is one alone, software of later machines joins it. Where none was measured on a
     machine of this style, the one that is assumed.
 
     Args:

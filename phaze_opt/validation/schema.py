@@ -108,8 +108,8 @@ TRAINING = _schema(
     "iter_time_s:positive",
     optional="model:text head_dim:count kv_heads:count ffn:count mlp_matrices:count vocab:count tp:count pp:count "
     "dp:count cp:count interleave:count sharding:text micro_batch:positive recompute:text seq_parallel:flag "
-    "dtype:text software:text compile:flag float8:text async_tp:flag tokens_per_s_per_dev:amount tflops_per_dev:amount tflops_kind:text mfu:amount hfu:amount "
-    "time_kind:text",
+    "dtype:text software:text compile:flag float8:text async_tp:flag tokens_per_s_per_dev:amount tflops_per_dev:amount "
+    "tflops_kind:text mfu:amount hfu:amount time_kind:text",
     identity="hardware n_devices model",
 )
 LAYER = _schema(
