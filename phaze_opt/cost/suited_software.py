@@ -36,8 +36,9 @@ def suited_software(
     """Names of the measured software that suits, sorted, each as often as data sets have it; at least one.
 
     So the middle of them is that of what was measured. Of software that shards as the plan does, it takes that which
-    was measured on machines of the same generation. Where that is one alone, software of later machines joins it. Where none was measured on a
-    machine of this style, the one that is assumed.
+    was measured on machines of the same generation. Where that is one alone, software of later machines joins it.
+    Software that was measured with sequences half as long leaves, if any stays. Where none was measured on a machine
+    of this style, it is the one that is assumed.
 
     Args:
         plan: the plan.
