@@ -27,7 +27,7 @@ from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, RankedP
 from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
-from phaze_opt.validation.training.family import read_entry
+from phaze_opt.validation.training.entries import read_entry
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 
 OUT = Path(__file__).with_name("published_plans.json")

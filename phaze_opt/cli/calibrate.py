@@ -48,6 +48,15 @@ def calibrate(
             rich_help_panel=measurements.MEASUREMENTS,
         ),
     ] = None,
+    software: Annotated[
+        str | None,
+        typer.Option(
+            "--software",
+            help="Name of a software of your own that the rows of training are of: it gets constants of its own, "
+            "beside those of the software that it is most like.",
+            rich_help_panel=measurements.MEASUREMENTS,
+        ),
+    ] = None,
     constants: measurements.ConstantsOption = None,
     held_out: Annotated[
         bool,
@@ -68,6 +77,12 @@ def calibrate(
     check_file_to_write(output, option="--out", example="my_constants.json")
     families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
     datasets = measurements.read_measurements(data, measurements.dataset_names(dataset, names), machines=machines)
+    if software is not None:
+        datasets = measurements.as_own_software(datasets, software)
+    else:
+        from phaze_opt.hardware.fitted import load_fitted
+
+        datasets = measurements.with_own_software(datasets, load_fitted(constants), is_calibrated=True)
     found = _run(families, datasets, constants, has_held_out=held_out)
     _write(found, output, constants)
     if json:
@@ -153,5 +168,5 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path])
 
 def _software_option(found: Calibration) -> str:
     """The option that makes `evaluate` use what was fitted, if that is one software's: elsewhere it may be ideal."""
-    software = [group.removeprefix(OF_SOFTWARE) for group in found.groups if group.startswith(OF_SOFTWARE)]
+    software = [group.rpartition("/")[2] for group in found.groups if group.startswith(OF_SOFTWARE)]
     return f"--software {software[0]} " if len(software) == 1 else ""

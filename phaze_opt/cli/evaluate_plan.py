@@ -82,7 +82,8 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         raise InputError(message, source="--sensitivity")
     choices = plan_choices(request.scenario, micro_batches(request), (model,))
     fitted = load_fitted(request.machine.constants)
-    software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted)
+    dtype = "" if device is None else request.machine.dtype or DEFAULT_DTYPE
+    software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted, dtype=dtype)
     path = _path(request.machine.dtype or DEFAULT_DTYPE)
     network = _network(request, device, fitted)
     known = _constants(request, network)

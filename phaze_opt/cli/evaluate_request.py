@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,18 +106,21 @@ class ChosenSoftware:
     choice: SoftwareChoice
 
 
-def choose_software(scenario: ScenarioOptions, *, device: Device | None, fitted: FittedConstants) -> ChosenSoftware:
+def choose_software(
+    scenario: ScenarioOptions, *, device: Device | None, fitted: FittedConstants, dtype: str = ""
+) -> ChosenSoftware:
     """The software asked for, else the one measured on a real machine, else that of the rule.
 
     Args:
         scenario: names the software, its attention form (which only the ideal one takes) and the width of gradients.
         device: a real machine; None for a designed chip.
         fitted: constants of the software.
+        dtype: of a real machine's matmuls.
 
     Raises:
         InputError: no software goes by the name, or an option does not go with it.
     """
-    from phaze_opt.cost.stacks import load_stack, usual_software
+    from phaze_opt.cost.stacks import usual_software
     from phaze_opt.objective.scenario import named_stack
     from phaze_opt.report.software import SoftwareChoice
 
@@ -125,8 +128,9 @@ def choose_software(scenario: ScenarioOptions, *, device: Device | None, fitted:
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
     if scenario.software is not None:
         name, choice = scenario.software, SoftwareChoice.NAMED
-    stack = named_stack(scenario, name, fitted=fitted)
-    return ChosenSoftware(load_stack(name, fitted), stack, choice)
+    stack = named_stack(scenario, name, fitted=fitted, dtype=dtype)
+    own = replace(scenario, gradient_bits=None)
+    return ChosenSoftware(named_stack(own, name, fitted=fitted, dtype=dtype), stack, choice)
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:

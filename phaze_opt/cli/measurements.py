@@ -114,6 +114,55 @@ def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
     return machines
 
 
+def with_own_software(
+    datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool
+) -> tuple[Dataset, ...]:
+    """Rows of training that name a software of the user's own, or under constants of the user's own none, have it.
+
+    Args:
+        datasets: as read.
+        fitted: constants in force.
+        is_calibrated: whether they are a user's own.
+    """
+    from phaze_opt.cost.stacks import find_software
+    from phaze_opt.validation.measured_row import Row
+
+    def software(row: Row) -> str:
+        named = find_software(row.text("software", ""), fitted)
+        if "/" in named or not (is_calibrated and row.is_guessed and not row.text("software", "")):
+            return named if "/" in named else ""
+        from phaze_opt.validation.training.entries import read_row, stack_of
+
+        return stack_of(read_row(row))
+
+    return tuple(dataset.under(software) for dataset in datasets)
+
+
+def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ...]:
+    """Rows of training as rows of one software of the user's own, which extends what most of them are priced as.
+
+    Raises:
+        InputError: the name is taken, or no row is of training.
+    """
+    from phaze_opt.cost.stacks import find_software
+    from phaze_opt.validation.schema import TRAINING
+    from phaze_opt.validation.training.entries import read_row, stack_of
+
+    lowered = name.strip().lower()
+    if find_software(lowered) or "/" in lowered or not lowered:
+        message = (
+            f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
+        )
+        raise InputError(message, source="--software")
+    rows = [row for dataset in datasets if dataset.schema is TRAINING for row in dataset.rows]
+    if not rows:
+        message = "is for rows of training steps, of which there are none; leave it out"
+        raise InputError(message, source="--software")
+    base = Counter(stack_of(read_row(row)) for row in rows).most_common(1)[0][0]
+    say(f"note: {lowered} extends {base}: what is not fitted, it has from there")
+    return tuple(dataset.under(lambda row: f"{base}/{lowered}") for dataset in datasets)
+
+
 def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool) -> None:
     """Say of which machines of a user's files no constants were fitted.
 

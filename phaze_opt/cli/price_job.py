@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from phaze_opt.cli.evaluate_chip import load_chip_scenario, price_chip
 from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
-from phaze_opt.cli.evaluate_request import EvaluateRequest
+from phaze_opt.cli.evaluate_request import EvaluateRequest, training_length
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
+from phaze_opt.cost.stacks import find_software
+from phaze_opt.cost.suited_software import software_of_machine
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
@@ -15,6 +17,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
+from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.headline_range import (
     HeadlineRange,
@@ -100,8 +103,36 @@ def _price(request: EvaluateRequest) -> PricedJob:
     """The figures; of several models by plans, each has the best of its own."""
     if request.is_placed:
         return price_chip(request)
+    suited = _suited(request)
+    if suited:
+        return _middle(request, suited)
     members = tuple(price_plans(request, model) for model in request.models)
     return members[0] if len(members) == 1 else _combined(members, request)
+
+
+def _suited(request: EvaluateRequest) -> tuple[str, ...]:
+    """Software that suits a machine if one is named that nobody measured; empty of one that is known, or of a chip."""
+    name, device = request.scenario.software, request.device
+    if name is None or device is None or find_software(name, load_fitted(request.machine.constants)):
+        return ()
+    lengths = [training_length(model, request.scenario.sequence_length) for model in request.models]
+    return software_of_machine(device, sequence_length=max(lengths))
+
+
+def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
+    """The job under the software whose price is in the middle of those that suit, with the range of all of them."""
+    answers = [_price(replace(request, scenario=replace(request.scenario, software=name))) for name in suited]
+    rates = [each.evaluation.throughput_samples_per_s for each in answers]
+    order = sorted(range(len(answers)), key=lambda place: (rates[place], suited[place]))
+    middle = order[(len(order) - 1) // 2]
+    sentence = (
+        f"no software named '{request.scenario.software}' was measured: priced as {suited[middle]}, the middle of "
+        f"{len(suited)} that suit {answers[middle].setting.machine} ({rates[order[0]]:,.3g} samples/s with "
+        f"{suited[order[0]]} to {rates[order[-1]]:,.3g} with {suited[order[-1]]})"
+    )
+    answer = answers[middle]
+    setting = replace(answer.setting, notes=(sentence, *answer.setting.notes))
+    return replace(answer, setting=setting, notes=(Note("software", sentence), *answer.notes))
 
 
 def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJob:

@@ -67,6 +67,7 @@ def _run(
 
     fitted = load_fitted(constants)
     datasets = measurements.read_measurements(data, names, machines=machines)
+    datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
     measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
     with working("reading measurements") as tell:
         own, _ = read_datasets(None)
@@ -93,7 +94,9 @@ def _print(result: Validation) -> None:
 
     screen = out()
     print_plain_table(validation_tables.overview_table(result), has_title=False)
-    for sentence in (*validation_tables.unscored_sentences(result), *validation_tables.unmeasured_sentences(result)):
+    tables = validation_tables
+    said = tables.unscored_sentences(result), tables.middle_sentences(result), tables.unmeasured_sentences(result)
+    for sentence in (each for sentences in said for each in sentences):
         screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.workload.software import TrainingStack
 
@@ -21,6 +23,20 @@ Floats = NDArray[np.float64]
 
 SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""
+
+
+NARROW = (ComputePath.FP8, ComputePath.INT8)
+"""Paths of 8-bit operands."""
+
+MOST_OF_PEAK = 0.95
+"""Share of the peak that no matmul of a step passes, however much power there is (assumption)."""
+
+
+MOST_OF_EARLIER_ATTENTION = 0.72
+"""Share of the A100's peak that FlashAttention 2 reaches forward (Dao 2023)."""
+
+SAME_RATE = 1.2
+"""Machines whose dense rates differ by less are of one generation, and differ in power, memory and links."""
 
 
 class OperatorTimer(Protocol):
@@ -130,16 +146,51 @@ def training_machine(
         InputError: the device lacks the path.
     """
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
+    share, is_earlier = power_share(device, stack), ComputePath.FP8 not in device.peak_flops_per_s
+    reached = stack.matmul_efficiency * share * (stack.earlier_matmul if is_earlier else 1.0)
+    attention = stack.attention_efficiency * share
+    if is_earlier:
+        attention = min(attention * stack.earlier_attention, max(attention, MOST_OF_EARLIER_ATTENTION))
     return replace(
         alone,
         launch_s=stack.kernel_s,
-        matmul_efficiency=stack.matmul_efficiency or alone.matmul_efficiency,
-        attention_efficiency=(stack.attention_efficiency or alone.attention_efficiency) / stack.scores_share,
+        matmul_efficiency=(reached or alone.matmul_efficiency) * (stack.narrow_efficiency if path in NARROW else 1.0),
+        attention_efficiency=(attention or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,
         exposed_store=alone.exposed_store if stack.exposed_traffic < 0 else 0.0,
     )
+
+
+def power_share(device: Device, stack: TrainingStack) -> float:
+    """What the limit of power leaves of a software's share of the peak, against other machines of its generation.
+
+    A chip that has fewer watts for each FLOP than its like lowers its clock further in long matmuls.
+    """
+    if not (stack.power_exponent and stack.matmul_efficiency and _joules_per_flop(device)):
+        return 1.0
+    usual = _joules_of_generation(device.maker, device.style, _rate(device))
+    relative = _joules_per_flop(device) / usual if usual else 1.0
+    return float(min(relative**stack.power_exponent, MOST_OF_PEAK / stack.matmul_efficiency))
+
+
+@cache
+def _joules_of_generation(maker: str, style: MatrixStyle, rate: float) -> float:
+    """Median of the maker's shipped machines whose 16-bit rate is that within a fifth; 0 if none is."""
+    known = map(load_device, list_devices())
+    kin = [each for each in known if (each.maker, each.style) == (maker, style) and _joules_per_flop(each)]
+    found = [_joules_per_flop(each) for each in kin if rate / SAME_RATE < _rate(each) < rate * SAME_RATE]
+    return float(np.median(found)) if found else 0.0
+
+
+def _joules_per_flop(device: Device) -> float:
+    """Limit of power over the dense 16-bit rate; 0 where either is not known."""
+    return device.tdp_w / _rate(device) if _rate(device) else 0.0
+
+
+def _rate(device: Device) -> float:
+    return device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
 
 
 def training_terms(device: Device, *, stack: TrainingStack, fitted: FittedConstants) -> DesignTerms:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from phaze_opt.cost.stacks import DESIGN_SOFTWARE, list_stacks, load_stack
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, find_software, list_stacks, load_stack, software_options
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.any_model import AnyModel, load_any_model
@@ -310,17 +310,25 @@ def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
             raise InputError(message, source=known[name].flag)
 
 
-def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants) -> TrainingStack:
+def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = "") -> TrainingStack:
     """A software by name, with gradients as wide as the options say; only the ideal one takes their attention form.
+
+    Args:
+        options: of the scenario.
+        name: of the software.
+        fitted: constants.
+        dtype: of its matmuls, which some software keeps gradients by; empty where nothing is said.
 
     Raises:
         InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
             are of another width than 16 or 32 bits.
     """
-    if name not in list_stacks():
+    known = find_software(name, fitted)
+    if not known:
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
-    stack = load_stack(name, fitted)
+    name = known
+    stack = load_stack(name, fitted, [dtype] if dtype in software_options(name) else [])
     attention = parse_word(AttentionForm, options.attention, source="--attention")
     if name == IDEAL_STACK.name:
         stack = replace(stack, attention=attention)

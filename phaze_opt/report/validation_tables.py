@@ -155,6 +155,20 @@ def unmeasured_sentences(result: Validation) -> tuple[str, ...]:
     )
 
 
+def middle_sentences(result: Validation) -> tuple[str, ...]:
+    """What rows that name no known software are priced as, a sentence a set that has such."""
+    found = []
+    for entry in result.sets:
+        own = [each for each in entry.rows if each.is_middle]
+        within = sum(each.is_within for each in own)
+        if own:
+            found.append(
+                f"{entry.name}: {len(own)} of {len(entry.rows)} rows name no measured software: each is priced as the "
+                f"middle of those that suit its machine and sharding; {within} were measured within their range."
+            )
+    return tuple(found)
+
+
 def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
     """Figures of groups or regimes, largest error first."""
     columns = (Column(""), *(column for column in OVERVIEW_COLUMNS[1:] if column.heading != "goal"))

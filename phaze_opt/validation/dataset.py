@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -60,6 +60,15 @@ class Dataset:
         """Whether it holds other quantities than latency."""
         return not CONTEXT.isdisjoint(self.likes)
 
+    def under(self, software: Callable[[Row], str]) -> "Dataset":
+        """The same with another software for rows of training where one is given; those have it from there on."""
+        given = [(row, software(row)) for row in self.rows]
+        rows = [
+            replace(row, values=MappingProxyType({**row.values, "software": name}), is_guessed=False) if name else row
+            for row, name in given
+        ]
+        return replace(self, rows=tuple(rows)) if self.schema is TRAINING else self
+
     def of(self, sets: Collection[str]) -> "Dataset":
         """Its rows that are predicted as one of some published sets; named apart if others stay behind."""
         rows = tuple(row for row in self.rows if row.dataset in sets)
@@ -103,7 +112,8 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     rows = []
     for number, values in found:
         try:
-            rows.append(Row(_like(schema, values, chosen, machines), source, number, values, machines))
+            like_it = _like(schema, values, chosen, machines)
+            rows.append(Row(like_it, source, number, values, machines, is_guessed=chosen is None))
         except InputError as error:
             raise InputError(str(error), source=source, line=number) from None
     if not may_lack:

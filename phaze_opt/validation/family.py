@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,15 @@ class CompiledRows(Protocol):
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Where the predicted time of one row goes; the parts add up to it."""
+        ...
+
+
+@runtime_checkable
+class RangedRows(Protocol):
+    """Compiled rows some of which are priced in several ways, as the middle of them."""
+
+    def range_s(self, fitted: FittedConstants) -> tuple[Floats, Floats]:
+        """Least and most of every row, shape (num_rows,), s; nan where unscored."""
         ...
 
 

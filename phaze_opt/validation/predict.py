@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import CompiledRows, Family, Part
+from phaze_opt.validation.family import CompiledRows, Family, Part, RangedRows
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.schema import NOT_PREDICTED
 
@@ -46,6 +46,18 @@ class Predictions:
         """Where the predicted time of one scored row goes."""
         rows, places = next((rows, places) for rows, places in self.compiled if index in places)
         return rows.explain(fitted, places[index])
+
+    def ranges(self, fitted: FittedConstants) -> dict[int, tuple[float, float]]:
+        """Least and most of the software that rows were priced under, s, by index; of rows of one software none."""
+        found: dict[int, tuple[float, float]] = {}
+        for rows, places in self.compiled:
+            if not isinstance(rows, RangedRows):
+                continue
+            low, high = rows.range_s(fitted)
+            for index, place in places.items():
+                if low[place] < high[place]:
+                    found[index] = float(low[place]), float(high[place])
+        return found
 
     def again(self, fitted: FittedConstants) -> Floats:
         """Predicted times under other constants, shape (num_rows,), s; nan where a row is not prepared."""

@@ -18,6 +18,8 @@ from phaze_opt.validation.scores import Scores
 class RowResult:
     """One row: measured and predicted time, s; ``reason`` says why it is not scored and is empty if it is.
 
+    ``low_s`` and ``high_s`` are the least and the most of the software that it may be of; nan where that is one.
+
     A row whose value nobody published may be predicted though it is not scored.
     """
 
@@ -27,6 +29,18 @@ class RowResult:
     regime: str
     cell: str
     reason: str
+    low_s: float = math.nan
+    high_s: float = math.nan
+
+    @property
+    def is_middle(self) -> bool:
+        """Whether the prediction is the middle of several software, because the row names none that is known."""
+        return self.low_s < self.high_s
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the measured time lies between the least and the most of them."""
+        return self.low_s <= self.measured_s <= self.high_s
 
     @property
     def error(self) -> float:
@@ -153,6 +167,11 @@ def _set_to_json(result: SetResult) -> dict[str, Any]:
         "family": result.family,
         "like": ", ".join(result.dataset.likes),
         "is_context": result.dataset.is_context,
+        "middles": [
+            {"line": each.row.line, "predicted": each.predicted_s, "low": each.low_s, "high": each.high_s}
+            for each in result.rows
+            if each.is_middle
+        ],
     }
 
 

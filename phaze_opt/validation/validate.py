@@ -53,7 +53,7 @@ def _validate_set(
     dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline]
 ) -> SetResult:
     predictions = predict_rows(families, dataset.rows, fitted)
-    rows = _row_results(dataset.rows, predictions)
+    rows = _row_results(dataset.rows, predictions, predictions.ranges(fitted))
     scored = np.flatnonzero(predictions.is_scored).tolist()
     predicted, measured = predictions.predicted_s, predictions.measured_s
     trivial = _trivial(dataset.rows, baselines)
@@ -90,7 +90,9 @@ def _validate_set(
     )
 
 
-def _row_results(rows: Sequence[Row], predictions: Predictions) -> tuple[RowResult, ...]:
+def _row_results(
+    rows: Sequence[Row], predictions: Predictions, ranges: Mapping[int, tuple[float, float]]
+) -> tuple[RowResult, ...]:
     results = []
     for index, (row, family) in enumerate(zip(rows, predictions.families, strict=True)):
         reason = predictions.unscored.get(index, "")
@@ -102,6 +104,8 @@ def _row_results(rows: Sequence[Row], predictions: Predictions) -> tuple[RowResu
                 regime="" if reason or family is None else _name(family.regime, row),
                 cell="" if reason or family is None else _name(family.cell, row),
                 reason=reason,
+                low_s=ranges.get(index, (math.nan, math.nan))[0],
+                high_s=ranges.get(index, (math.nan, math.nan))[1],
             )
         )
     return tuple(results)

@@ -24,22 +24,11 @@ from phaze_opt.hardware.device import MatrixStyle
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
-from phaze_opt.validation.training.family import read_entry
+from phaze_opt.validation.training.entries import read_entry
+from phaze_opt.validation.training.left_out_sources import SOURCES
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
-SETS = [
-    "train_megatron_sc21",
-    "train_korthikanti22",
-    "layer_korthikanti22",
-    "train_megatron_h100",
-    "train_nemo_h100_fp8",
-    "train_llmfoundry_fsdp",
-    "train_maxtext_tpu",
-    "train_vtrain_singlenode",
-    "train_vtrain_multinode",
-    "train_megatron_tp_scaling",
-    "train_large_runs",
-]
+SETS = list(SOURCES)
 
 
 @cache
@@ -138,7 +127,9 @@ def test_another_machine_or_format_is_one_sentence() -> None:
         ("a100-80g", "megatron-2022"),
         ("tpu-v5p", "maxtext"),
         ("tpu-v6e", "maxtext-offload"),
-        ("b200", None),
+        ("b200", "megatron-bridge"),
+        ("h100-gt", "torchtitan"),
+        ("mi300x", None),
     ],
 )
 def test_software_of_a_machine(machine: str, software: str | None) -> None:

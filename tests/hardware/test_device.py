@@ -16,7 +16,7 @@ from phaze_opt.hardware.presets import architecture_source, find_machine, load_a
 
 CONSTANTS = load_constants()
 DATA = Path(phaze_opt.validation.__file__).parent / "data"
-STATED_AT_ANOTHER_CLOCK = {"b200", "b300", "gh200", "h100", "h100-pcie", "h20", "h200", "h800"}
+STATED_AT_ANOTHER_CLOCK = {"b200", "b300", "gh200", "h100", "h100-gt", "h100-pcie", "h20", "h200", "h800"}
 """Their fp32 rate is stated at a higher boost than their tensor cores'."""
 
 

@@ -13,7 +13,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
-from phaze_opt.validation.training.family import read_entry
+from phaze_opt.validation.training.entries import read_entry
 
 MISFITS = {
     "train_megatron_sc21": {"GPT-529.6B": 1},

@@ -35,7 +35,7 @@ def step(dataset, device, devices, size, batch, *, seq=2048, **others):
 
 
 def a100(dataset, devices, size, batch, **others):
-    return step(dataset, "A100-SXM-80GB", devices, size, batch, micro_batch=1, **others)
+    return step(dataset, "A100-SXM-80GB", devices, size, batch, micro_batch=1, **{"dtype": "fp16", **others})
 
 
 PUBLISHED = {
@@ -56,7 +56,7 @@ PUBLISHED = {
     # One sequence a device on 1,536: gathers bind, of which the rows fitted show little.
     "175B, ZeRO 3": (a100(SC21, 1536, GPT175, 1536, sharding="zero3", recompute="full"), 66.7, 0.13),
     # Smith et al. (arXiv 2201.11990), section 2.4: the set's other two are predicted 23 % too fast as well.
-    "MT-NLG": (a100(LARGE, 3360, GPT530, 1920, tp=8, pp=35, recompute="full"), 44.4, 0.28),
+    "MT-NLG": (a100(LARGE, 3360, GPT530, 1920, tp=8, pp=35, recompute="full", dtype="bf16"), 44.4, 0.28),
 }
 """Row, published seconds and tolerance; figures of the papers as recalled, MT-NLG's as others quote it too."""
 

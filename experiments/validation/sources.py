@@ -1,0 +1,81 @@
+"""Training steps of sources that no fit saw, each publication kept out whole; writes sources.json beside this file.
+
+Every constant of training is fitted again without the source, and its rows are priced as those of a software that
+nobody knows. Run: python experiments/validation/sources.py [--out FILE]
+"""
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import phaze_opt
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.record.whole_file import replace_file
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.scores import score
+from phaze_opt.validation.training.left_out_sources import SOURCES, LeftOutRow, predict_left_out
+
+OUT = Path(__file__).with_name("sources.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=OUT, help="file to write")
+    arguments = parser.parse_args()
+    datasets, _ = read_datasets(None, list(SOURCES))
+    rows = [row for data in datasets for row in data.rows]
+    found = predict_left_out(rows, load_fitted(), on_progress=lambda text: print(text, flush=True))
+    document = {"_meta": meta(), **figures(found), "rows": [of_row(each) for each in found]}
+    replace_file(arguments.out, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def figures(found: tuple[LeftOutRow, ...]) -> dict[str, Any]:
+    """Figures of each source and of each of its tables, and their means."""
+    sources: dict[str, list[LeftOutRow]] = {}
+    tables: dict[str, list[LeftOutRow]] = {}
+    for each in found:
+        sources.setdefault(each.source, []).append(each)
+        tables.setdefault(f"{each.source}: {each.row.dataset}", []).append(each)
+    by_source = {name: of_rows(own) for name, own in sources.items()}
+    by_table = {name: of_rows(own) for name, own in tables.items()}
+    return {
+        "mean_over_sources": rounded(float(np.mean([each["mape"] for each in by_source.values()]))),
+        "mean_over_tables": rounded(float(np.mean([each["mape"] for each in by_table.values()]))),
+        "sources": by_source,
+        "tables": by_table,
+    }
+
+
+def of_rows(rows: list[LeftOutRow]) -> dict[str, Any]:
+    """Errors in per cent, and how many rows were measured within the range of the software that suits."""
+    scores = score(np.array([each.predicted_s for each in rows]), np.array([each.measured_s for each in rows]))
+    within = sum(each.low_s <= each.measured_s <= each.high_s for each in rows)
+    return {"rows": len(rows), "mape": rounded(scores.mape), "bias": rounded(scores.bias), "within_range": within}
+
+
+def of_row(each: LeftOutRow) -> list[Any]:
+    """Source, data set, id, and seconds: predicted, least, most, measured."""
+    seconds = (each.predicted_s, each.low_s, each.high_s, each.measured_s)
+    return [each.source, each.row.dataset, each.row.id, *map(rounded, seconds)]
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def meta() -> dict[str, Any]:
+    return {
+        "command": "python experiments/validation/sources.py",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "phaze_opt": phaze_opt.__version__,
+        "figures": "mape and bias in per cent; rows: source, data set, id, predicted, least, most and measured seconds",
+    }
+
+
+if __name__ == "__main__":
+    main()
