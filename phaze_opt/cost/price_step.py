@@ -153,10 +153,14 @@ def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) 
     compute_s = passes_s.sum(axis=-1)
     tensor_s = _tensor_s(inside, compute_s, stack)
     slowest = stack.host_s_per_collective * inside.waits
-    host_s = inside.launches * stack.host_s_per_operator[:, None, None] + inside.tensor.count * slowest[:, None, None]
+    sent = inside.tensor.count + inside.experts.count
+    host_s = inside.launches * stack.host_s_per_operator[:, None, None] + sent * slowest[:, None, None]
+    calls_s, is_awaited = inside.expert_calls * stack.host_s_per_expert[:, None, None], inside.is_awaited[:, None, None]
+    host_s = host_s + (1.0 - is_awaited) * calls_s
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s if host_s.any() else np.zeros_like(busy_s)
+    launch_s = launch_s + is_awaited * calls_s
     return LayerSeconds(passes_s, launch_s, tensor_s, classes_s[..., UPDATE, :].sum(axis=-1))
 
 
@@ -221,6 +225,8 @@ def prefetched_share(stack: StackColumns) -> Floats:
 def _tensor_s(inside: LayerColumns, compute_s: Floats, stack: StackColumns) -> Floats:
     """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s."""
     exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * traffic_s(inside.tensor, stack, has_own_latency=True)
+    tokens_s = traffic_s(inside.experts, stack, has_own_latency=True, share=stack.expert_efficiency)
+    exposed_s = exposed_s + tokens_s - stack.expert_overlap[:, None, None] * np.minimum(tokens_s, compute_s)
     return np.asarray(exposed_s + np.maximum(0.0, traffic_s(inside.beside, stack) - compute_s))
 
 
@@ -259,10 +265,14 @@ def _with_software(classes_s: Floats, inside: LayerColumns, stack: StackColumns)
     return changed
 
 
-def traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False) -> Floats:
-    """Traffic at the rates that the stack reaches, same shape as its fields, s."""
+def traffic_s(
+    traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False, share: Floats | float = 1.0
+) -> Floats:
+    """Traffic at the rates that the stack reaches, or a share of them, same shape as its fields, s."""
     shape = (-1,) + (1,) * (traffic.count.ndim - 1)
-    links, adapters = stack.collective_efficiency.reshape(shape), stack.network_efficiency.reshape(shape)
+    links, adapters = (
+        (each * share).reshape(shape) for each in (stack.collective_efficiency, stack.network_efficiency)
+    )
     seconds = traffic.latency_s + traffic.inner_s / links + traffic.outer_s / adapters
     # Levels of a measured curve run as one ring, so the slower one sets the pace; other levels follow one another.
     seconds = seconds + np.maximum(traffic.ring_inner_s / links, traffic.ring_outer_s / adapters)

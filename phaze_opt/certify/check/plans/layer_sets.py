@@ -10,7 +10,15 @@ from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
+from phaze_opt.graph.operator import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    CoreType,
+    Operator,
+    OperatorGraph,
+    OperatorKind,
+)
 from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.plan import ParallelPlan
@@ -77,10 +85,11 @@ def expert_shards(plan: ParallelPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SentCollectives:
-    """Collectives of one pass: those that stand between operators, and those beside the compute."""
+    """Collectives of one pass: between operators, beside the compute, and with tokens to experts and back."""
 
     between: tuple[Collective, ...]
     beside: tuple[Collective, ...]
+    tokens: tuple[Collective, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +103,11 @@ class LayerSet:
         phases: ``phases[layer][pass]``: forward, backward, update, and maybe forward again; without collectives.
         attention: of each layer, places of the operators that selective recomputation runs again.
         launches: operators on cores, ``launches[layer][EVERY]``.
+        expert_calls: likewise, kernels started one by one for experts.
+        is_awaited: whether these wait for how many tokens come.
         collectives: ``collectives[layer][EVERY]``.
         update_bytes: that the optimizer moves for a parameter of a block.
+        num_active: experts that meet a token.
     """
 
     key: SetKey
@@ -104,8 +116,11 @@ class LayerSet:
     phases: tuple[tuple[PhaseGraph, ...], ...]
     attention: tuple[tuple[int, ...], ...]
     launches: tuple[tuple[int, int, int], ...]
+    expert_calls: tuple[tuple[int, int, int], ...]
+    is_awaited: bool
     collectives: tuple[tuple[SentCollectives, SentCollectives, SentCollectives], ...]
     update_bytes: float
+    num_active: int
 
     def of(self, part: int) -> tuple[LayerGraph, ...]:
         """Layers of a part, in order."""
@@ -202,8 +217,11 @@ def _build_set(
         phases=tuple(layer.phases for layer in layers),
         attention=tuple(layer.attention for layer in layers),
         launches=tuple(layer.launches for layer in layers),
+        expert_calls=tuple(layer.expert_calls for layer in layers),
+        is_awaited=not training.expert_capacity,
         collectives=tuple(layer.collectives for layer in layers),
         update_bytes=moved / max(1, sum(layer.num_parameters for layer in unit)),
+        num_active=model.num_active_experts,
     )
 
 
@@ -212,6 +230,7 @@ class _BuiltLayer:
     phases: tuple[PhaseGraph, ...]
     attention: tuple[int, ...]
     launches: tuple[int, int, int]
+    expert_calls: tuple[int, int, int]
     collectives: tuple[SentCollectives, SentCollectives, SentCollectives]
 
 
@@ -233,6 +252,7 @@ def _build_layer(layer: LayerGraph, stack: TrainingStack, operators: list[Operat
         phases=phases,
         attention=tuple(range(attention_at, len(operators))),
         launches=(_num_launches(forward), _num_launches(backward), _num_launches(again)),
+        expert_calls=(_num_calls(forward), _num_calls(backward), _num_calls(again)),
         collectives=(_sent(forward), _sent(backward, hides_reductions=stack.hides_input_reductions), _sent(again)),
     )
 
@@ -243,6 +263,21 @@ def _on_core(operator: Operator) -> bool:
 
 def _num_launches(operators: Sequence[Operator]) -> int:
     return sum(map(_on_core, operators))
+
+
+def _num_calls(operators: Sequence[Operator]) -> int:
+    """Each of several experts starts its own products; sorting tokens and adding results up are one start each."""
+    products = sum(
+        matmul.batch
+        for each in operators
+        if each.kind is OperatorKind.MATMUL and not is_attention_core(each.name)
+        for matmul in each.matmuls
+        if matmul.batch > 1 and not matmul.is_grouped
+    )
+    moves = ("dispatch", "combine")
+    return products + sum(
+        each.kind is OperatorKind.VECTOR and each.name.split("+")[0].split(".")[0] in moves for each in operators
+    )
 
 
 def _append(graph: OperatorGraph, operators: list[Operator]) -> PhaseGraph:
@@ -276,7 +311,10 @@ def _sent(operators: Sequence[Operator], *, hides_reductions: bool = False) -> S
     """Collectives of a pass; software may run sums of input gradients over the tensor group beside its compute."""
     between: list[Collective] = []
     beside: list[Collective] = []
+    tokens: list[Collective] = []
     for collective in (each.collective for each in operators if each.collective is not None):
         is_sum = collective.kind is CollectiveKind.ALL_REDUCE and collective.group is CollectiveGroup.TENSOR
-        (beside if collective.is_overlapped or (hides_reductions and is_sum) else between).append(collective)
-    return SentCollectives(tuple(between), tuple(beside))
+        is_beside = collective.is_overlapped or (hides_reductions and is_sum)
+        is_token = collective.group is CollectiveGroup.EXPERT
+        (tokens if is_token else beside if is_beside else between).append(collective)
+    return SentCollectives(tuple(between), tuple(beside), tuple(tokens))
