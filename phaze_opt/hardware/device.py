@@ -113,6 +113,7 @@ class Device:
         layout: the machine as arrays and lanes.
         vector_peak_flops_per_s: fp32 rate of the ordinary cores where it differs from the peak of the fp32 path (AMD's
             matrix cores multiply fp32, TPUs multiply it in bf16 passes); 0 where it does not.
+        fp4_peak_flops_per_s: dense peak of 4-bit operands with scales for blocks, which no step is priced in; 0: none.
         process: process of the die.
         threads_per_multiprocessor: threads that one multiprocessor of a GPU holds at a time.
         cache_partitions: parts of the last cache that each keep their own copies (two since NVIDIA's A100).
@@ -141,6 +142,7 @@ class Device:
     cache_partitions: int = 1
     aliases: tuple[str, ...] = ()
     maker: str = ""
+    fp4_peak_flops_per_s: float = 0.0
 
     def peak(self, path: ComputePath) -> float:
         """Dense peak of one path, FLOP/s.

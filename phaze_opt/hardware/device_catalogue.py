@@ -12,7 +12,7 @@ from phaze_opt.record.document import parse_toml
 from phaze_opt.record.input_files import shorten
 from phaze_opt.record.suggestions import suggest
 
-BRANDS = ("nvidia", "tesla", "amd", "instinct", "intel", "google", "cloud")
+BRANDS = ("nvidia", "tesla", "amd", "instinct", "intel", "google", "cloud", "amazon", "aws")
 """Words before a machine's name that tools print or leave out (``NVIDIA A100-SXM4-80GB``, ``Tesla T4``)."""
 
 

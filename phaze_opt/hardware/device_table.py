@@ -33,6 +33,7 @@ class DeviceTable(BaseModel):
     array_depth: _Number = 0
     peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], _Amount] = Field(min_length=1)
     vector_tflops: _Rest = 0.0
+    fp4_tflops: _Rest = 0.0
     cache_mb: _Amount
     hbm_gb: _Amount
     hbm_gb_per_s: _Amount
@@ -80,6 +81,7 @@ class DeviceTable(BaseModel):
             "clock_hz": self.clock_ghz * GIGA,
             "layout": ChipLayout(**layout) if self.num_tc else None,
             "vector_peak_flops_per_s": self.vector_tflops * TERA,
+            "fp4_peak_flops_per_s": self.fp4_tflops * TERA,
         }
         return Device(**values)
 

@@ -16,7 +16,7 @@ from phaze_opt.hardware.presets import architecture_source, find_machine, load_a
 
 CONSTANTS = load_constants()
 DATA = Path(phaze_opt.validation.__file__).parent / "data"
-STATED_AT_ANOTHER_CLOCK = {"b200", "b300", "gh200", "h100", "h100-pcie", "h200"}
+STATED_AT_ANOTHER_CLOCK = {"b200", "b300", "gh200", "h100", "h100-pcie", "h20", "h200", "h800"}
 """Their fp32 rate is stated at a higher boost than their tensor cores'."""
 
 
@@ -150,7 +150,7 @@ def test_a_name_of_several_machines_names_none(text: str, says: str) -> None:
 def test_no_alias_hides_a_name(name: str) -> None:
     """Every preset and data name means its machine in upper and lower case, and every machine has a maker."""
     device = load_device(name)
-    assert device.maker in ("nvidia", "amd", "intel", "google")
+    assert device.maker in ("nvidia", "amd", "intel", "google", "amazon")
     for own in (device.name, *device.data_names):
         assert load_device(own.lower()) is load_device(own.upper()) is device
 
