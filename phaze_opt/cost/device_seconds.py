@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import FORWARD, NUM_LAYERS, CompiledStep
-from phaze_opt.cost.operator_timers import OperatorTimer, timer_of
+from phaze_opt.cost.operator_timers import NARROW, OperatorTimer, timer_of
 from phaze_opt.estimate.machine_attention import softmax_s
-from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
+from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.operator import Operator, OperatorKind, Phase
+from phaze_opt.graph.operator import Operator, OperatorKind, Phase, VectorKind
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.workload.software import TrainingStack
@@ -21,10 +21,14 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
-_NARROW = (ComputePath.FP8, ComputePath.INT8)
 MATMUL, ATTENTION, VECTOR = range(3)
 NUM_CLASSES = 3
 """Classes of operators that times are told apart by; an axis of arrays."""
+ALIGNED = 8
+"""Elements of 16 bits that tensor cores read at once (cuBLAS documentation, "Tensor Core Usage")."""
+_UNFUSED = tuple(
+    VECTOR_KINDS.index(kind) for kind in (VectorKind.NORM_FORWARD, VectorKind.NORM_BACKWARD, VectorKind.ROTARY)
+)
 _OUTPUT = "logits"
 """Name of the output matmul and, with a suffix, of its gradients."""
 
@@ -37,11 +41,13 @@ class OperatorRoles:
         is_attention: attention between its projections, fused or not.
         is_backward: of the backward phase.
         is_output: the output matmul and its gradients.
+        is_unaligned: products of unfused attention whose head size is no multiple of `ALIGNED`.
     """
 
     is_attention: Flags
     is_backward: Flags
     is_output: Flags
+    is_unaligned: Flags
 
 
 def roles_of(compiled: CompiledOperators) -> OperatorRoles:
@@ -51,7 +57,15 @@ def roles_of(compiled: CompiledOperators) -> OperatorRoles:
         is_attention=np.array([is_attention_core(each.name) for each in operators], dtype=np.bool_),
         is_backward=np.array([each.phase is Phase.BACKWARD for each in operators], dtype=np.bool_),
         is_output=np.array([each.name.startswith(_OUTPUT) for each in operators], dtype=np.bool_),
+        is_unaligned=np.array([_is_unaligned(each) for each in operators], dtype=np.bool_),
     )
+
+
+def _is_unaligned(operator: Operator) -> bool:
+    """Whether some side of a batched product of attention is no multiple of 8 elements."""
+    if operator.kind is not OperatorKind.MATMUL or not is_attention_core(operator.name):
+        return False
+    return any(side % ALIGNED for each in operator.matmuls for side in (each.m, each.n, each.k))
 
 
 class SerialSteps:
@@ -148,7 +162,7 @@ def device_seconds(
     Raises:
         InputError: the device lacks the path.
     """
-    is_narrow = path in _NARROW
+    is_narrow = path in NARROW
     wide_path = ComputePath.BF16 if is_narrow else path
     wide = timer_of(compiled, device, path=wide_path, stack=stack, fitted=fitted)
     seconds = _on_path(wide, compiled, device, roles, stack)
@@ -168,6 +182,9 @@ def _on_path(
     if stack.exposed_traffic > 0:
         traffic_s = timer.element_bytes * compiled.tiled_elements / device.hbm_bandwidth_bytes_per_s
         seconds = seconds + np.where(roles.is_attention, 0.0, stack.exposed_traffic * traffic_s)
+    if stack.unfused_bytes:
+        elements = compiled.vector_elements[:, _UNFUSED].sum(axis=1)
+        seconds = seconds + elements * (stack.unfused_bytes / timer.vector_rate_bytes_per_s)
     if stack.softmax_flops:
         seconds = _with_softmax(seconds, timer, compiled, device, stack)
     return seconds
@@ -180,6 +197,8 @@ def _with_attention(
     if stack.attention_efficiency:
         slower = timer.seconds(matmul_efficiency=stack.attention_efficiency)
         seconds = np.where(roles.is_attention, slower, seconds)
+    if stack.unaligned_efficiency != 1.0:
+        seconds = np.where(roles.is_unaligned, seconds / stack.unaligned_efficiency, seconds)
     if stack.attention_traffic != 1.0:
         passes = np.where(roles.is_attention & (compiled.macs == 0), stack.attention_traffic, 1.0)
         seconds = seconds * passes

@@ -14,6 +14,7 @@ from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.workload.software import TrainingStack
 
@@ -21,6 +22,13 @@ Floats = NDArray[np.float64]
 
 SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""
+
+
+NARROW = (ComputePath.FP8, ComputePath.INT8)
+"""Paths of 8-bit operands."""
+
+MOST_OF_PEAK = 0.95
+"""Share of the peak that no matmul of a step passes, however much power there is (assumption)."""
 
 
 class OperatorTimer(Protocol):
@@ -130,16 +138,36 @@ def training_machine(
         InputError: the device lacks the path.
     """
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
+    reached = stack.matmul_efficiency * power_share(device, stack)
     return replace(
         alone,
         launch_s=stack.kernel_s,
-        matmul_efficiency=stack.matmul_efficiency or alone.matmul_efficiency,
+        matmul_efficiency=(reached or alone.matmul_efficiency) * (stack.narrow_efficiency if path in NARROW else 1.0),
         attention_efficiency=(stack.attention_efficiency or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,
         exposed_store=alone.exposed_store if stack.exposed_traffic < 0 else 0.0,
     )
+
+
+def power_share(device: Device, stack: TrainingStack) -> float:
+    """What the limit of power leaves of a software's share of the peak on a machine, against where that was measured.
+
+    A chip that has fewer watts for each FLOP lowers its clock further in long matmuls.
+    """
+    if not (stack.power_reference and stack.power_exponent and stack.matmul_efficiency):
+        return 1.0
+    own, reference = _joules_per_flop(device), _joules_per_flop(load_device(stack.power_reference))
+    if not own or own == reference:
+        return 1.0
+    return float(min((own / reference) ** stack.power_exponent, MOST_OF_PEAK / stack.matmul_efficiency))
+
+
+def _joules_per_flop(device: Device) -> float:
+    """Limit of power over the dense 16-bit rate; 0 where either is not known."""
+    rate = device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
+    return device.tdp_w / rate if rate else 0.0
 
 
 def training_terms(device: Device, *, stack: TrainingStack, fitted: FittedConstants) -> DesignTerms:

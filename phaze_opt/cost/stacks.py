@@ -1,11 +1,11 @@
 """Training software by name: its constants, stated and fitted, and what was measured of it.
 
-All of it is stated in ``software.toml``. What was measured changes no time: it says which plans rest on measurements,
+Each has a file of its own in ``software``. What was measured changes no time: it says which plans rest on measurements,
 and which parts of a plan no measurement of its software covers: features, pairs of them, and degrees far beyond.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import combinations
@@ -21,7 +21,8 @@ from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
-_FILE = "software.toml"
+_FOLDER, _OPTIONS = "software", "software_options.toml"
+_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile")
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
 FOLDED = "experts folded over tensor groups"
@@ -36,9 +37,18 @@ FAR = 2
 
 @cache
 def software_tables() -> Mapping[str, dict[str, Any]]:
-    """The tables of ``software.toml`` by name of the software: `TrainingStack`, ``extends`` and ``measured``."""
-    text = resources.files("phaze_opt.cost").joinpath(_FILE).read_text(encoding="utf-8")
-    return MappingProxyType(parse_toml(text, source=_FILE).values)
+    """What the files of ``software`` state, by name: `TrainingStack`, ``extends``, ``options`` and ``measured``."""
+    folder = resources.files("phaze_opt.cost").joinpath(_FOLDER)
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    read = {file.name: parse_toml(file.read_text(encoding="utf-8"), source=file.name).values for file in files}
+    return MappingProxyType({name.removesuffix(".toml"): values for name, values in read.items()})
+
+
+@cache
+def option_tables() -> Mapping[str, dict[str, Any]]:
+    """What options of training do to most software, by name: fields of `TrainingStack`."""
+    text = resources.files("phaze_opt.cost").joinpath(_OPTIONS).read_text(encoding="utf-8")
+    return MappingProxyType(parse_toml(text, source=_OPTIONS).values)
 
 
 def list_stacks() -> tuple[str, ...]:
@@ -46,9 +56,15 @@ def list_stacks() -> tuple[str, ...]:
     return (IDEAL_STACK.name, *software_tables())
 
 
+def lineage(name: str) -> tuple[str, ...]:
+    """A software and what it extends, the first of all first."""
+    base = software_tables().get(name, {}).get("extends")
+    return (name,) if base is None else (*lineage(base), name)
+
+
 def is_of_software(name: str, base: str) -> bool:
     """Whether a stack is that of a name or extends it."""
-    return base in {name, software_tables().get(name, {}).get("extends")}
+    return base in lineage(name)
 
 
 def stack_group(name: str) -> str:
@@ -56,14 +72,23 @@ def stack_group(name: str) -> str:
     return f"stack/{name}"
 
 
+def option_group(option: str) -> str:
+    """Name of an option's group of fitted constants, which all software has in common."""
+    return f"option/{option}"
+
+
 def stack_groups(name: str) -> tuple[str, ...]:
     """Groups of fitted constants that a stack takes, the later before the earlier: of what it extends, and its own."""
-    base = software_tables().get(name, {}).get("extends")
-    return (stack_group(name),) if base is None else (stack_group(base), stack_group(name))
+    return tuple(stack_group(each) for each in lineage(name))
 
 
-def load_stack(name: str, fitted: FittedConstants) -> TrainingStack:
-    """A stack with what was fitted to it.
+def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) -> TrainingStack:
+    """A stack with what was fitted to it, run with some options.
+
+    Args:
+        name: of the software.
+        fitted: constants; those of what a software extends come before its own.
+        options: of `option_tables`; what they state comes last.
 
     Raises:
         InputError: an unknown name, with a near miss, or a fitted constant that stacks do not have.
@@ -77,7 +102,23 @@ def load_stack(name: str, fitted: FittedConstants) -> TrainingStack:
         if key not in numbers:
             message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, numbers)}"
             raise InputError(message, key=key)
-    return replace(_stated(name), **values)  # type: ignore[arg-type]
+    stack = replace(_stated(name), **values)  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {}
+    for option in options:
+        chosen |= {**_option(name, option), **fitted.groups.get(option_group(option), {})}
+    return from_plain(TrainingStack, {**asdict(stack), **chosen}) if chosen else stack
+
+
+def _option(software: str, option: str) -> Mapping[str, Any]:
+    """What a software's runs with an option do otherwise: as its own files state it, else as most software does."""
+    own = software_options(software)
+    return own[option] if option in own else option_tables().get(option, {})
+
+
+def software_options(name: str) -> dict[str, dict[str, Any]]:
+    """Options that a software's own files state, those of what it extends among them."""
+    tables = [software_tables().get(each, {}).get("options", {}) for each in lineage(name)]
+    return {option: stated for table in tables for option, stated in table.items()}
 
 
 @cache
@@ -85,11 +126,8 @@ def _stated(name: str) -> TrainingStack:
     """A stack as its table and that of what it extends state it."""
     if name == IDEAL_STACK.name:
         return IDEAL_STACK
-    own = software_tables()[name]
-    stated = {**software_tables().get(own.get("extends", ""), {}), **own, "name": name}
-    return from_plain(
-        TrainingStack, {key: value for key, value in stated.items() if key not in ("extends", "measured")}
-    )
+    stated = {key: value for each in lineage(name) for key, value in software_tables()[each].items()} | {"name": name}
+    return from_plain(TrainingStack, {key: value for key, value in stated.items() if key not in _NOT_OF_STACKS})
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     rows = []
     for number, values in found:
         try:
-            rows.append(Row(_like(schema, values, chosen, machines), source, number, values, machines))
+            like_it = _like(schema, values, chosen, machines)
+            rows.append(Row(like_it, source, number, values, machines, is_guessed=chosen is None))
         except InputError as error:
             raise InputError(str(error), source=source, line=number) from None
     if not may_lack:

@@ -6,10 +6,10 @@ Names of machines, types and sharding are read in any case and by all names that
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from phaze_opt.cost.suited_software import named_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, path_of
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
-from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
 
@@ -25,6 +25,13 @@ SETS_OF_SOFTWARE: Mapping[str, str] = MappingProxyType(
         "maxtext": "train_maxtext_tpu",
         "maxtext-unfused": "train_maxtext_tpu",
         "maxtext-offload": "train_maxtext_tpu",
+        "torchtitan": "train_torchtitan_h100",
+        "fms-fsdp": "train_fms_fsdp_h100",
+        "pax": "train_pax_h100",
+        "maxtext-gpu": "train_pax_h100",
+        "nanotron": "train_torchtitan_h100",
+        "megatron-bridge": "train_bridge_blackwell",
+        "megatron-deepspeed": "train_bigscience_a100",
     }
 )
 """Published set whose models predict rows of a software; megatron-core in fp8 is NeMo's."""
@@ -46,9 +53,6 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
         schema: kind of the file.
         values: of the row.
         machines: what the row may name; the package's machines unless given.
-
-    Raises:
-        InputError: the row names a software that is not known.
     """
     device = (machines or shipped_devices()).find(values.get("hardware", ""))
     if schema.kind == "operators":
@@ -59,15 +63,8 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
 
 
 def like_software(values: Mapping[str, str]) -> str:
-    """The published set of the software that a row states; empty if it states none.
-
-    Raises:
-        InputError: no software has this name.
-    """
-    name = values.get("software", "").lower()
-    if name and name not in SETS_OF_SOFTWARE:
-        message = f"column 'software': no measured software is named '{name[:40]}'; {suggest(name, SETS_OF_SOFTWARE)}"
-        raise InputError(message)
+    """The published set of the software that a row states; empty if it states none, or one that is not known."""
+    name = named_software(values.get("software", ""))
     if name == "megatron-core" and _path(values) is ComputePath.FP8:
         return "train_nemo_h100_fp8"
     return SETS_OF_SOFTWARE.get(name, "")

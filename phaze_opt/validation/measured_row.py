@@ -22,6 +22,7 @@ class Row:
         source, line: file and line.
         values: its texts by column, stripped, empty where not published.
         machines: what its ``hardware`` may name; the package's machines unless given.
+        is_guessed: whether the set was guessed, so that nothing says which software the row is of.
     """
 
     dataset: str
@@ -29,6 +30,7 @@ class Row:
     line: int
     values: Mapping[str, str]
     machines: DeviceCatalogue | None = None
+    is_guessed: bool = False
 
     @property
     def id(self) -> str:

@@ -99,7 +99,7 @@ TRAINING = _schema(
     "iter_time_s:positive",
     optional="model:text head_dim:count kv_heads:count ffn:count mlp_matrices:count vocab:count tp:count pp:count "
     "dp:count cp:count interleave:count sharding:text micro_batch:positive recompute:text seq_parallel:flag "
-    "dtype:text software:text tokens_per_s_per_dev:amount tflops_per_dev:amount tflops_kind:text mfu:amount hfu:amount "
+    "dtype:text software:text compile:flag float8:text async_tp:flag tokens_per_s_per_dev:amount tflops_per_dev:amount tflops_kind:text mfu:amount hfu:amount "
     "time_kind:text",
     identity="hardware n_devices model",
 )
@@ -166,12 +166,17 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "train_vtrain_multinode": TRAINING,
         "train_vtrain_singlenode": TRAINING,
         "train_megatron_sc21": TRAINING,
+        "train_bigscience_a100": TRAINING,
         "train_megatron_tp_scaling": TRAINING,
         "train_korthikanti22": TRAINING,
         "layer_korthikanti22": LAYER,
         "train_megatron_h100": TRAINING,
         "train_nemo_h100_fp8": TRAINING,
+        "train_bridge_blackwell": TRAINING,
         "train_llmfoundry_fsdp": TRAINING,
+        "train_torchtitan_h100": TRAINING,
+        "train_fms_fsdp_h100": TRAINING,
+        "train_pax_h100": TRAINING,
         "train_maxtext_tpu": TRAINING,
         "train_large_runs": TRAINING,
         "e2e_neusight_fp32": WHOLE_MODEL,
@@ -214,6 +219,9 @@ OTHER_NAMES = MappingProxyType(
         "recompute": "checkpointing activation_checkpointing recomputation remat",
         "dtype": "precision data_type type",
         "software": "framework stack library",
+        "compile": "torch_compile compiled",
+        "float8": "fp8 fp8_recipe float8_recipe recipe",
+        "async_tp": "asynctp async_tensor_parallel",
         "iter_time_s": "time step_time step_time_s iteration_time iter_time time_s seconds iter_time_ms step_time_ms "
         "time_ms latency_s",
         "latency_us": "latency time time_us duration latency_ms time_ms runtime_us latency_s",

@@ -75,6 +75,13 @@ class TrainingStack:
         softmax_flops: vector FLOPs of a score where softmax is not hidden behind the products (TPUs); 0 where
             ``attention_efficiency`` holds it.
         cast_bytes: memory traffic of an operand element of fp8 matmuls, beyond the product's own: casts and scales.
+        unfused_bytes: memory traffic of an element of a norm or a rotary embedding that eager code computes in several
+            kernels, beyond its one pass; 0 where one kernel does it.
+        narrow_efficiency: rate of 8-bit matmuls as a share of what ``matmul_efficiency`` says of their peak.
+        unaligned_efficiency: rate of unfused attention's products as a share of ``attention_efficiency`` where the head
+            size is no multiple of 8 elements (16 bytes, which tensor cores read at once).
+        power_reference: machine on which matmuls reach ``matmul_efficiency``; empty: they do on all.
+        power_exponent: on others that share goes with this power of the watts that a machine has for each FLOP/s.
         kept_operators: forward operators of a block that full recomputation does not run again, because their result
             is kept or nothing needs it.
         logit_bytes: memory of a logit kept for backward: 2 for 16 bits, 4 where the loss keeps them in 32.
@@ -130,6 +137,11 @@ class TrainingStack:
     attention_backward: float = 1.0
     softmax_flops: float = 0.0
     cast_bytes: float = 0.0
+    unfused_bytes: float = 0.0
+    narrow_efficiency: float = 1.0
+    unaligned_efficiency: float = 1.0
+    power_reference: str = ""
+    power_exponent: float = 0.0
     kept_operators: tuple[str, ...] = ()
     logit_bytes: int = 2
     keeps_on_host: bool = False

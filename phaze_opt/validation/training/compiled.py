@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.training.row import TrainingRow
+from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -48,6 +50,7 @@ class TrainingEntry:
     Attributes:
         row: what it describes.
         stack: name of the software.
+        options: that it ran with (`cost.stacks.option_tables`).
         network: name of the one that the devices are on.
         path: units and precision of the matmuls.
         is_lone_block: whether forward and backward of one block alone were measured.
@@ -58,6 +61,12 @@ class TrainingEntry:
     network: str
     path: ComputePath
     is_lone_block: bool = False
+    options: tuple[str, ...] = ()
+
+    def load(self, fitted: FittedConstants) -> TrainingStack:
+        """The software with what was fitted to it, under the row's options; a lone block has no step around it."""
+        stack = load_stack(self.stack, fitted, self.options)
+        return replace(stack, step_overhead_s=0.0) if self.is_lone_block else stack
 
     def network_under(self, fitted: FittedConstants) -> Network:
         """The network with the curves of some constants; a torus is mapped to the plan.
@@ -93,6 +102,7 @@ class StepRows:
         *,
         build: Callable[[FittedConstants], StepBatch],
         device_times: Callable[[FittedConstants], DeviceTimes],
+        owners: Sequence[int] = (),
     ) -> None:
         """Nothing is built before constants are known.
 
@@ -101,25 +111,43 @@ class StepRows:
             unscored: why a row is not predicted, by its index.
             build: the batch of the other rows, in order, on networks with the curves of some constants.
             device_times: of the same rows.
+            owners: row of each step of the batch, ascending, where rows have several (one for each software that
+                suits); the scored rows one by one unless given.
         """
         self.measured_s = np.array(measured_s, float)
         self.unscored = dict(unscored)
-        self._scored = [index for index in range(len(measured_s)) if index not in unscored]
+        self._owners = np.array(owners or [row for row in range(len(measured_s)) if row not in unscored], np.intp)
         self._build, self._device_times = build, device_times
         self._known: tuple[Curves, StepBatch] | None = None
         self._priced: tuple[FittedConstants, StepTimes] | None = None
 
     def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
+        """Predicted time of every row, shape (num_rows,), s; nan where unscored; of several steps the middle one."""
+        return self._over_software(fitted, np.median)
+
+    def range_s(self, fitted: FittedConstants) -> tuple[Floats, Floats]:
+        """Least and most of the steps of every row, shape (num_rows,), s; nan where unscored."""
+        return self._over_software(fitted, np.min), self._over_software(fitted, np.max)
+
+    def _over_software(self, fitted: FittedConstants, choose: Callable[[Floats], Any]) -> Floats:
         seconds = np.full(len(self.measured_s), np.nan)
-        if self._scored:
-            seconds[self._scored] = self._times(fitted).seconds
+        if not len(self._owners):
+            return seconds
+        times = np.asarray(self._times(fitted).seconds)
+        rows, first, counts = np.unique(self._owners, return_index=True, return_counts=True)
+        seconds[rows] = times[first]
+        for place in np.flatnonzero(counts > 1):
+            seconds[rows[place]] = float(choose(times[first[place] : first[place] + counts[place]]))
         return seconds
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Parts of the predicted time of one row."""
-        parts = self._times(fitted).one(self._scored.index(index)).parts
-        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds) for name, seconds in parts.items())
+        """Parts of the predicted time of one row; of several steps those of the one nearest the middle, scaled."""
+        places = np.flatnonzero(self._owners == index)
+        times, middle = np.asarray(self._times(fitted).seconds)[places], self.seconds(fitted)[index]
+        nearest = int(np.abs(times - middle).argmin())
+        parts = self._times(fitted).one(int(places[nearest])).parts
+        scale = middle / times[nearest]
+        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds * scale) for name, seconds in parts.items())
 
     def _times(self, fitted: FittedConstants) -> StepTimes:
         # Rows are explained one by one, under the same constants.
@@ -140,71 +168,76 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows on one device, path and stack."""
+    """Rows on one device, path, stack and options."""
 
     device: Device
     path: ComputePath
-    stack: str
     steps: SerialSteps
     rows: Indices
 
 
-def compile_training(rows: Sequence[Row], read: Callable[[Row], TrainingEntry]) -> StepRows:
+def compile_training(rows: Sequence[Row], read: Callable[[Row], tuple[TrainingEntry, ...]]) -> StepRows:
     """Compile the graphs; a row that cannot be read, or whose model cannot be sharded, stays unscored.
 
     Args:
         rows: of training sets.
-        read: how one row is predicted; an `InputError` says why it is not.
+        read: how one row is predicted, by each software that it is priced under; an `InputError` says why it is not.
 
     Raises:
         InputError: a malformed value, by file, line and column.
     """
     compiler = StepCompiler()
 
-    def compiled(row: Row) -> tuple[TrainingEntry, CompiledStep]:
-        entry = read(row)
-        stack = load_stack(entry.stack, FittedConstants({}))
-        return entry, compiler.compile(entry.row.model, entry.row.training, entry.row.plan, stack=stack)
+    def compiled(row: Row) -> list[tuple[TrainingEntry, CompiledStep]]:
+        return [
+            (entry, compiler.compile(each.model, each.training, each.plan, stack=entry.load(FittedConstants({}))))
+            for entry in read(row)
+            for each in (entry.row,)
+        ]
 
     found, unscored = read_rows(compiled, rows)
-    scored = list(found.values())
+    scored = [each for steps in found.values() for each in steps]
     return StepRows(
-        [found[index][0].row.measured_s if index in found else np.nan for index in range(len(rows))],
+        [found[index][0][0].row.measured_s if index in found else np.nan for index in range(len(rows))],
         unscored,
         build=partial(_build, scored),
         device_times=partial(_all_device_times, [entry for entry, _ in scored], _build_groups(scored)),
+        owners=[index for index, steps in found.items() for _ in steps],
     )
 
 
 def _all_device_times(
     entries: Sequence[TrainingEntry], groups: Sequence[_Group], fitted: FittedConstants
 ) -> DeviceTimes:
-    stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in entries}}
+    kinds = {_kind(entry): entry for entry in entries}
+    stacks = {kind: entry.load(fitted) for kind, entry in kinds.items()}
     classes_s = np.zeros((len(entries), NUM_LAYERS, NUM_PASSES, 3))
     attention_s = np.zeros((len(entries), NUM_LAYERS))
     for group in groups:
+        stack = stacks[_kind(entries[group.rows[0]])]
         classes_s[group.rows], attention_s[group.rows] = group.steps.times(
-            group.device, path=group.path, stack=stacks[group.stack], fitted=fitted
+            group.device, path=group.path, stack=stack, fitted=fitted
         )
-    # A lone block has no step around it.
-    lone = {name: replace(stack, step_overhead_s=0.0) for name, stack in stacks.items()}
-    columns = StackColumns([(lone if entry.is_lone_block else stacks)[entry.stack] for entry in entries])
-    return DeviceTimes(classes_s, attention_s, columns)
+    return DeviceTimes(classes_s, attention_s, StackColumns([stacks[_kind(entry)] for entry in entries]))
+
+
+def _kind(entry: TrainingEntry) -> tuple[str, tuple[str, ...], bool]:
+    """What of an entry decides its software."""
+    return entry.stack, entry.options, entry.is_lone_block
 
 
 def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple[_Group, ...]:
-    members: dict[tuple[str, ComputePath, str], list[int]] = {}
+    members: dict[tuple[Any, ...], list[int]] = {}
     for place, (entry, _) in enumerate(scored):
-        members.setdefault((entry.row.device.name, entry.path, entry.stack), []).append(place)
+        members.setdefault((entry.row.device.name, entry.path, entry.stack, entry.options), []).append(place)
     return tuple(
         _Group(
             device=scored[places[0]][0].row.device,
-            path=path,
-            stack=stack,
+            path=key[1],
             steps=SerialSteps([scored[place][1] for place in places]),
             rows=np.array(places, np.intp),
         )
-        for (_, path, stack), places in members.items()
+        for key, places in members.items()
     )
 
 

@@ -4,224 +4,138 @@ One is of A100 and V100 clusters with Megatron-LM; the other of H100s, FSDP and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from phaze_opt.cost.stacks import stack_groups
-from phaze_opt.hardware.device import Device, path_of
-from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.networks import DEFAULT_NETWORK
+from phaze_opt.cost.stacks import option_group, stack_group, stack_groups
+from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts
 from phaze_opt.validation.measured_row import Row, read_rows
-from phaze_opt.validation.training.compiled import StepRows, TrainingEntry, compile_training
+from phaze_opt.validation.training.compiled import StepRows, compile_training
+from phaze_opt.validation.training.entries import (
+    BIGSCIENCE,
+    BLACKWELL,
+    FMS_FSDP,
+    KORTHIKANTI,
+    LARGE,
+    LAYER,
+    LLM_FOUNDRY,
+    MAXTEXT,
+    MEGATRON,
+    MULTI,
+    NEMO,
+    PAX_H100,
+    SC21,
+    SCALING,
+    SINGLE,
+    TORCHTITAN,
+    options_of,
+    read_entries,
+    read_row,
+    stack_of,
+)
 from phaze_opt.validation.training.parameters import (
     BASE,
-    CORE,
+    COMMON,
+    DEEPSPEED,
+    DEEPSPEED_PARAMETERS,
     MEGATRON_PARAMETERS,
     MODERN_PARAMETERS,
-    NEXT,
-    PROFILE,
-    ZERO,
+    OPTION_PARAMETERS,
+    YOUNG_PARAMETERS,
 )
-from phaze_opt.validation.training.row import TrainingRow, read_layer_row, read_training_row, zero_stage
-from phaze_opt.workload.plan import ParallelPlan, Recompute
 
-SINGLE, MULTI = "train_vtrain_singlenode", "train_vtrain_multinode"
-SC21, KORTHIKANTI = "train_megatron_sc21", "train_korthikanti22"
-LAYER, SCALING, LARGE = "layer_korthikanti22", "train_megatron_tp_scaling", "train_large_runs"
-MEGATRON, NEMO = "train_megatron_h100", "train_nemo_h100_fp8"
-LLM_FOUNDRY, MAXTEXT = "train_llmfoundry_fsdp", "train_maxtext_tpu"
-
-UNFUSED_CHIPS = ("tpu-v4-published",)
-"""MaxText's configurations for TPU v4 (2023) came before its flash kernel; those for later chips ask for it."""
 NODE_DEVICES = 8
 FITTED = (SINGLE, MULTI, SC21, KORTHIKANTI)
 """Sets of the first family whose rows are fitted, each set with one weight in all; the others are scored only."""
 _TOGETHER = ((MEGATRON, NEMO), (LLM_FOUNDRY,), (MAXTEXT,))
 """Sets of the second family whose constants are fitted together; none is shared between the three."""
-
-
-def _megatron_2021(row: Row, device: Device) -> str:
-    """ZeRO 3 is DeepSpeed's."""
-    del device
-    return ZERO if zero_stage(row.text("sharding", "none").lower()) == 3 else BASE
-
-
-def _llm_foundry(row: Row, device: Device) -> str:
-    if not device.name.startswith("a100"):
-        return "llm-foundry-h100"
-    return "llm-foundry-pure" if "mode PURE" in row.text("note", "") else "llm-foundry"
-
-
-def _maxtext(row: Row, device: Device) -> str:
-    if device.name in UNFUSED_CHIPS:
-        return "maxtext-unfused"
-    return "maxtext-offload" if row.text("recompute", "full").lower() == "custom" else "maxtext"
-
-
-def _composed(read: TrainingRow) -> TrainingRow:
-    """Without recomputation, which the column of composed rows only assumes.
-
-    With it the layers of hidden size 2048 would run at the peak of the machine, beside matmuls that reach 0.8 of it
-    in every other set (decision 0174).
-    """
-    return replace(read, plan=replace(read.plan, recompute=Recompute.NONE))
-
-
-def _distributed(read: TrainingRow) -> TrainingRow:
-    """Megatron-Core and NeMo run the distributed optimizer, and sequence parallelism beside tensor parallelism."""
-    plan = replace(read.plan, zero=max(1, read.plan.zero), is_sequence_parallel=read.plan.tensor > 1)
-    return replace(read, plan=plan)
-
-
-def _megatron_core(read: TrainingRow) -> TrainingRow:
-    return _without_dropout(replace(_distributed(read), model=replace(read.model, is_tied=False)))
-
-
-def _without_dropout(read: TrainingRow) -> TrainingRow:
-    """Only NeMo's GPT recipes train with dropout."""
-    return replace(read, model=replace(read.model, has_hidden_dropout=False, has_attention_dropout=False))
-
-
-def _unbiased(read: TrainingRow) -> TrainingRow:
-    """MaxText's models have no biases either, and its plans words of their own."""
-    model = replace(read.model, has_qkv_bias=False, has_attention_output_bias=False, has_mlp_bias=False)
-    plan = _maxtext_plan(read.row, read.plan)
-    training = replace(read.training, micro_batch=plan.micro_batch)
-    return _without_dropout(replace(read, model=model, plan=plan, training=training))
-
-
-def _maxtext_plan(row: Row, plan: ParallelPlan) -> ParallelPlan:
-    """Batches are per chip, so that a tensor group holds t times as many; all state is sharded.
-
-    "minimal" keeps every product, so that attention and elementwise work run again; "custom" keeps (on the host) the
-    input, query, key and value of a block, "full" its input only: their stacks say what that spares.
-    """
-    text = row.text("recompute", "full").lower()
-    is_minimal = text.startswith("minimal")
-    recompute = Recompute.SELECTIVE if is_minimal else Recompute.NONE if text == "none" else Recompute.FULL
-    return replace(
-        plan,
-        micro_batch=max(1, round(row.number("micro_batch", plan.micro_batch) * plan.tensor)),
-        zero=3,
-        recompute=recompute,
-        is_sequence_parallel=plan.tensor > 1,
-    )
-
-
-def _as_read(read: TrainingRow) -> TrainingRow:
-    return read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet:
-    """A published set.
-
-    Attributes:
-        stack: name of the software of a row that states none.
-        complete: what the source means though its columns do not say it.
-        network: that its machines are on, where it is not their own.
-        micro_batch: sequences of a micro-batch where the column is blank; see `read_training_row`.
-        has_single_blocks: whether a stage has as many chunks as blocks where that column is blank.
-    """
-
-    stack: Callable[[Row, Device], str]
-    complete: Callable[[TrainingRow], TrainingRow] = _as_read
-    network: str = ""
-    micro_batch: int | None = 1
-    has_single_blocks: bool = False
-
-
-def _always(stack: str) -> Callable[[Row, Device], str]:
-    return lambda row, device: stack
-
-
-_OLD = TrainingSet(stack=_megatron_2021, micro_batch=None)
-SETS = {
-    SINGLE: replace(_OLD, stack=_always(PROFILE), network="vtrain-a100", complete=_composed),
-    MULTI: replace(_OLD, network="vtrain-a100"),
-    SC21: _OLD,
-    KORTHIKANTI: replace(_OLD, stack=_always(NEXT)),
-    LAYER: replace(_OLD, stack=_always(NEXT)),
-    SCALING: _OLD,
-    LARGE: _OLD,
-    MEGATRON: TrainingSet(stack=_always(CORE), complete=_megatron_core, has_single_blocks=True),
-    NEMO: TrainingSet(stack=_always(CORE), complete=_distributed),
-    LLM_FOUNDRY: TrainingSet(stack=_llm_foundry, complete=_without_dropout),
-    MAXTEXT: TrainingSet(stack=_maxtext, complete=_unbiased),
-}
-"""By name. Composed rows of vTrain come from profiles of layers."""
-
-
-def read_row(row: Row) -> TrainingRow:
-    """A row with its blanks filled.
-
-    Raises:
-        InputError: a malformed value, by file, line and column; no model of it can be made.
-    """
-    if row.dataset == LAYER:
-        return read_layer_row(row)
-    known = SETS[row.dataset]
-    chunks = max(1, row.integer("layers") // row.integer("pp", 1)) if known.has_single_blocks else None
-    return known.complete(read_training_row(row, micro_batch=known.micro_batch, interleave=chunks))
-
-
-def stack_of(read: TrainingRow) -> str:
-    """Name of a row's software: the one that it states, else what its set and machine ran."""
-    return read.row.text("software", "").lower() or SETS[read.row.dataset].stack(read.row, read.device)
-
-
-def read_entry(row: Row) -> TrainingEntry:
-    """How a row is predicted.
-
-    Raises:
-        InputError: as `read_row`; its machine lacks the path of its type, or its network does not suit the plan.
-    """
-    read = read_row(row)
-    network = SETS[row.dataset].network or read.device.network or DEFAULT_NETWORK
-    path = path_of(read.dtype)
-    read.device.peak(path)
-    entry = TrainingEntry(read, stack_of(read), network, path, is_lone_block=row.dataset == LAYER)
-    entry.network_under(load_fitted())
-    return entry
+_YOUNG = (BLACKWELL, TORCHTITAN, FMS_FSDP, PAX_H100)
+"""Sets of software that takes most constants of what it extends: a few of its own, and those of options, are fitted
+together after those, pulled to the mean over software."""
+_ROUNDS = 2
+"""Fits after each of which that mean is taken anew; a third moves no share by more than 0.003."""
 
 
 def _compile(rows: Sequence[Row]) -> StepRows:
-    return compile_training(rows, read_entry)
+    return compile_training(rows, read_entries)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
-    """Constants of the software that the rows ran, and of what it came of."""
-    stacks = {stack_of(read) for read in read_rows(read_row, rows)[0].values()}
-    used = {group for stack in stacks for group in stack_groups(stack)}
-    return tuple(each for each in (*MEGATRON_PARAMETERS, *MODERN_PARAMETERS) if each.group in used)
+    """Constants of the software that the rows ran, of what it came of, and of options that rows say."""
+    read = list(read_rows(read_row, rows)[0].values())
+    used = {group for each in read for group in stack_groups(stack_of(each))}
+    used |= {option_group(option) for each in read for option in options_of(each.row, stack_of(each))}
+    known = (*MEGATRON_PARAMETERS, *DEEPSPEED_PARAMETERS, *MODERN_PARAMETERS, *YOUNG_PARAMETERS, *OPTION_PARAMETERS)
+    return tuple(each for each in known if each.group in used)
 
 
 def _fit_by_set(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """By least squares in which every set counts alike, however many rows it has.
+    """By least squares in which every set counts alike, however many rows it has; Megatron-DeepSpeed's own after them.
 
     A pull to the starts weighs as much as one row of the smallest set (decision 0176): few rows must not decide a
-    constant alone.
+    constant alone. Megatron-DeepSpeed is pulled to what Megatron-LM reaches.
     """
-    counts = Counter(row.dataset for row in rows)
-    scale = (len(rows) / max(1, len(counts))) ** 0.5
-    weights = scale * np.array([counts[row.dataset] ** -0.5 if row.dataset in FITTED else 0.0 for row in rows])
-    return fit_towards_starts(_compile(rows), _parameters(rows), start, weights=weights)
+    older = [row for row in rows if row.dataset != BIGSCIENCE]
+    counts = Counter(row.dataset for row in older)
+    scale = (len(older) / max(1, len(counts))) ** 0.5
+    weights = scale * np.array([counts[row.dataset] ** -0.5 if row.dataset in FITTED else 0.0 for row in older])
+    fitted = start
+    if older:
+        parameters = [each for each in _parameters(older) if each.group != stack_group(DEEPSPEED)]
+        fitted = fit_towards_starts(_compile(older), parameters, start, weights=weights)
+    younger = [row for row in rows if row.dataset == BIGSCIENCE]
+    if not younger:
+        return fitted
+    own = [_near(each, _kin(each, fitted)) for each in DEEPSPEED_PARAMETERS]
+    return fit_towards_starts(_compile(younger), own, with_starts(fitted, MEGATRON_PARAMETERS))
+
+
+def _kin(parameter: FitParameter, fitted: FittedConstants) -> float:
+    """What Megatron-LM has of a constant of Megatron-DeepSpeed."""
+    return fitted.groups.get(stack_group(BASE), {}).get(parameter.name, parameter.start)
+
+
+def _near(parameter: FitParameter, value: float) -> FitParameter:
+    """The constant with another start, within its bounds."""
+    return replace(parameter, start=min(max(value, parameter.low), parameter.high))
 
 
 def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Each software's constants on its own rows, pulled to what other sources say; unseen ones stay there."""
+    """Each software's constants on its own rows, pulled to what other sources say; unseen ones stay there.
+
+    Software with few rows follows, all of it at once: pulled to the mean over software, which moves with it.
+    """
     fitted = with_starts(start, MODERN_PARAMETERS)
     for sets in _TOGETHER:
         own = [row for row in rows if row.dataset in sets]
         if own:
-            fitted = fit_towards_starts(_compile(own), _parameters(own), fitted)
+            fitted = fit_towards_starts(_compile(own), _older(own), fitted)
+    own = [row for row in rows if row.dataset in _YOUNG]
+    young = [each for each in _parameters(own) if each in (*YOUNG_PARAMETERS, *OPTION_PARAMETERS)]
+    if not own:
+        return fitted
+    compiled = _compile(own)
+    for _ in range(_ROUNDS):
+        near = [_near(each, _mean_over_software(each, fitted)) for each in young]
+        fitted = fit_towards_starts(compiled, near, fitted)
     return fitted
+
+
+def _older(rows: Sequence[Row]) -> list[FitParameter]:
+    return [each for each in _parameters(rows) if each in MODERN_PARAMETERS]
+
+
+def _mean_over_software(parameter: FitParameter, fitted: FittedConstants) -> float:
+    """Mean of a share over the software of modern GPUs that has a value of it; the start of a constant of one alone."""
+    groups = COMMON.get(parameter.name, ()) if parameter in YOUNG_PARAMETERS else ()
+    values = [fitted.groups[group][parameter.name] for group in groups if parameter.name in fitted.groups.get(group, {})]
+    return float(np.mean(values)) if values else parameter.start
 
 
 def _degrees(row: Row) -> str:
@@ -257,6 +171,12 @@ def _cell(row: Row) -> str:
     return f"{row.dataset}|{row.joined(*columns)}"
 
 
+def _shape(row: Row) -> str:
+    """What makes two models one: GPT-175B and GPT-174.6B are, whatever a table calls them."""
+    columns = ("layers", "hidden", "heads", "kv_heads", "ffn", "mlp_matrices")
+    return row.joined(*columns)
+
+
 def _only(label: Label, *datasets: str) -> Label:
     """The label of rows of some sets; empty for others."""
     return lambda row: label(row) if row.dataset in datasets else ""
@@ -268,7 +188,7 @@ def _column(name: str, *datasets: str) -> Label:
 
 TRAINING = Family(
     name="training",
-    datasets=(SINGLE, MULTI, SC21, KORTHIKANTI, LAYER, SCALING, LARGE),
+    datasets=(SINGLE, MULTI, SC21, KORTHIKANTI, LAYER, SCALING, LARGE, BIGSCIENCE),
     parameters=_parameters,
     compile=_compile,
     fit=_fit_by_set,
@@ -280,7 +200,7 @@ TRAINING = Family(
 
 MODERN_TRAINING = Family(
     name="modern-training",
-    datasets=(MEGATRON, NEMO, LLM_FOUNDRY, MAXTEXT),
+    datasets=(MEGATRON, NEMO, LLM_FOUNDRY, MAXTEXT, BLACKWELL, TORCHTITAN, FMS_FSDP, PAX_H100),
     parameters=_parameters,
     compile=_compile,
     fit=_fit_by_software,
@@ -292,7 +212,7 @@ MODERN_TRAINING = Family(
             "devices": _column("n_devices", LLM_FOUNDRY),
             "machine": _column("hardware", LLM_FOUNDRY),
             "chip": _column("hardware", MAXTEXT),
-            "model": lambda row: f"{row.dataset}:{row.text('model', '')}",
+            "model": _shape,
         }
     ),
 )

@@ -1,10 +1,14 @@
 """Constants of training software: bounds, and starts that other sources give."""
 
-from phaze_opt.cost.stacks import stack_group
+from types import MappingProxyType
+
+from phaze_opt.cost.stacks import option_group, stack_group
 from phaze_opt.validation.family import FitParameter
 
 BASE, NEXT, ZERO, PROFILE = "megatron-2021", "megatron-2022", "deepspeed-zero3-2021", "vtrain-profile"
 CORE, FOUNDRY, FOUNDRY_H100, MAXTEXT = "megatron-core", "llm-foundry", "llm-foundry-h100", "maxtext"
+DEEPSPEED, BRIDGE = "megatron-deepspeed", "megatron-bridge"
+TITAN, FMS, PAX = "torchtitan", "fms-fsdp", "pax"
 
 _MATMUL = "share of the peak that matmuls reach in training"
 _ATTENTION = "share of the peak that fused attention reaches on the scores it computes"
@@ -15,6 +19,9 @@ _OVERLAP = "share of sharded parameters' traffic that hides behind compute"
 _WAITING = "share of a step lost to waiting each time the number of nodes or slices doubles"
 _OVERHEAD = "fixed time of a step: data, norms of gradients, the host between steps"
 _INTENSITY = "FLOPs that a matmul's tiles do for each byte of operands they read"
+_UNFUSED = "traffic of an element of a norm or a rotary embedding in eager kernels beyond its one pass"
+_CAST = "traffic of an operand element of an 8-bit matmul for its scale and cast"
+_UNALIGNED = "share of their rate that attention's products reach where the head size is no multiple of 8"
 _BACKWARD = "rate of attention's backward products as a share of the forward ones'"
 
 
@@ -40,6 +47,37 @@ MEGATRON_PARAMETERS = (
     _share(PROFILE, "lone_head_efficiency", (0.1, 1.0, 0.3), "share of the matmuls' rate in a head of one device"),
 )
 
+DEEPSPEED_PARAMETERS = (
+    _share(DEEPSPEED, "matmul_efficiency", (0.5, 1.0, 0.78), _MATMUL),
+    _share(DEEPSPEED, "network_efficiency", (0.2, 1.0, 0.8), _NETWORK),
+    _time(DEEPSPEED, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
+    _share(DEEPSPEED, "unaligned_efficiency", (0.02, 1.0, 0.125), _UNALIGNED),
+)
+"""Of Megatron-DeepSpeed, fitted after Megatron-LM's and pulled to them."""
+
+
+def _of_option(option: str, name: str, unit: str, bounds: tuple[float, float, float], meaning: str) -> FitParameter:
+    return FitParameter(option_group(option), name, unit, *bounds, meaning)
+
+
+OPTION_PARAMETERS = (
+    _of_option("eager", "unfused_bytes", "byte", (0.0, 60.0, 20.0), _UNFUSED),
+    _of_option("float8-tensorwise", "cast_bytes", "byte", (0.0, 10.0, 1.0), _CAST),
+    _of_option("float8-mx", "cast_bytes", "byte", (0.0, 10.0, 2.0), _CAST),
+    _of_option("async-tp", "tensor_overlap", "1", (0.0, 1.0, 0.5), "share of tensor-parallel collectives that hides"),
+)
+"""Of options that several sources have."""
+
+YOUNG_PARAMETERS = tuple(
+    parameter
+    for stack, bounds in ((TITAN, (0.05, 0.8, 0.3)), (FMS, (0.05, 0.8, 0.3)), (PAX, (0.05, 0.8, 0.3)))
+    for parameter in (
+        _share(stack, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
+        _share(stack, "attention_efficiency", bounds, _ATTENTION),
+    )
+) + (_share(BRIDGE, "matmul_efficiency", (0.4, 0.95, 0.62), _MATMUL),)
+"""Of software with few rows each, under a prior in common."""
+
 MODERN_PARAMETERS = (
     _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(CORE, "attention_efficiency", (0.35, 0.65, 0.5), _ATTENTION),
@@ -62,3 +100,11 @@ MODERN_PARAMETERS = (
     _share(MAXTEXT, "waiting_share", (0.0, 0.05, 0.02), _WAITING),
 )
 """Groups of different software share none, so each is fitted alone."""
+
+COMMON = MappingProxyType(
+    {
+        name: tuple(stack_group(stack) for stack in (FOUNDRY_H100, CORE, TITAN, FMS, PAX, BRIDGE))
+        for name in ("matmul_efficiency", "attention_efficiency")
+    }
+)
+"""Shares that software of GPUs with 8-bit matmuls has each its own of, and groups that hold them."""

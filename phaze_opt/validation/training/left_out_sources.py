@@ -1,0 +1,137 @@
+"""Training steps of sources that no fit saw: each publication kept out whole, its software as one that nobody knows.
+
+A source is a publication. Its rows leave the fit of every constant, and are priced as rows of a user whose software is
+not among those measured elsewhere: by all that suit their machine and sharding, as the middle of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.family import Family
+from phaze_opt.validation.held_out import Progress, fit_family, with_starts, without_groups
+from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.training.compiled import compile_training
+from phaze_opt.validation.training.entries import (
+    BIGSCIENCE,
+    BLACKWELL,
+    FMS_FSDP,
+    KORTHIKANTI,
+    LARGE,
+    LAYER,
+    LLM_FOUNDRY,
+    MAXTEXT,
+    MEGATRON,
+    MULTI,
+    NEMO,
+    PAX_H100,
+    SC21,
+    SCALING,
+    SINGLE,
+    TORCHTITAN,
+    read_entries,
+)
+from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING
+
+BRIDGE_PAGE = "Megatron-Bridge"
+"""Word in the source of rows of `NEMO` that are of the publication of `BLACKWELL`."""
+
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        SINGLE: "vTrain",
+        MULTI: "vTrain",
+        SC21: "Narayanan 2021",
+        SCALING: "Megatron-LM history",
+        KORTHIKANTI: "Korthikanti 2022",
+        LAYER: "Korthikanti 2022",
+        LARGE: "Smith 2022",
+        BIGSCIENCE: "BigScience",
+        MEGATRON: "Megatron-LM H100",
+        NEMO: "NeMo",
+        BLACKWELL: "Megatron-Bridge",
+        LLM_FOUNDRY: "llm-foundry",
+        TORCHTITAN: "TorchTitan",
+        FMS_FSDP: "fms-fsdp",
+        PAX_H100: "JAX-Toolbox",
+        MAXTEXT: "MaxText",
+    }
+)
+"""Publication by data set."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutRow:
+    """A row predicted without its source.
+
+    Attributes:
+        source: publication.
+        row: as read.
+        predicted_s: the middle of the software that suits, s.
+        low_s, high_s: least and most of them, s.
+        measured_s: as published, s.
+    """
+
+    source: str
+    row: Row
+    predicted_s: float
+    low_s: float
+    high_s: float
+    measured_s: float
+
+    @property
+    def error(self) -> float:
+        """Predicted / measured - 1."""
+        return self.predicted_s / self.measured_s - 1.0
+
+
+def source_of(row: Row) -> str:
+    """Publication of a row."""
+    if row.dataset == NEMO and BRIDGE_PAGE in row.text("source", ""):
+        return SOURCES[BLACKWELL]
+    return SOURCES[row.dataset]
+
+
+def predict_left_out(
+    rows: Sequence[Row], start: FittedConstants, *, on_progress: Progress | None = None
+) -> tuple[LeftOutRow, ...]:
+    """Every row predicted by constants fitted without its source, and without its software; those unscored left away.
+
+    Args:
+        rows: of training sets, of both families.
+        start: constants of other families; those of training are dropped.
+        on_progress: told each source.
+    """
+    families = (TRAINING, MODERN_TRAINING)
+    own = {parameter.group for family in families for parameter in family.parameters(_of(rows, family))}
+    bare = without_groups(start, own)
+    sources = [source_of(row) for row in rows]
+    found: list[LeftOutRow] = []
+    for source in dict.fromkeys(sources):
+        if on_progress is not None:
+            on_progress(f"without {source}")
+        kept = [row for row, name in zip(rows, sources, strict=True) if name != source]
+        left = [row for row, name in zip(rows, sources, strict=True) if name == source]
+        fitted = bare
+        for family in families:
+            seen = _of(kept, family)
+            fitted = with_starts(fit_family(family, seen, fitted), family.parameters(_of(rows, family)))
+        gone = {row.dataset for row in left} - {row.dataset for row in kept}
+        found += _predicted(source, left, fitted, gone)
+    return tuple(found)
+
+
+def _of(rows: Sequence[Row], family: Family) -> list[Row]:
+    return [row for row in rows if row.dataset in family.datasets]
+
+
+def _predicted(source: str, rows: Sequence[Row], fitted: FittedConstants, gone: set[str]) -> list[LeftOutRow]:
+    """Rows of a source under the software of the others."""
+    compiled = compile_training(rows, partial(read_entries, without=gone))
+    middle, (low, high) = compiled.seconds(fitted), compiled.range_s(fitted)
+    return [
+        LeftOutRow(source, row, float(middle[at]), float(low[at]), float(high[at]), float(compiled.measured_s[at]))
+        for at, row in enumerate(rows)
+        if at not in compiled.unscored
+    ]
