@@ -72,6 +72,11 @@ def stack_group(name: str) -> str:
     return f"stack/{name}"
 
 
+def expert_group(name: str) -> str:
+    """Name of the group of what was fitted to a software's runs of models with experts, all else as without."""
+    return f"{stack_group(name)}/experts"
+
+
 def option_group(option: str) -> str:
     """Name of an option's group of fitted constants, which all software has in common."""
     return f"option/{option}"
@@ -79,7 +84,7 @@ def option_group(option: str) -> str:
 
 def stack_groups(name: str) -> tuple[str, ...]:
     """Groups of fitted constants that a stack takes, the later before the earlier: of what it extends, and its own."""
-    return tuple(stack_group(each) for each in lineage(name))
+    return tuple(group for each in lineage(name) for group in (stack_group(each), expert_group(each)))
 
 
 def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) -> TrainingStack:

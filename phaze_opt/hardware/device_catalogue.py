@@ -75,13 +75,15 @@ class DeviceCatalogue:
         return ()
 
     def extended(self, own: Sequence[Device]) -> "DeviceCatalogue":
-        """These machines and others.
+        """These machines and others; one that is named as a machine of the package takes its place.
 
         Raises:
             InputError: a name of an added one is blank or taken.
         """
-        known = self
+        known, shipped = self, shipped_devices().devices
         for device in own:
+            rest = tuple(each for each in known.devices if each.name != device.name or each not in shipped)
+            known = DeviceCatalogue(rest)
             for name in (device.name, *device.data_names, *device.aliases):
                 if not plain(name):
                     message = f"{shorten(name)} names nothing; give letters or digits"
