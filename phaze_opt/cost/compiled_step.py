@@ -12,7 +12,6 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.mlp import num_expert_calls
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
 from phaze_opt.graph.part import PartGraph
@@ -114,22 +113,6 @@ class CompiledStep:
     def num_micro_batches(self) -> int:
         """Micro-batches of one replica."""
         return self.plan.num_micro_batches(self.training.global_batch)
-
-    @property
-    def expert_calls(self) -> tuple[tuple[int, int, int], ...]:
-        """Kernels started one by one for experts, of every part and pass of a micro-batch (`RUN`)."""
-
-        def calls(columns: NDArray[np.intp]) -> int:
-            return num_expert_calls(self.operators[column] for column in columns)
-
-        return tuple(
-            (
-                calls(part.forward.columns),
-                calls(part.backward.columns),
-                calls(np.setdiff1d(part.forward.columns, part.forward.kept_columns)),
-            )
-            for part in self.parts
-        )
 
     @property
     def is_spared(self) -> bool:

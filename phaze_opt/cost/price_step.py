@@ -21,15 +21,11 @@ from phaze_opt.cost.step_time import (
     step_times,
 )
 from phaze_opt.cost.traffic import Traffic
-from phaze_opt.estimate.machine import power_norm
+from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
-
-LAUNCH_NORM = 12.0
-"""A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both
-(assumption, 6 to 24: decision 0196)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +151,9 @@ def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) 
     slowest = stack.host_s_per_collective * inside.waits
     sent = inside.tensor.count + inside.experts.count
     host_s = inside.launches * stack.host_s_per_operator[:, None, None] + sent * slowest[:, None, None]
-    calls_s, is_awaited = inside.expert_calls * stack.host_s_per_expert[:, None, None], inside.is_awaited[:, None, None]
-    host_s = host_s + (1.0 - is_awaited) * calls_s
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s if host_s.any() else np.zeros_like(busy_s)
-    launch_s = launch_s + is_awaited * calls_s
     return LayerSeconds(passes_s, launch_s, tensor_s, classes_s[..., UPDATE, :].sum(axis=-1))
 
 

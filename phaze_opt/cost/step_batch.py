@@ -19,8 +19,6 @@ class LayerColumns:
 
     Attributes:
         launches: operators on cores, shape (rows, layers, passes).
-        expert_calls: kernels started one by one for experts: a product for each of them, and permutations; same shape.
-        is_awaited: whether these wait for how many tokens come, shape (rows,), 0 or 1.
         tensor: collectives inside the layers, shape (rows, layers, passes).
         experts: tokens on their way to experts and back, same shape.
         beside: those that run beside the compute of their pass, same shape.
@@ -29,8 +27,6 @@ class LayerColumns:
     """
 
     launches: Floats
-    expert_calls: Floats
-    is_awaited: Floats
     tensor: Traffic
     experts: Traffic
     beside: Traffic
@@ -40,14 +36,7 @@ class LayerColumns:
     def take(self, rows: NDArray[np.intp]) -> "LayerColumns":
         """Some of the rows."""
         sent = (each.take(rows) for each in (self.tensor, self.experts, self.beside))
-        return LayerColumns(
-            self.launches[rows],
-            self.expert_calls[rows],
-            self.is_awaited[rows],
-            *sent,
-            self.waits[rows],
-            self.update_bytes[rows],
-        )
+        return LayerColumns(self.launches[rows], *sent, self.waits[rows], self.update_bytes[rows])
 
 
 @dataclass(frozen=True, slots=True)

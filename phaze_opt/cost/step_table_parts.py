@@ -209,8 +209,6 @@ class TableParts:
         costs = np.array([costs for _, costs in self._inside])
         return LayerColumns(
             launches=np.array([[part.launches for part in step.parts] for step in steps], float),
-            expert_calls=np.array([step.expert_calls for step in steps], float),
-            is_awaited=np.array([not step.training.expert_capacity for step in steps], float),
             tensor=Traffic.of(costs[:, ALONE]),
             experts=Traffic.of(costs[:, EXPERTS]),
             beside=Traffic.of(costs[:, BESIDE]),

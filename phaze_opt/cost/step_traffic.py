@@ -18,8 +18,10 @@ from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
+from phaze_opt.workload.workload import Workload
 
 Counts = NDArray[np.int64]
 """Embeddings, blocks and heads of stages, shape (stages, layers)."""
@@ -178,18 +180,20 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
         members = group_members(step, group, network)
         costs = collective_cost(kind, np.array(payloads, float), members)
         if group is CollectiveGroup.EXPERT and step.stack.sends_once_a_node:
-            costs[:, OUTER] *= distinct_nodes_share(step.model.num_active_experts, members)
+            costs[:, OUTER] *= once_a_node(step.model, members)
         np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
     return totals.reshape(3, NUM_LAYERS, len(RUN), NUM_FIELDS)
 
 
-def distinct_nodes_share(num_active: int, members: Sequence[NetworkDimension]) -> float:
+def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
     """Copies of a token that leave its node where each other node gets one, over one for each expert there.
 
-    A token's experts lie on any of n nodes alike: (n - 1) (1 - (1 - 1/n)^k) copies in place of k (n - 1) / n.
+    With D of n nodes that have any of a token's k experts, D (n - 1) / n copies in place of k (n - 1) / n.
     """
+    spec = transformer_of(model)
+    experts = None if spec is None else spec.experts
     nodes = math.prod(dimension.size for dimension in members[1:])
-    return nodes * (1.0 - (1.0 - 1.0 / nodes) ** num_active) / num_active
+    return 1.0 if experts is None else experts.num_places(nodes) / experts.num_active
 
 
 def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:

@@ -14,7 +14,6 @@ the group gathers the results. DeepSpeed drops duplicates likewise, behind the r
 refuses to train so.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from phaze_opt.graph import operations as ops
@@ -89,15 +88,11 @@ def is_permutation(operator: Operator) -> bool:
     return operator.kind is OperatorKind.VECTOR and first in _PERMUTATIONS
 
 
-def num_expert_calls(operators: Iterable[Operator]) -> int:
-    """Kernels that software starts one by one for experts: a product for each of them, and permutations."""
-    calls = 0
-    for operator in operators:
-        if is_permutation(operator):
-            calls += 1
-        elif is_expert_product(operator):
-            calls += sum(each.batch for each in operator.matmuls)
-    return calls
+def num_launches(operator: Operator) -> int:
+    """Kernels that an operator is where software starts those of experts one by one; 0 of an operator of no experts."""
+    if is_permutation(operator):
+        return 1
+    return sum(each.batch for each in operator.matmuls) if is_expert_product(operator) else 0
 
 
 _PERMUTATIONS = frozenset({"dispatch", "combine"})

@@ -55,9 +55,9 @@ class TrainingStack:
         host_s_per_operator: host time to launch one operator; a block cannot run faster than its launches.
         host_s_per_collective: the same for one collective, times H(t) - 1, the expected wait for the slowest of t
             hosts that take exponential times, H(t) = 1 + 1/2 + ... + 1/t.
-        host_s_per_expert: host time to launch a product of one expert, or a permutation. Where experts take whatever
-            tokens come, the host learns how many from the device, so that nothing hides it; launches of experts of a
-            fixed capacity run ahead as all others.
+        host_s_per_expert: host time to launch the product of one expert, or a permutation: such an operator takes no
+            less for each expert that a device has. The host learns from the device how many tokens came, so that it
+            cannot run ahead; experts of a fixed capacity are one batch of equal products and take no such time.
         step_overhead_s: fixed time of a step.
         matmul_efficiency, attention_efficiency, vector_efficiency: shares of peak and memory bandwidth that matmuls,
             attention's matmuls and other operators reach in training; 0 for what the device reaches alone.

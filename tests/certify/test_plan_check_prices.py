@@ -207,7 +207,6 @@ ODD = {
     "network_latency_s": 2e-5,
     "accumulation_bytes": 8.0,
     "lone_head_efficiency": 0.7,
-    "host_s_per_expert": 4e-5,
     "expert_overlap": 0.4,
     "expert_efficiency": 0.7,
     "sends_once_a_node": True,

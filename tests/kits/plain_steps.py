@@ -37,8 +37,6 @@ def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
         inside=LayerColumns(
             launches=np.array([[part.launches for part in step.parts] for step in steps], float),
-            expert_calls=np.array([step.expert_calls for step in steps], float),
-            is_awaited=np.array([step.training.expert_capacity == 0.0 for step in steps], float),
             tensor=_traffic([collective_costs(step, network, Run.ALONE) for step, network in both]),
             experts=_traffic([collective_costs(step, network, Run.EXPERTS) for step, network in both]),
             beside=_traffic([collective_costs(step, network, Run.BESIDE) for step, network in both]),

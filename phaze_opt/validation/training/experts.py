@@ -20,8 +20,8 @@ from phaze_opt.validation.training.parameters import CORE
 _LAUNCH = "host time to launch a product of one expert or a permutation"
 _SHARE = "share of the links' and adapters' bandwidth that tokens on their way to experts and back reach"
 EXPERT_PARAMETERS = (
-    FitParameter(expert_group(CORE), "host_s_per_expert", "s", 1e-6, 2e-4, 3e-5, _LAUNCH, is_log=True),
-    FitParameter(expert_group(CORE), "expert_efficiency", "1", 0.4, 1.0, 0.8, _SHARE),
+    FitParameter(expert_group(CORE), "host_s_per_expert", "s", 1e-5, 1.5e-4, 3e-5, _LAUNCH, is_log=True),
+    FitParameter(expert_group(CORE), "expert_efficiency", "1", 0.5, 1.0, 0.8, _SHARE),
 )
 """Starts: what PyTorch takes to launch (`estimate.machine.HOST_CALL_S`), and what DeepEP reaches of an adapter between
 nodes (43 to 58 of 50 GB/s by its tables, copies within a node left out)."""

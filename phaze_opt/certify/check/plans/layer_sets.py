@@ -10,17 +10,10 @@ from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import (
-    Collective,
-    CollectiveGroup,
-    CollectiveKind,
-    CoreType,
-    Operator,
-    OperatorGraph,
-    OperatorKind,
-)
+from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -103,11 +96,10 @@ class LayerSet:
         phases: ``phases[layer][pass]``: forward, backward, update, and maybe forward again; without collectives.
         attention: of each layer, places of the operators that selective recomputation runs again.
         launches: operators on cores, ``launches[layer][EVERY]``.
-        expert_calls: likewise, kernels started one by one for experts.
-        is_awaited: whether these wait for how many tokens come.
         collectives: ``collectives[layer][EVERY]``.
         update_bytes: that the optimizer moves for a parameter of a block.
         num_active: experts that meet a token.
+        groups: of how many groups of experts, and of how many of them it may meet any; 0 and 0 without groups.
     """
 
     key: SetKey
@@ -116,11 +108,10 @@ class LayerSet:
     phases: tuple[tuple[PhaseGraph, ...], ...]
     attention: tuple[tuple[int, ...], ...]
     launches: tuple[tuple[int, int, int], ...]
-    expert_calls: tuple[tuple[int, int, int], ...]
-    is_awaited: bool
     collectives: tuple[tuple[SentCollectives, SentCollectives, SentCollectives], ...]
     update_bytes: float
     num_active: int
+    groups: tuple[int, int]
 
     def of(self, part: int) -> tuple[LayerGraph, ...]:
         """Layers of a part, in order."""
@@ -217,12 +208,17 @@ def _build_set(
         phases=tuple(layer.phases for layer in layers),
         attention=tuple(layer.attention for layer in layers),
         launches=tuple(layer.launches for layer in layers),
-        expert_calls=tuple(layer.expert_calls for layer in layers),
-        is_awaited=not training.expert_capacity,
         collectives=tuple(layer.collectives for layer in layers),
         update_bytes=moved / max(1, sum(layer.num_parameters for layer in unit)),
         num_active=model.num_active_experts,
+        groups=_groups_of(model),
     )
+
+
+def _groups_of(model: Workload) -> tuple[int, int]:
+    """Groups of experts, and those of one token."""
+    spec = transformer_of(model)
+    return (0, 0) if spec is None or spec.experts is None else (spec.experts.num_groups, spec.experts.num_active_groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +226,6 @@ class _BuiltLayer:
     phases: tuple[PhaseGraph, ...]
     attention: tuple[int, ...]
     launches: tuple[int, int, int]
-    expert_calls: tuple[int, int, int]
     collectives: tuple[SentCollectives, SentCollectives, SentCollectives]
 
 
@@ -252,7 +247,6 @@ def _build_layer(layer: LayerGraph, stack: TrainingStack, operators: list[Operat
         phases=phases,
         attention=tuple(range(attention_at, len(operators))),
         launches=(_num_launches(forward), _num_launches(backward), _num_launches(again)),
-        expert_calls=(_num_calls(forward), _num_calls(backward), _num_calls(again)),
         collectives=(_sent(forward), _sent(backward, hides_reductions=stack.hides_input_reductions), _sent(again)),
     )
 
@@ -263,21 +257,6 @@ def _on_core(operator: Operator) -> bool:
 
 def _num_launches(operators: Sequence[Operator]) -> int:
     return sum(map(_on_core, operators))
-
-
-def _num_calls(operators: Sequence[Operator]) -> int:
-    """Each of several experts starts its own products; sorting tokens and adding results up are one start each."""
-    products = sum(
-        matmul.batch
-        for each in operators
-        if each.kind is OperatorKind.MATMUL and not is_attention_core(each.name)
-        for matmul in each.matmuls
-        if matmul.batch > 1 and not matmul.is_grouped
-    )
-    moves = ("dispatch", "combine")
-    return products + sum(
-        each.kind is OperatorKind.VECTOR and each.name.split("+")[0].split(".")[0] in moves for each in operators
-    )
 
 
 def _append(graph: OperatorGraph, operators: list[Operator]) -> PhaseGraph:

@@ -29,14 +29,12 @@ class PassTraffic:
         beside_s: collectives beside its compute.
         tokens_s: tokens to experts and back.
         host_s: the host's launches.
-        awaited_s: launches of experts that wait for how many tokens come, and that nothing hides.
     """
 
     between_s: Floats
     beside_s: Floats
     tokens_s: Floats
     host_s: Floats
-    awaited_s: Floats
 
     @property
     def key(self) -> tuple[bytes, ...]:
@@ -54,7 +52,7 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
     # Hosts take exponential times to launch a collective; the group waits for the slowest: H(t), one of it its own.
     slowest_s = stack.host_s_per_collective * (sum(1.0 / rank for rank in range(1, plan.tensor + 1)) - 1.0)
     shape = len(layers.parts), len(EVERY)
-    between_s, beside_s, tokens_s, host_s, awaited_s = (np.zeros(shape) for _ in range(5))
+    between_s, beside_s, tokens_s, host_s = (np.zeros(shape) for _ in range(4))
     for part, all_places in enumerate(layers.parts):
         for column, each_pass in enumerate(EVERY):
             places = layers.inner_places[part] if each_pass == AGAIN else all_places
@@ -62,18 +60,16 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
             between = all_of([each for own in sent for each in own.between])
             tokens = all_of([each for own in sent for each in own.tokens])
             if stack.sends_once_a_node:
-                tokens = replace(tokens, outer_s=wires.once_a_node(plan, layers.num_active) * tokens.outer_s)
+                tokens = replace(tokens, outer_s=wires.once_a_node(plan, layers.num_active, layers.groups) * tokens.outer_s)
             between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
             slower = replace(tokens, inner_s=tokens.inner_s / stack.expert_efficiency)
             slower = replace(slower, outer_s=tokens.outer_s / stack.expert_efficiency)
             tokens_s[part, column] = slower.called_seconds(stack)
             beside_s[part, column] = all_of([each for own in sent for each in own.beside]).seconds(stack)
             launches = sum(layers.launches[place][column] for place in places)
-            calls = sum(layers.expert_calls[place][column] for place in places)
-            host_s[part, column] = launches * stack.host_s_per_operator
-            host_s[part, column] += (between.number + tokens.number) * slowest_s
-            (awaited_s if layers.is_awaited else host_s)[part, column] += calls * stack.host_s_per_expert
-    return PassTraffic(between_s, beside_s, tokens_s, host_s, awaited_s)
+            number = between.number + tokens.number
+            host_s[part, column] = launches * stack.host_s_per_operator + number * slowest_s
+    return PassTraffic(between_s, beside_s, tokens_s, host_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +140,13 @@ def layer_pace(
 
 def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int, stack: TrainingStack) -> Floats:
     """A pass of all layers: on cores, what it sends, and the host where that is slower, shape (layers, chips), s."""
-    between_s, beside_s, tokens_s, host_s, awaited_s = (
+    between_s, beside_s, tokens_s, host_s = (
         getattr(traffic, each.name)[:, column, None] for each in fields(traffic)
     )
     device_s = on_cores_s + between_s + np.maximum(beside_s - on_cores_s, 0.0)
     device_s = device_s + tokens_s - stack.expert_overlap * np.minimum(tokens_s, on_cores_s)
     if not traffic.host_s[:, column].any():
-        return np.asarray(device_s + awaited_s)
+        return np.asarray(device_s)
     slower, faster = np.maximum(device_s, host_s), np.minimum(device_s, host_s)
     ratio = np.divide(faster, slower, out=np.zeros_like(slower), where=slower > 0.0)
-    return np.asarray(slower * (1.0 + ratio**LAUNCH_POWER) ** (1.0 / LAUNCH_POWER) + awaited_s)
+    return np.asarray(slower * (1.0 + ratio**LAUNCH_POWER) ** (1.0 / LAUNCH_POWER))

@@ -124,14 +124,16 @@ class Wires:
         across = group_dimensions(network, size=size // near, stride=one_pipeline * skipped, is_aligned=True)
         return tuple(replace(one, size=one.size * other.size) for one, other in zip(inside, across, strict=True))
 
-    def once_a_node(self, plan: ParallelPlan, num_active: int) -> float:
+    def once_a_node(self, plan: ParallelPlan, num_active: int, groups: tuple[int, int]) -> float:
         """Share of a token's copies that leave its node where no other node gets more than one of them.
 
         Of its experts each lies on any node alike, so that a node has none of them by chance (1 - 1/n)^k.
         """
         nodes = num_devices(self.layer_group(plan, CollectiveGroup.EXPERT)[1:])
-        met = 1.0 - (1.0 - 1.0 / nodes) ** num_active
-        return met * nodes / num_active
+        met = nodes - nodes * (1.0 - 1.0 / nodes) ** num_active
+        every, own = groups
+        # A group of experts has nodes of its own, or shares one with others.
+        return min(met, own * nodes / min(every, nodes) if every else met) / num_active
 
     def flat(self, plan: ParallelPlan, group: Group) -> Group:
         """A group as one ring over the outermost level, unless it stays inside the innermost."""
