@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from phaze_opt import __version__
 from phaze_opt.cli import evaluate_request
 from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
-from phaze_opt.cli.evaluate_request import EvaluateRequest
+from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.stacks import measured_rows
@@ -130,6 +130,7 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
     )
+    training = _with_load(training, request, model)
     job = PlannedJob(
         model=model,
         training=training,
@@ -143,6 +144,34 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         max_tdp_w=scenario.max_tdp_w,
     )
     return replace(job, provenance=replace(chip.provenance, scenario_digest=job_digest(job, choices)))
+
+
+def _with_load(training: TrainingSpec, request: EvaluateRequest, model: Workload) -> TrainingSpec:
+    """The training with the load of experts that was stated.
+
+    Raises:
+        InputError: a load is stated of no experts, of a design, or outside what one can be.
+    """
+    known = declarations(MachineOptions)
+    for name in ("expert_imbalance", "expert_capacity"):
+        value, flag = getattr(request.machine, name), known[name].flag
+        if value is None:
+            continue
+        if not model.has_experts:
+            message = f"is for models with experts, and {model.name} has none; leave it out"
+            raise InputError(message, source=flag)
+        _refuse_design(request, flag)
+        try:
+            training = replace(training, **{name: value})
+        except InputError as error:
+            raise InputError(str(error).removeprefix(f"'{error.key}': "), source=flag) from None
+    return training
+
+
+def _refuse_design(request: EvaluateRequest, flag: str) -> None:
+    if request.device is None:
+        message = "is for machines that exist; designs are priced with balanced experts; leave it out"
+        raise InputError(message, source=flag)
 
 
 def _constants(request: EvaluateRequest, network: Network) -> Constants:

@@ -272,12 +272,6 @@ def nearest_cut(num_layers: int, stages: int, chunks: int, *, front: int = 1) ->
     return tuple(cuts) if share and min(cuts) >= 0 else ()
 
 
-def has_chunks(blocks: Sequence[int], chunks: int) -> bool:
-    """Whether stages of so many blocks have so many model chunks each: none is empty but at the ends of the model."""
-    first, *middle, last = blocks
-    return min(middle, default=chunks) >= chunks and min(first, last) >= chunks - 1
-
-
 def chunk_sizes(blocks: Sequence[int], chunks: int) -> tuple[int, ...]:
     """Blocks of each model chunk in order, of stages of ``blocks`` that have ``chunks`` each.
 

@@ -32,7 +32,7 @@ def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
     return StepBatch(
         layers=np.array([_layer_counts(step, num_stages) for step in steps]),
         num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
-        interleave=np.array([step.plan.interleave for step in steps], float),
+        interleave=np.array([step.plan.interleave * step.stack.fill_chunks for step in steps], float),
         again=_does(steps, Recompute.FULL, num_stages),
         is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
         inside=LayerColumns(
