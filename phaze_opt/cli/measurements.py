@@ -99,14 +99,19 @@ def _likeness_sentence(dataset: Dataset) -> str:
 
 
 def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
-    """The package's machines with those of files; None without files.
+    """The package's machines with those of files, which may take their place; None without files.
 
     Raises:
         InputError: a fault of a file, by line and key.
     """
     from phaze_opt.hardware.device_file import read_devices
 
-    return read_devices(files) if files else None
+    if not files:
+        return None
+    machines = read_devices(files)
+    for shipped, own in machines.replaced:
+        say(f"note: {own} of your file takes the place of the package's {shipped}")
+    return machines
 
 
 def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool) -> None:

@@ -61,7 +61,7 @@ def collective_cost(kind: CollectiveKind, payload_bytes: Floats, dimensions: Seq
     costs[..., COUNT] = 1.0
     costs[..., LATENCY], moving_s = collective_parts(kind, payload_bytes, dimensions)
     if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
-        inner, outer = _ring_levels(dimensions)
+        inner, outer = _ring_levels(kind, dimensions)
         costs[..., RING_INNER], costs[..., RING_OUTER] = inner * moving_s, outer * moving_s
         costs[..., OUTER_COUNT] = costs[..., RING_OUTER] > 0.0
     else:
@@ -71,9 +71,9 @@ def collective_cost(kind: CollectiveKind, payload_bytes: Floats, dimensions: Seq
     return np.where(payload_bytes[..., None] > 0.0, costs, 0.0)
 
 
-def _ring_levels(dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
+def _ring_levels(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
     """Shares of a ring's time on its slowest level that the innermost level and the slowest other one take."""
-    ring = ring_pass(dimensions)
+    ring = ring_pass(dimensions, kind)
     levels = [per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
     inside = int(dimensions[0].size > 1)
     return sum(levels[:inside]), max(levels[inside:], default=0.0)

@@ -86,24 +86,24 @@ def collective_loads(collective: GroupCollective, chunking: Chunking) -> tuple[L
     scale = passes * collective.count * collective.payload_bytes * bandwidth
     is_exchange = collective.kind is CollectiveKind.ALL_TO_ALL
     if chunking is Chunking.NONE and not is_exchange and runs_as_one_ring(dimensions):
-        return (Load(collective.name, scale * _ring_way(dimensions)),)
+        return (Load(collective.name, scale * _ring_way(collective.kind, dimensions)),)
     inside_out = tuple(range(len(dimensions)))
     if is_exchange:
-        ways = [np.array([pass_s_per_byte(dimension) for dimension in dimensions])]
+        ways = [np.array([pass_s_per_byte(dimension, kind=collective.kind) for dimension in dimensions])]
     elif chunking is Chunking.THEMIS:
         spanned = [index for index in inside_out if dimensions[index].size > 1]
         ways = [order_loads(dimensions, order) for order in permutations(spanned)]
     else:
-        ways = [order_loads(dimensions, inside_out)]
+        ways = [order_loads(dimensions, inside_out, collective.kind)]
     traffic = scale * np.array(ways)
     if chunking is Chunking.NONE:
         return tuple(Load(collective.name, row[None, :]) for row in np.diag(traffic[0]) if row.any())
     return (Load(collective.name, traffic),) if traffic.any() else ()
 
 
-def _ring_way(dimensions: Sequence[NetworkDimension]) -> Floats:
+def _ring_way(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> Floats:
     """Seconds per byte of every level of one ring through all of them, shape (1, num_dimensions)."""
-    levels = iter(ring_pass(dimensions).levels)
+    levels = iter(ring_pass(dimensions, kind).levels)
     return np.array([[next(levels)[0] if dimension.size > 1 else 0.0 for dimension in dimensions]])
 
 

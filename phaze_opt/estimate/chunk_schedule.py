@@ -233,12 +233,14 @@ def _widened(schedule: ChunkSchedule, spanned: Sequence[int], num_dimensions: in
     return ChunkSchedule(orders, tuple(load_s), schedule.seconds)
 
 
-def order_loads(dimensions: Sequence[NetworkDimension], order: Order) -> NDArray[np.float64]:
+def order_loads(
+    dimensions: Sequence[NetworkDimension], order: Order, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+) -> NDArray[np.float64]:
     """Busy time of each dimension for one pass of one byte in this order, shape (num_dimensions,), s/byte."""
     loads = np.zeros(len(dimensions))
     share = 1.0
     for index in order:
-        loads[index] = pass_s_per_byte(dimensions[index], share)
+        loads[index] = pass_s_per_byte(dimensions[index], share, kind)
         share /= dimensions[index].size
     return loads
 

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.network import MeasuredDimension, NetworkDimension, Topology
+from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, MeasuredDimension, NetworkDimension, Topology
 
 Bytes = TypeVar("Bytes", float, NDArray[np.float64])
 
@@ -24,27 +24,37 @@ def num_hops(dimension: NetworkDimension) -> int:
     return 1
 
 
-def pass_latency_s(dimension: NetworkDimension) -> float:
-    """Time of a pass without bytes, s; 0 for a single device."""
+def pass_latency_s(dimension: NetworkDimension, kind: CollectiveKind = CollectiveKind.ALL_REDUCE) -> float:
+    """Time of a pass without bytes, s; 0 for a single device.
+
+    Semantics 6 gives an all-to-all on specified links none; one between pairs crosses one hop.
+    """
     if isinstance(dimension, MeasuredDimension):
-        return dimension.curve.doubling_s * math.log2(dimension.size)
-    return num_hops(dimension) * dimension.latency_s
+        return dimension.curve_of(kind).latency_s(dimension.size)
+    if kind.is_pairwise:
+        return dimension.latency_s if dimension.size > 1 else 0.0
+    return 0.0 if kind is CollectiveKind.ALL_TO_ALL else num_hops(dimension) * dimension.latency_s
 
 
-def pass_s_per_byte(dimension: NetworkDimension, share: float = 1.0) -> float:
+def pass_s_per_byte(
+    dimension: NetworkDimension, share: float = 1.0, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+) -> float:
     """Seconds per byte of a pass on large payloads of which ``share`` enters the dimension; 0 for a single device."""
     size = dimension.size
+    moved = 1.0 if kind.is_pairwise and size > 1 else (size - 1) / size
     if size > 1 and isinstance(dimension, MeasuredDimension):
-        return share * _measured_s_per_byte(dimension, (size - 1) / size)
-    return share * (size - 1) / size / dimension.bandwidth_bytes_per_s
+        return share * _measured_s_per_byte(dimension.curve_of(kind), size, moved)
+    return share * moved / dimension.bandwidth_bytes_per_s
 
 
-def ramp_s(dimension: NetworkDimension, transfer_s: Bytes) -> Bytes:
+def ramp_s(
+    dimension: NetworkDimension, transfer_s: Bytes, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+) -> Bytes:
     """What a pass takes beyond latency and bandwidth because bandwidth builds up with size, s."""
     if not isinstance(dimension, MeasuredDimension):
         return 0.0 * transfer_s
     # ramp_s**(2/3) transfer_s**(1/3)
-    return cast("Bytes", np.cbrt(dimension.curve.ramp_s**2 * transfer_s))
+    return cast("Bytes", np.cbrt(dimension.curve_of(kind).ramp_s ** 2 * transfer_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,7 @@ def runs_as_one_ring(dimensions: Sequence[NetworkDimension]) -> bool:
     return bool(spanned) and all(isinstance(dimension, MeasuredDimension) for dimension in spanned)
 
 
-def ring_pass(dimensions: Sequence[NetworkDimension]) -> RingPass:
+def ring_pass(dimensions: Sequence[NetworkDimension], kind: CollectiveKind = CollectiveKind.ALL_REDUCE) -> RingPass:
     """One pass through the measured levels of a group, innermost first."""
     size = math.prod(dimension.size for dimension in dimensions)
     inside = 1
@@ -88,12 +98,13 @@ def ring_pass(dimensions: Sequence[NetworkDimension]) -> RingPass:
     levels: list[tuple[float, float]] = []
     for dimension in dimensions:
         if dimension.size > 1 and isinstance(dimension, MeasuredDimension):
-            latency_s += pass_latency_s(dimension)
-            levels.append((_measured_s_per_byte(dimension, (size - 1) / size) / inside, dimension.curve.ramp_s))
+            curve = dimension.curve_of(kind)
+            latency_s += pass_latency_s(dimension, kind)
+            per_byte = _measured_s_per_byte(curve, dimension.size, (size - 1) / size)
+            levels.append((per_byte / inside, curve.ramp_s))
         inside *= dimension.size
     return RingPass(latency_s, tuple(levels))
 
 
-def _measured_s_per_byte(dimension: MeasuredDimension, moved: float) -> float:
-    curve = dimension.curve
-    return (moved + 0.5 * curve.endpoint_share) / (curve.ring_share(dimension.size) * curve.bandwidth_bytes_per_s)
+def _measured_s_per_byte(curve: CollectiveCurve, size: int, moved: float) -> float:
+    return (moved + 0.5 * curve.endpoint_share) / (curve.ring_share(size) * curve.bandwidth_bytes_per_s)

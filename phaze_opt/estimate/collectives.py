@@ -9,6 +9,7 @@ back; after dimension i the payload has shrunk to S / p_i.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,24 +48,34 @@ FREE = AffineCost(latency_s=0.0, s_per_byte=0.0)
 """What a collective over one device costs."""
 
 
-def _scatter_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
+def _scatter_cost(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> AffineCost:
     """A reduce-scatter inside out, or an all-gather back: both move (p_i - 1)/p_i of what the inner ones left."""
     latency_s = 0.0
     s_per_byte = 0.0
     share = 1.0
     for dimension in dimensions:
-        latency_s += pass_latency_s(dimension)
-        s_per_byte += pass_s_per_byte(dimension, share)
+        latency_s += pass_latency_s(dimension, kind)
+        s_per_byte += pass_s_per_byte(dimension, share, kind)
         share /= dimension.size
     return AffineCost(latency_s, s_per_byte)
 
 
 def _all_to_all_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
-    """Dimension by dimension, the whole payload each time: the sum of (p_i - 1)/p_i S/B_i.
+    """Dimension by dimension, the whole payload each time: the sum of (p_i - 1)/p_i S/B_i, and measured latencies.
 
     Conservative: the dimensions' links work one after the other, never together. Semantics 6 gives it no latency.
     """
-    return AffineCost(0.0, sum(pass_s_per_byte(dimension) for dimension in dimensions))
+    kind = CollectiveKind.ALL_TO_ALL
+    latency_s = sum(pass_latency_s(dimension, kind) for dimension in dimensions)
+    return AffineCost(latency_s, sum(pass_s_per_byte(dimension, kind=kind) for dimension in dimensions))
+
+
+def _pairwise_cost(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> AffineCost:
+    """Every device sends all to one other: the slowest dimension that the group spans, as some pairs cross each."""
+    return AffineCost(
+        max((pass_latency_s(dimension, kind) for dimension in dimensions), default=0.0),
+        max((pass_s_per_byte(dimension, kind=kind) for dimension in dimensions), default=0.0),
+    )
 
 
 def _chunking(dimensions: Sequence[NetworkDimension]) -> Chunking:
@@ -91,18 +102,20 @@ def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDi
     Returns:
         One dimension of p devices: ring all-reduce 2(p-1) latency + 2(p-1)/p S/B; halving-doubling (switch)
         2 ceil(log2 p) latency and the same bandwidth term; direct (fully connected) 2 latency and the same;
-        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device. Measured levels
-        run as one ring (`RingPass`), and their curve is replaced by its asymptote: placement asks for affine costs,
+        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B; between pairs the longest latency and
+        the slowest S/B. Zero for a single device. Measured levels run as one ring (`RingPass`), and their curve is replaced by its asymptote: placement asks for affine costs,
         and gradients are large. Levels crossed in chunks overlap (`chunk_schedule`).
     """
+    if kind.is_pairwise:
+        return _pairwise_cost(kind, dimensions)
     chunking = _chunking(dimensions)
     if chunking is not Chunking.NONE:
         return _chunked_cost(kind, dimensions, chunking)
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all_cost(dimensions)
-    half = _scatter_cost(dimensions)
+    half = _scatter_cost(kind, dimensions)
     if runs_as_one_ring(dimensions):
-        ring = ring_pass(dimensions)
+        ring = ring_pass(dimensions, kind)
         half = AffineCost(ring.latency_s, ring.s_per_byte)
     if kind is CollectiveKind.ALL_REDUCE:
         return AffineCost(2.0 * half.latency_s, 2.0 * half.s_per_byte)
@@ -142,13 +155,17 @@ def collective_parts(
 
 def _ramps_s(kind: CollectiveKind, payload_bytes: Bytes, dimensions: Sequence[NetworkDimension]) -> Bytes:
     """What the curves of all dimensions add, inside out with the payload that enters each, s."""
+    if kind.is_pairwise:
+        per_byte = [(pass_s_per_byte(dimension, kind=kind), dimension) for dimension in dimensions]
+        ramps = [ramp_s(dimension, payload_bytes * rate, kind) for rate, dimension in per_byte]
+        return cast("Bytes", np.max(ramps, axis=0))
     passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
     if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
-        return passes * ring_pass(dimensions).ramp_s(payload_bytes)
+        return passes * ring_pass(dimensions, kind).ramp_s(payload_bytes)
     total = 0.0 * payload_bytes
     share = 1.0
     for dimension in dimensions:
-        total = total + passes * ramp_s(dimension, payload_bytes * pass_s_per_byte(dimension, share))
+        total = total + passes * ramp_s(dimension, payload_bytes * pass_s_per_byte(dimension, share, kind), kind)
         if kind is not CollectiveKind.ALL_TO_ALL:
             share /= dimension.size
     return total
@@ -158,9 +175,11 @@ def sent_bytes(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[
     """Bytes that one device puts on its links for a collective with payload S = ``payload_bytes``.
 
     Reduce-scatter and all-gather (p-1)/p S over all p devices of the group, all-reduce twice that; all-to-all
-    (p_i - 1)/p_i S in every dimension, as it is priced. Zero for a single device.
+    (p_i - 1)/p_i S in every dimension, as it is priced; between pairs S. Zero for a single device.
     """
     _check_payload(payload_bytes)
+    if kind.is_pairwise:
+        return payload_bytes if any(dimension.size > 1 for dimension in dimensions) else 0.0
     if kind is CollectiveKind.ALL_TO_ALL:
         return payload_bytes * sum((d.size - 1) / d.size for d in dimensions)
     size = math.prod(dimension.size for dimension in dimensions)

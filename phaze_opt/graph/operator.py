@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, Hold
+from phaze_opt.hardware.network import CollectiveKind as CollectiveKind  # noqa: PLC0414 (graphs name kinds too)
 
 
 class Phase(StrEnum):
@@ -64,15 +65,6 @@ class CollectiveGroup(StrEnum):
     CONTEXT = "context"
     EXPERT = "expert"
     EXPERT_TENSOR = "expert_tensor"
-
-
-class CollectiveKind(StrEnum):
-    """What a group of devices exchanges."""
-
-    ALL_REDUCE = "all_reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_TO_ALL = "all_to_all"
 
 
 @dataclass(frozen=True, slots=True)

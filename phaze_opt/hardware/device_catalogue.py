@@ -1,7 +1,7 @@
 """Which machine a name means: presets, what data sets write, and what makers' tools print."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 
@@ -18,9 +18,15 @@ BRANDS = ("nvidia", "tesla", "amd", "instinct", "intel", "google", "cloud", "ama
 
 @dataclass(frozen=True, slots=True)
 class DeviceCatalogue:
-    """Machines that can be named; given to what reads names, and never changed."""
+    """Machines that can be named; given to what reads names, and never changed.
+
+    Attributes:
+        devices: in order.
+        replaced: names of the package's machines whose place one of a user's own takes, and that one's.
+    """
 
     devices: tuple[Device, ...]
+    replaced: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,25 +81,39 @@ class DeviceCatalogue:
         return ()
 
     def extended(self, own: Sequence[Device]) -> "DeviceCatalogue":
-        """These machines and others; one that is named as a machine of the package takes its place.
+        """These machines and others; one that bears the name of a machine of the package takes its place.
+
+        It then answers to the other names of that machine too.
 
         Raises:
-            InputError: a name of an added one is blank or taken.
+            InputError: a name of an added one is blank, that of another added one, or that of several.
         """
-        known, shipped = self, shipped_devices().devices
+        known = self
         for device in own:
-            rest = tuple(each for each in known.devices if each.name != device.name or each not in shipped)
-            known = DeviceCatalogue(rest)
-            for name in (device.name, *device.data_names, *device.aliases):
-                if not plain(name):
-                    message = f"{shorten(name)} names nothing; give letters or digits"
-                    raise InputError(message, key="name")
-                taken = known.named(name)
-                if taken:
-                    message = f"{shorten(name)} is a name of {taken[0].name} already; choose another"
-                    raise InputError(message, key="name")
-            known = DeviceCatalogue((*known.devices, device))
+            known = known._with_one(device)
         return known
+
+    def _with_one(self, device: Device) -> "DeviceCatalogue":
+        clashes: dict[str, Device] = {}
+        for name in (device.name, *device.data_names, *device.aliases):
+            if not plain(name):
+                message = f"{shorten(name)} names nothing; give letters or digits"
+                raise InputError(message, key="name")
+            taken = self.named(name)
+            if len(taken) > 1 or any(shipped_devices().find(each.name) is not each for each in taken):
+                message = f"{shorten(name)} is a name of {taken[0].name} already; choose another"
+                raise InputError(message, key="name")
+            clashes.update({each.name: each for each in taken})
+        lost = tuple(clashes.values())
+        known = {plain(name) for name in (device.name, *device.data_names, *device.aliases)}
+        others = [name for each in lost for name in (each.name, *each.data_names) if plain(name) not in known]
+        aliases = [name for each in lost for name in each.aliases if plain(name) not in known]
+        added = replace(
+            device, data_names=(*device.data_names, *others), aliases=tuple(dict.fromkeys((*device.aliases, *aliases)))
+        )
+        kept = tuple(each for each in self.devices if each.name not in clashes)
+        replaced = (*self.replaced, *((each.name, device.name) for each in lost))
+        return DeviceCatalogue((*kept, added), replaced)
 
 
 @lru_cache(maxsize=4096)

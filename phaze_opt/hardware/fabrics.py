@@ -1,9 +1,10 @@
-"""Fabrics whose all-reduces were measured (fabrics.toml): their links, and the curve of their fitted constants."""
+"""Fabrics whose collectives were measured (fabrics.toml): their links, and the curves of their fitted constants."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from enum import StrEnum
+from functools import cache, lru_cache
 from importlib import resources
 from types import MappingProxyType
 
@@ -12,17 +13,49 @@ from pydantic import BaseModel, ConfigDict
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.link_rings import ring_shares, torus_shares
-from phaze_opt.hardware.network import CollectiveCurve
+from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, KindCurve
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import gb_per_s_to_bytes_per_s
 
 GROUP_PREFIX = "collectives/"
-"""A fabric's fitted constants are the group of this prefix and its name."""
+"""A fabric's fitted constants are the group of this prefix and its name, those of a kind of collective further down."""
 TYPICAL_EFFICIENCY = 0.8
 TYPICAL_DOUBLING_S = 7e-6
 TYPICAL_RAMP_S = 2e-5
 """Curve of a fabric before anything was fitted: about the mean of those that were."""
+
+
+class CollectiveSoftware(StrEnum):
+    """Whose collectives were timed, and by which clock: kernels and the cost of a launch differ.
+
+    LIBRARY: NCCL, RCCL or oneCCL by their own tests, which training runs. EARLIER: their releases up to 2024, or the
+    clock of a framework's host. XLA: as a compiled program runs them. GRAPH, EAGER: all-reduce kernels of serving
+    frameworks, replayed in a graph or launched one by one.
+    """
+
+    LIBRARY = "library"
+    EARLIER = "earlier"
+    XLA = "xla"
+    GRAPH = "graph"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePrior:
+    """Constants of a pass before anything was fitted; bandwidth as a share of the specified one."""
+
+    share: float = 0.8
+    start_s: float = 4e-6
+    hop_s: float = 1e-6
+    doubling_s: float = 1e-5
+    ramp_s: float = 1e-5
+    endpoint_share: float = 0.5
+    small_share: float = 0.8
+    crowding: float = 1.0
+
+
+CURVE_PRIOR = CurvePrior()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +71,10 @@ class Fabric:
         ring_shares: bandwidth of small groups where links join pairs of devices; empty where a switch joins all.
         is_between_nodes: adapters of a node rather than links inside it.
         source: where the figures come from.
+        like: fabric whose fitted constants it has; its own unless given.
+        domain: devices that its switches join across nodes; 0 where it ends with the node.
+        reduces_from: group from which on switches reduce for all-reduces; 0 where they never do.
+        shares_bridge: whether all links of a node cross one bridge of the host.
     """
 
     name: str
@@ -48,11 +85,25 @@ class Fabric:
     ring_shares: tuple[float, ...]
     is_between_nodes: bool
     source: str
+    like: str = ""
+    domain: int = 0
+    reduces_from: int = 0
+    shares_bridge: bool = False
 
     @property
     def group(self) -> str:
-        """Group of its fitted constants."""
-        return f"{GROUP_PREFIX}{self.name}"
+        """Group of its fitted constants of all-reduces of earlier libraries."""
+        return f"{GROUP_PREFIX}{self.like or self.name}"
+
+    def group_of(self, kind: CollectiveKind, software: CollectiveSoftware) -> str:
+        """Group of its fitted constants of one kind of collective."""
+        own = f"{self.group}/{kind.value}"
+        return own if software is CollectiveSoftware.LIBRARY else f"{own}/{software.value}"
+
+    @property
+    def _specified(self) -> float:
+        """Bandwidth that its constants were fitted on."""
+        return load_fabric(self.like).bandwidth_bytes_per_s if self.like else self.bandwidth_bytes_per_s
 
     def curve(self, fitted: FittedConstants, *, bandwidth_bytes_per_s: float | None = None) -> CollectiveCurve:
         """Its curve under some constants; what was not fitted is typical.
@@ -67,9 +118,90 @@ class Fabric:
         if known is None:
             curve = typical_curve(specified, fitted)
         else:
-            share = known["bandwidth_bytes_per_s"] / self.bandwidth_bytes_per_s
+            share = known["bandwidth_bytes_per_s"] / self._specified
             curve = CollectiveCurve(share * specified, known["doubling_s"], known["ramp_s"])
         return replace(curve, endpoint_share=self.endpoint_share, ring_shares=self.ring_shares)
+
+    def kind_curve(
+        self,
+        kind: CollectiveKind,
+        software: CollectiveSoftware,
+        fitted: FittedConstants,
+        *,
+        bandwidth_bytes_per_s: float | None = None,
+    ) -> CollectiveCurve:
+        """Curve of one kind of collective under some constants; of earlier libraries the one of all-reduces.
+
+        What was not fitted with this software reaches the bandwidth of XLA's or the library's, with typical latencies;
+        what no software was fitted with is typical throughout.
+
+        Args:
+            kind: of collective.
+            software: that runs it.
+            fitted: holds the group, or not.
+            bandwidth_bytes_per_s: as in `curve`.
+        """
+        if software is CollectiveSoftware.EARLIER:
+            return self.curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+        specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
+        own = fitted.groups.get(self.group_of(kind, software))
+        values = dict(typical_constants(kind, software, fitted, is_between_nodes=self.is_between_nodes))
+        if kind.is_pairwise and self.ring_shares:
+            # Two neighbours have their link to themselves: at once all of its bandwidth.
+            values |= {"share": 1.0, "ramp_s": 0.0}
+        if own is not None:
+            values |= own
+            values["share"] = own["bandwidth_bytes_per_s"] / self._specified
+        else:
+            others = (fitted.groups.get(self.group_of(kind, each)) for each in _STAND_INS)
+            other = next((each for each in others if each is not None), None)
+            if other is not None:
+                rates = {name: other[name] for name in _RATES if name in other}
+                values |= rates | {"share": other["bandwidth_bytes_per_s"] / self._specified}
+        return CollectiveCurve(
+            bandwidth_bytes_per_s=values["share"] * specified,
+            doubling_s=values["doubling_s"] if self.grows_by_doubling(kind) else 0.0,
+            ramp_s=values["ramp_s"],
+            endpoint_share=0.0 if kind.is_pairwise else values["endpoint_share"],
+            ring_shares=self._shares(kind, values["small_share"]),
+            start_s=values["start_s"],
+            hop_s=0.0 if self.grows_by_doubling(kind) else values["hop_s"],
+            crowding=values["crowding"] if self.shares_bridge else 0.0,
+        )
+
+    def kind_curves(
+        self, fitted: FittedConstants, *, bandwidth_bytes_per_s: float | None = None
+    ) -> tuple[KindCurve, ...]:
+        """Curves of the kinds of collectives that training runs.
+
+        Links on which earlier libraries alone were measured keep the one curve of them.
+        """
+        library = CollectiveSoftware.LIBRARY
+        has_kinds = any(fitted.has(self.group_of(kind, each)) for kind in CollectiveKind for each in _STAND_INS)
+        if fitted.has(self.group) and not has_kinds:
+            return ()
+        own = bandwidth_bytes_per_s
+        return tuple(
+            KindCurve(kind, self.kind_curve(kind, library, fitted, bandwidth_bytes_per_s=own))
+            for kind in CollectiveKind
+        )
+
+    def grows_by_doubling(self, kind: CollectiveKind) -> bool:
+        """Whether latency grows with each doubling of the group: between nodes, where libraries run trees."""
+        return self.is_between_nodes and not kind.is_pairwise and kind is not CollectiveKind.ALL_TO_ALL
+
+    def _shares(self, kind: CollectiveKind, small_share: float) -> tuple[float, ...]:
+        """Shares of the bandwidth that small groups find."""
+        if kind is CollectiveKind.ALL_REDUCE and self.reduces_from:
+            return (small_share,) * (self.reduces_from - 2)
+        if kind.is_pairwise and self.ring_shares:
+            # A pair has the links between the two, however many devices pair up.
+            return (self.ring_shares[0],) * (len(self.ring_shares) + 1)
+        return self.ring_shares
+
+
+_STAND_INS = (CollectiveSoftware.LIBRARY, CollectiveSoftware.XLA)
+_RATES = ("ramp_s", "endpoint_share", "small_share", "crowding")
 
 
 class _Torus(BaseModel):
@@ -90,12 +222,25 @@ class _FabricTable(BaseModel):
     endpoint_share: float = 0.0
     links: list[list[int]] = []
     torus: _Torus | None = None
+    pairwise: int = 0
+    shares: list[float] = []
     is_between_nodes: bool = False
+    like: str = ""
+    domain: int = 0
+    reduces_from: int = 0
+    shares_bridge: bool = False
     source: str
 
     def build(self, name: str) -> Fabric:
         links = tuple(tuple(row) for row in self.links)
-        shares = torus_shares(self.torus.axes, self.torus.full) if self.torus else ring_shares(links) if links else ()
+        shares = tuple(self.shares)
+        if self.torus is not None:
+            shares = torus_shares(self.torus.axes, self.torus.full)
+        elif links:
+            shares = ring_shares(links)
+        elif self.pairwise:
+            # Every device sends to every other directly: a group of p has p-1 of its links.
+            shares = tuple((size - 1) / (self.pairwise - 1) for size in range(2, self.pairwise))
         return Fabric(
             name=name,
             hardware=tuple(self.hardware),
@@ -105,6 +250,10 @@ class _FabricTable(BaseModel):
             ring_shares=shares,
             is_between_nodes=self.is_between_nodes,
             source=self.source,
+            like=self.like,
+            domain=self.domain,
+            reduces_from=self.reduces_from,
+            shares_bridge=self.shares_bridge,
         )
 
 
@@ -166,6 +315,67 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
         doubling_s=_mean([values["doubling_s"] for _, values in groups]),
         ramp_s=_mean([values["ramp_s"] for _, values in groups]),
     )
+
+
+@lru_cache(maxsize=256)
+def typical_constants(
+    kind: CollectiveKind, software: CollectiveSoftware, fitted: FittedConstants, *, is_between_nodes: bool = False
+) -> Mapping[str, float]:
+    """Constants of a pass on links nobody measured: geometric means over the fitted fabrics; priors where none is.
+
+    Args:
+        kind: of collective.
+        software: that runs it.
+        fitted: constants of the fabrics.
+        is_between_nodes: adapters between nodes rather than links within one.
+    """
+    known = [
+        (fabric, fitted.group(fabric.group_of(kind, software)))
+        for fabric in _fabrics().values()
+        if fabric.is_between_nodes is is_between_nodes
+        and not fabric.like
+        and fitted.has(fabric.group_of(kind, software))
+    ]
+    prior = {name: getattr(CURVE_PRIOR, name) for name in CurvePrior.__dataclass_fields__}
+    if not known:
+        return MappingProxyType(prior)
+    found = {
+        name: _mean([values[name] for _, values in known if name in values] or [default])
+        for name, default in prior.items()
+    }
+    # Of the rate of large groups: work at the ends and bandwidth were fitted together, and only their ratio is firm.
+    rates = [
+        values["bandwidth_bytes_per_s"] / fabric.bandwidth_bytes_per_s / (1.0 + 0.5 * values.get("endpoint_share", 0.0))
+        for fabric, values in known
+    ]
+    ends = 0.0 if kind.is_pairwise else found["endpoint_share"]
+    return MappingProxyType(found | {"share": min(1.0, _mean(rates)) * (1.0 + 0.5 * ends)})
+
+
+def mean_constants(
+    group: str, start: Mapping[str, float], fitted: FittedConstants, fabric: Fabric
+) -> Mapping[str, float]:
+    """Constants of a fabric's group; geometric means over the fabrics of its kind that have one; else ``start``.
+
+    Args:
+        group: name of the group with ``{}`` for the fabric's name.
+        start: constants without any fit; ``share`` is of the specified bandwidth.
+        fitted: constants of the fabrics.
+        fabric: whose constants are wanted.
+    """
+    known = [
+        (each, fitted.group(group.format(each.name)))
+        for each in _fabrics().values()
+        if each.is_between_nodes is fabric.is_between_nodes and fitted.has(group.format(each.name))
+    ]
+    own = [(each, values) for each, values in known if each.name == (fabric.like or fabric.name)]
+    chosen = own or known
+    shares = [values["bandwidth_bytes_per_s"] / each.bandwidth_bytes_per_s for each, values in chosen]
+    found = {
+        name: _mean([values[name] for _, values in chosen if name in values] or [default])
+        for name, default in start.items()
+    }
+    return MappingProxyType(found | ({"share": _mean(shares)} if shares else {}))
 
 
 def _mean(values: list[float]) -> float:

@@ -4,11 +4,32 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 MAX_DEVICES = 1 << 18
 """Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
+
+
+class CollectiveKind(StrEnum):
+    """What a group of devices exchanges.
+
+    SEND_RECV and COLLECTIVE_PERMUTE: every device sends its payload to one other, all at once.
+    """
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND_RECV = "send_recv"
+    COLLECTIVE_PERMUTE = "collective_permute"
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether every device sends to one other alone."""
+        return self in (CollectiveKind.SEND_RECV, CollectiveKind.COLLECTIVE_PERMUTE)
 
 
 class Topology(StrEnum):
@@ -53,12 +74,13 @@ class NetworkDimension:
 class CollectiveCurve:
     """Measured time of collectives in one dimension, against the affine form that specified links give.
 
-    One pass (a reduce-scatter or an all-gather; an all-reduce is both) over p devices that moves v bytes a device takes
+    One pass (a reduce-scatter or an all-gather; an all-reduce is two) over p devices that moves v bytes a device takes
 
-        doubling_s log2 p + x + ramp_s**(2/3) x**(1/3),   x = (v + endpoint_share S / 2) / (r_p bandwidth),
+        start_s + hop_s (p-1) + doubling_s log2 p + x + ramp_s**(2/3) x**(1/3),
+        x = (v + endpoint_share S / 2) / (r_p bandwidth),
 
-    with S the payload that enters the dimension. With endpoint_share, ramp_s and ring_shares at their defaults it is
-    affine. docs/networks.md says where the form comes from and how well it fits.
+    with S the payload that enters the dimension. With all but the first two at their defaults it is affine.
+    docs/networks.md says where the form comes from and how well it fits.
 
     Attributes:
         bandwidth_bytes_per_s: what a device reaches one way on large payloads.
@@ -66,7 +88,10 @@ class CollectiveCurve:
         ramp_s: time scale on which bandwidth builds up.
         endpoint_share: passes over the payload that every device makes at its ends whatever the group's size.
         ring_shares: r_p for p = 2, 3, ...: share of the bandwidth that a group of p finds where links join pairs of
-            devices (`count_rings`); 1 beyond its end.
+            devices (`count_rings`), or where a switch reduces for larger groups alone; 1 beyond its end.
+        start_s: latency of a pass whatever the group's size.
+        hop_s: latency for each device beyond the first.
+        crowding: power with which r_p falls beyond two devices, as (2/p)**crowding, where all share a host's bridge.
     """
 
     bandwidth_bytes_per_s: float
@@ -74,18 +99,36 @@ class CollectiveCurve:
     ramp_s: float = 0.0
     endpoint_share: float = 0.0
     ring_shares: tuple[float, ...] = ()
+    start_s: Annotated[float, later(0.0)] = 0.0
+    hop_s: Annotated[float, later(0.0)] = 0.0
+    crowding: Annotated[float, later(0.0)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse dead links and negative times."""
         _require_positive("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
-        for name in ("doubling_s", "ramp_s", "endpoint_share"):
+        for name in ("doubling_s", "ramp_s", "endpoint_share", "start_s", "hop_s", "crowding"):
             _require_non_negative(name, getattr(self, name))
         for share in self.ring_shares:
             _require_positive("ring_shares", share)
 
     def ring_share(self, size: int) -> float:
         """r_p of a group of ``size`` devices."""
-        return self.ring_shares[size - 2] if 2 <= size < len(self.ring_shares) + 2 else 1.0
+        share = self.ring_shares[size - 2] if 2 <= size < len(self.ring_shares) + 2 else 1.0
+        return share * (2.0 / size) ** self.crowding if size > 2 else share  # noqa: PLR2004 (a pair crowds nobody)
+
+    def latency_s(self, size: int) -> float:
+        """Time of a pass of a group of ``size`` devices without bytes, s; 0 for a single device."""
+        if size == 1:
+            return 0.0
+        return self.start_s + self.hop_s * (size - 1) + self.doubling_s * math.log2(size)
+
+
+@dataclass(frozen=True, slots=True)
+class KindCurve:
+    """Curve of one kind of collective."""
+
+    kind: CollectiveKind
+    curve: CollectiveCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +138,18 @@ class MeasuredDimension(NetworkDimension):
     Bandwidth and latency of the links stay as specified; transfers between two devices and the energy of links use
     them. A class of its own, so that networks without curves are kept in certificates and hashed as they always were
     (docs/decisions/0162).
+
+    Attributes:
+        curve: of every kind of collective that has none of its own.
+        kinds: curves of kinds.
     """
 
     curve: CollectiveCurve
+    kinds: Annotated[tuple[KindCurve, ...], later(())] = ()
+
+    def curve_of(self, kind: CollectiveKind) -> CollectiveCurve:
+        """Curve of a kind of collective."""
+        return next((each.curve for each in self.kinds if each.kind is kind), self.curve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +213,15 @@ def _scaled(dimension: NetworkDimension, bandwidth_bytes_per_s: float) -> Networ
     changed = replace(dimension, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
     if not isinstance(changed, MeasuredDimension):
         return changed
-    share = changed.curve.bandwidth_bytes_per_s / dimension.bandwidth_bytes_per_s
-    return replace(changed, curve=replace(changed.curve, bandwidth_bytes_per_s=share * bandwidth_bytes_per_s))
+    factors = (bandwidth_bytes_per_s, dimension.bandwidth_bytes_per_s)
+    kinds = tuple(replace(each, curve=_on_links(each.curve, *factors)) for each in changed.kinds)
+    return replace(changed, curve=_on_links(changed.curve, *factors), kinds=kinds)
+
+
+def _on_links(curve: CollectiveCurve, now: float, before: float) -> CollectiveCurve:
+    """The curve on links of another bandwidth: it reaches the same share of it."""
+    share = curve.bandwidth_bytes_per_s / before
+    return replace(curve, bandwidth_bytes_per_s=share * now)
 
 
 def _crossed(level: NetworkDimension, chunking: Chunking) -> NetworkDimension:

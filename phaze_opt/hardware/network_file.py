@@ -14,6 +14,8 @@ from phaze_opt.hardware.network import (
     MAX_DEVICES,
     Chunking,
     CollectiveCurve,
+    CollectiveKind,
+    KindCurve,
     MeasuredDimension,
     Network,
     NetworkDimension,
@@ -41,14 +43,17 @@ class _Table(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _CurveTable(_Table):
-    """A measured curve in the units people use."""
+class _PassTable(_Table):
+    """One measured curve in the units people use."""
 
     bandwidth_gb_per_s: _Positive
     doubling_us: _NonNegative
     ramp_us: _NonNegative = 0.0
     endpoint_share: _NonNegative = 0.0
     ring_shares: list[_Share] = []
+    start_us: _NonNegative = 0.0
+    hop_us: _NonNegative = 0.0
+    crowding: _NonNegative = 0.0
 
     def build(self) -> CollectiveCurve:
         return CollectiveCurve(
@@ -57,7 +62,19 @@ class _CurveTable(_Table):
             ramp_s=self.ramp_us * MICRO,
             endpoint_share=self.endpoint_share,
             ring_shares=tuple(self.ring_shares),
+            start_s=self.start_us * MICRO,
+            hop_s=self.hop_us * MICRO,
+            crowding=self.crowding,
         )
+
+
+class _CurveTable(_PassTable):
+    """A curve of every kind of collective but those that have one of their own."""
+
+    kinds: dict[Annotated[CollectiveKind, Field(strict=False)], _PassTable] = {}
+
+    def build_kinds(self) -> tuple[KindCurve, ...]:
+        return tuple(KindCurve(kind, table.build()) for kind, table in self.kinds.items())
 
 
 class _DimensionTable(_Table):
@@ -82,8 +99,10 @@ class _DimensionTable(_Table):
         if self.curve is None:
             return NetworkDimension(*links)
         if isinstance(self.curve, str):
-            return MeasuredDimension(*links, load_fabric(self.curve).curve(fitted, bandwidth_bytes_per_s=bandwidth))
-        return MeasuredDimension(*links, self.curve.build())
+            fabric = load_fabric(self.curve)
+            curve = fabric.curve(fitted, bandwidth_bytes_per_s=bandwidth)
+            return MeasuredDimension(*links, curve, fabric.kind_curves(fitted, bandwidth_bytes_per_s=bandwidth))
+        return MeasuredDimension(*links, self.curve.build(), self.curve.build_kinds())
 
 
 class NetworkTable(_Table):
@@ -138,17 +157,23 @@ def network_text(network: Network) -> str:
             f"latency_us = {_scaled(dimension.latency_s, MICRO)}",
         ]
         if isinstance(dimension, MeasuredDimension):
-            lines += _curve_lines(dimension.curve)
+            lines += ["[dimensions.curve]", *_curve_lines(dimension.curve)]
+            for each in dimension.kinds:
+                lines += [f"[dimensions.curve.kinds.{each.kind}]", *_curve_lines(each.curve)]
     return "\n".join(lines) + "\n"
 
 
 def _curve_lines(curve: CollectiveCurve) -> Iterator[str]:
-    yield "[dimensions.curve]"
     yield f"bandwidth_gb_per_s = {_scaled(curve.bandwidth_bytes_per_s, GIGA)}"
     yield f"doubling_us = {_scaled(curve.doubling_s, MICRO)}"
     yield f"ramp_us = {_scaled(curve.ramp_s, MICRO)}"
     yield f"endpoint_share = {curve.endpoint_share!r}"
     yield f"ring_shares = [{', '.join(repr(share) for share in curve.ring_shares)}]"
+    if curve.start_s or curve.hop_s:
+        yield f"start_us = {_scaled(curve.start_s, MICRO)}"
+        yield f"hop_us = {_scaled(curve.hop_s, MICRO)}"
+    if curve.crowding:
+        yield f"crowding = {curve.crowding!r}"
 
 
 def _scaled(value: float, unit: float) -> str:

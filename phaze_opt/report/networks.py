@@ -1,25 +1,26 @@
 """Networks as tables: levels and curves, times of all-reduces by size, and bandwidths before and after allocation."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from phaze_opt.cost.network_design import NetworkDesign
 from phaze_opt.estimate.bandwidth_allocation import GroupCollective
 from phaze_opt.estimate.chunk_schedule import schedule_chunks
-from phaze_opt.estimate.collectives import collective_s
+from phaze_opt.estimate.collectives import collective_coefficients, collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension
-from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
+from phaze_opt.hardware.network import Chunking, MeasuredDimension, Network, NetworkDimension
+from phaze_opt.report.table import Column, Field, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, MICRO
 
 SHOWN_BYTES = (KIBI, 64 * KIBI, MEBI, 16 * MEBI, 256 * MEBI, GIBI, 8 * GIBI)
 """Payloads of the table of times."""
 _CHUNKS_NOTE = "level after level; fixed, themis: in 64 chunks through all levels, in one order or balanced"
 _CURVE_NOTE = (
-    "curve: bandwidth that collectives reach, latency of each doubling of the group and time over which bandwidth "
-    "builds up; fitted where such links were measured, else the mean of those that were"
+    "by kind of collective: bandwidth that the level's devices reach on large payloads, as links count it, and time of "
+    "an empty one; fitted where such links were measured, else the mean of those that were"
 )
+_SHOWN_KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,26 @@ def level_table(network: Network, *, source: str) -> TableContent:
         number("devices", lambda item: f"{item[1].size:,}"),
         number("GB/s", lambda item: _gb(item[1])),
         number("hop us", lambda item: f"{item[1].latency_s / MICRO:.3g}"),
-        number("curve GB/s", _of_curve(lambda curve: f"{curve.bandwidth_bytes_per_s / GIGA:.4g}")),
-        number("doubling us", _of_curve(lambda curve: f"{curve.doubling_s / MICRO:.3g}")),
-        number("ramp us", _of_curve(lambda curve: f"{curve.ramp_s / MICRO:.3g}")),
+        *(_curve_field(kind) for kind in _SHOWN_KINDS),
     )
     return table_of(f"Network {network.name}", fields, enumerate(network.dimensions, start=1), "; ".join(notes))
 
 
-def _of_curve(text: Callable[[CollectiveCurve], str]) -> Callable[[tuple[int, NetworkDimension]], str]:
-    """A cell for levels that have a curve, empty for others."""
-    return lambda item: text(item[1].curve) if isinstance(item[1], MeasuredDimension) else ""
+def _curve_field(kind: CollectiveKind) -> Field[tuple[int, NetworkDimension]]:
+    """Bandwidth and latency of a kind of collective on levels that have a curve; empty for others."""
+    name = kind.value.replace("_", "-")
+    return number(f"{name} GB/s, us", lambda item: _reached(kind, item[1]))
+
+
+def _reached(kind: CollectiveKind, level: NetworkDimension) -> str:
+    if not isinstance(level, MeasuredDimension):
+        return ""
+    # A level that grows with the cluster is shown for two of its devices.
+    cost = collective_coefficients(kind, [replace(level, size=max(2, level.size))])
+    passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
+    size = max(2, level.size)
+    rate = passes * (size - 1) / size / cost.s_per_byte
+    return f"{rate / GIGA:.3g}, {cost.latency_s / MICRO:.3g}"
 
 
 def all_reduce_times(network: Network) -> tuple[AllReduceTimes, ...]:

@@ -15,7 +15,7 @@ from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.row_times import MEASURED, ideal_seconds, measured_seconds
+from phaze_opt.validation.row_times import MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 Floats = NDArray[np.float64]
@@ -52,6 +52,7 @@ def describe_baseline(kind: str) -> str:
     return {
         "operators": "roofline x one constant per device and operator",
         "collectives": "latency and bandwidth, one line per fabric",
+        "expert exchanges": "latency and bandwidth, one line per device and direction",
         "training": "one utilisation per set and device",
         "layer": "one utilisation",
         "whole model": "one utilisation per device and mode",
@@ -75,7 +76,7 @@ def _fit_lines(dataset: Dataset) -> dict[tuple[str, ...], Line]:
         if math.isfinite(ideal):
             for key in _keys(row, kind):
                 parts.setdefault(key, []).append((ideal, measured_seconds(row, kind)))
-    fit: Callable[[Floats, Floats], Line] = _fit_line if kind == "collectives" else _fit_constant
+    fit: Callable[[Floats, Floats], Line] = _fit_line if kind in SENT_BYTES else _fit_constant
     return {key: fit(*np.array(pairs).T) for key, pairs in parts.items()}
 
 
@@ -85,6 +86,8 @@ def _keys(row: Row, kind: str) -> tuple[tuple[str, ...], ...]:
         narrow = (_scope(row), _operator(row))
     elif kind == "collectives":
         narrow = (row.text("hardware"), row.text("fabric", ""))
+    elif kind == "expert exchanges":
+        narrow = (row.text("hardware"), row.text("collective"))
     else:
         narrow = (row.text("hardware"), row.text("mode", ""))
     return narrow, ("any", *narrow[1:]), ()

@@ -1,20 +1,27 @@
-"""Measured collectives, predicted by the network model: three constants a fabric (docs/networks.md)."""
+"""Measured collectives, predicted by the network model: few constants a fabric and kind (docs/networks.md)."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.collectives import AffineCost, collective_coefficients, collective_s, collective_seconds
-from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.estimate.collectives import (
+    AffineCost,
+    collective_coefficients,
+    collective_s,
+    collective_seconds,
+    group_dimensions,
+)
+from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.hardware.fabrics import Fabric, find_fabric
+from phaze_opt.hardware.fabrics import CURVE_PRIOR, CollectiveSoftware, Fabric, find_fabric, load_fabric
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.network import MeasuredDimension, Topology
+from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, NetworkDimension, Topology
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
@@ -25,23 +32,63 @@ LATENCY_UP_TO_BYTES = 256 * KIBI
 RAMP_UP_TO_BYTES = 64 * MEBI
 _NO_LATENCY_S = 0.0
 """Curves carry the latency; the links' own is not used."""
+EARLIER_SET = "collective_all_reduce"
+LEAST_ROWS = 8
+"""To which a group of constants is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCase:
-    """What rows with one curve share: the collective, the group's fabrics and its sizes in them, innermost first."""
+    """What rows with one curve share.
+
+    Attributes:
+        kind: of collective.
+        software: that runs it.
+        levels: the group's fabrics and its sizes in them, innermost first; empty on a network of a user's own.
+        network: name or file of a user's network.
+        devices, nodes: size of the group on it, and the nodes that it spans.
+    """
 
     kind: CollectiveKind
+    software: CollectiveSoftware
     levels: tuple[tuple[Fabric, int], ...]
+    network: str = ""
+    devices: int = 0
+    nodes: int = 1
 
-    def dimensions(self, fitted: FittedConstants) -> tuple[MeasuredDimension, ...]:
+    def dimensions(self, fitted: FittedConstants) -> tuple[NetworkDimension, ...]:
         """The group on the network model."""
+        if self.network:
+            return self._on_network(fitted)
         return tuple(
             MeasuredDimension(
-                Topology.SWITCH, size, fabric.bandwidth_bytes_per_s, _NO_LATENCY_S, curve=fabric.curve(fitted)
+                Topology.SWITCH,
+                size,
+                fabric.bandwidth_bytes_per_s,
+                _NO_LATENCY_S,
+                curve=fabric.kind_curve(self.kind, self.software, fitted),
             )
             for fabric, size in self.levels
         )
+
+    @property
+    def group(self) -> str:
+        """Group of constants that its rows tell of: the adapters', across nodes, whose nodes' links hardly show."""
+        if not self.levels:
+            return ""
+        fabric = self.levels[-1][0]
+        is_earlier = self.software is CollectiveSoftware.EARLIER
+        return fabric.group if is_earlier else fabric.group_of(self.kind, self.software)
+
+    def _on_network(self, fitted: FittedConstants) -> tuple[NetworkDimension, ...]:
+        network = load_network(self.network, num_devices=self.devices, fitted=fitted)
+        island = network.dimensions[0].size
+        inside = self.devices // self.nodes
+        if self.nodes > 1 and inside < island:
+            # Some devices of every node: each node's first ones.
+            inner, *_, outer = network.dimensions
+            return _sized(inner, inside), _sized(outer, self.nodes)
+        return group_dimensions(network, size=self.devices, stride=1)
 
 
 class CompiledCollectives:
@@ -81,33 +128,62 @@ class CompiledCollectives:
         cost: AffineCost = collective_coefficients(case.kind, dimensions)
         transfer_s = payload * cost.s_per_byte
         whole_s = collective_s(case.kind, payload, dimensions)
-        latency_s = cost.latency_s if case.kind is not CollectiveKind.ALL_TO_ALL else _NO_LATENCY_S
-        parts = [Part("latency", latency_s), Part("transfer", transfer_s)]
-        return (*parts, Part("bandwidth ramp", whole_s - latency_s - transfer_s))
+        parts = [Part("latency", cost.latency_s), Part("transfer", transfer_s)]
+        return (*parts, Part("bandwidth ramp", whole_s - cost.latency_s - transfer_s))
 
 
 def read_case(row: Row) -> CollectiveCase | str:
     """Which curve a row lies on, or why there is none."""
-    device, words = row.find_device(), row.text("fabric", "")
-    hardware = row.text("hardware") if device is None else device.name
-    if device is not None and find_device(device.name) is not device:
-        return f"the links of {hardware} are unknown: collectives are fitted on links of the package's machines"
-    devices = row.integer("n_devices")
-    nodes = row.integer("n_nodes", 1)
+    device = row.find_device()
+    devices, nodes = row.integer("n_devices"), row.integer("n_nodes", 1)
     name = row.text("collective", CollectiveKind.ALL_REDUCE.value)
     kind = _KINDS.get(_letters(name))
     if kind is None:
         return f"collective {name} is not modelled"
     if nodes < 1 or devices < 2 or devices % nodes:
         return f"{devices} devices on {nodes} nodes are no group of equal nodes"
+    if device is not None and find_device(device.name) is not device:
+        return _case_on_network(kind, device, devices, nodes)
+    hardware, words = row.text("hardware") if device is None else device.name, row.text("fabric", "")
     inner = find_fabric(hardware, words)
+    if inner is not None and devices <= inner.domain:
+        return CollectiveCase(kind, software_of(row), ((inner, devices),))
     outer = find_fabric(hardware, words, is_between_nodes=True)
     levels = [(inner, devices // nodes), (outer, nodes)]
     missing = [size for fabric, size in levels if fabric is None and size > 1]
     if missing:
         return f"the links of {hardware} are unknown"
     known = tuple((fabric, size) for fabric, size in levels if fabric is not None and size > 1)
-    return CollectiveCase(kind, known)
+    return CollectiveCase(kind, software_of(row), known)
+
+
+def _case_on_network(kind: CollectiveKind, device: Device, devices: int, nodes: int) -> CollectiveCase | str:
+    """A group of a user's own machine, on the network that its file names."""
+    if not device.network:
+        return f"the machine file of {device.name} names no network; add network, a name or a file beside it"
+    return CollectiveCase(kind, CollectiveSoftware.LIBRARY, (), device.network, devices, nodes)
+
+
+def software_of(row: Row) -> CollectiveSoftware:
+    """Whose collectives a row timed, by what its software, timing, source and note say; a library's own tests else."""
+    if row.dataset == EARLIER_SET:
+        return CollectiveSoftware.EARLIER
+    text = " ".join(row.text(column, "") for column in ("software", "timing", "source", "note")).lower()
+    return next((software for word, software in _SOFTWARE_WORDS if word in text), CollectiveSoftware.LIBRARY)
+
+
+_SOFTWARE_WORDS = (
+    ("eager", CollectiveSoftware.EAGER),
+    ("custom", CollectiveSoftware.GRAPH),
+    ("xla", CollectiveSoftware.XLA),
+    ("torch", CollectiveSoftware.EARLIER),
+    ("host", CollectiveSoftware.EARLIER),
+)
+"""The first word that stands there decides."""
+
+
+def _sized(level: NetworkDimension, size: int) -> NetworkDimension:
+    return replace(level, size=size)
 
 
 def _letters(name: str) -> str:
@@ -118,29 +194,30 @@ def _letters(name: str) -> str:
 _KINDS = MappingProxyType({_letters(kind.value): kind for kind in CollectiveKind})
 
 
-def _rows_by_fabric(rows: Sequence[Row]) -> dict[Fabric, list[Row]]:
-    """Rows by the fabric that they tell of: the adapters, of rows across nodes, whose nodes' links hardly show."""
-    found: dict[Fabric, list[Row]] = {}
+def _rows_by_group(rows: Sequence[Row]) -> dict[str, tuple[CollectiveCase, list[Row]]]:
+    """Rows by the group of constants that they tell of, those within nodes before those across; too few tell nothing."""
+    found: dict[str, tuple[CollectiveCase, list[Row]]] = {}
     for index, case in read_rows(read_case, rows)[0].items():
-        found.setdefault(case.levels[-1][0], []).append(rows[index])
-    return found
+        if case.group:
+            found.setdefault(case.group, (case, []))[1].append(rows[index])
+    enough = {name: each for name, each in found.items() if len(each[1]) >= LEAST_ROWS}
+    return dict(sorted(enough.items(), key=lambda item: (item[1][0].levels[-1][0].is_between_nodes, item[0])))
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
-    """Bandwidth, latency of a doubling and ramp time of every fabric in the rows."""
-    fabrics = sorted(_rows_by_fabric(rows), key=lambda fabric: fabric.name)
-    return tuple(parameter for fabric in fabrics for parameter in _of_fabric(fabric))
+    """Constants of every fabric, kind and software in the rows."""
+    groups = _rows_by_group(rows)
+    return tuple(parameter for name in sorted(groups) for parameter in _of_case(groups[name][0]))
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Fabric by fabric, links within a node before the adapters between nodes: no row has two to fit.
+    """Group by group, links within a node before the adapters between nodes: no row has two to fit.
 
-    Weakly pulled to the specified bandwidth and to usual latencies: two fabrics have ten rows or fewer.
+    Weakly pulled to the specified bandwidth and to usual latencies: some groups have few rows.
     """
-    own = _rows_by_fabric(rows)
     fitted = start
-    for fabric in sorted(own, key=lambda fabric: (fabric.is_between_nodes, fabric.name)):
-        fitted = fit_towards_starts(CompiledCollectives(own[fabric]), _of_fabric(fabric), fitted)
+    for case, own in _rows_by_group(rows).values():
+        fitted = fit_towards_starts(CompiledCollectives(own), _of_case(case), fitted)
     return fitted
 
 
@@ -164,6 +241,15 @@ def _fabric_of(row: Row) -> str:
     return "" if isinstance(case, str) else " and ".join(fabric.name for fabric, _ in case.levels)
 
 
+def _of_case(case: CollectiveCase) -> tuple[FitParameter, ...]:
+    """Constants of the group of a case."""
+    fabric = case.levels[-1][0]
+    own = load_fabric(fabric.like) if fabric.like else fabric
+    if case.software is CollectiveSoftware.EARLIER:
+        return _of_fabric(own)
+    return _of_kind(own, case.kind, case.group)
+
+
 def _of_fabric(fabric: Fabric) -> tuple[FitParameter, ...]:
     specified = fabric.bandwidth_bytes_per_s
     # Reduction in the switch halves the traffic, which shows as up to twice the links' bandwidth.
@@ -185,9 +271,44 @@ def _of_fabric(fabric: Fabric) -> tuple[FitParameter, ...]:
     )
 
 
+def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParameter, ...]:
+    """Constants of one kind of collective on a fabric: five, one more where switches reduce or links share a bridge."""
+    specified, prior = fabric.bandwidth_bytes_per_s, CURVE_PRIOR
+    rows = [
+        ("start_s", "s", 1e-7, 5e-4, prior.start_s, "latency of a pass whatever the group's size"),
+        ("doubling_s", "s", 1e-7, 1e-3, prior.doubling_s, "latency of a pass for each doubling of the group")
+        if fabric.grows_by_doubling(kind)
+        else ("hop_s", "s", 1e-8, 1e-4, prior.hop_s, "latency of a pass for each device beyond the first"),
+        (
+            "bandwidth_bytes_per_s",
+            "bytes/s",
+            0.01 * specified,
+            5.0 * specified,
+            prior.share * specified,
+            "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
+        ),
+        ("ramp_s", "s", 1e-8, 1e-2, prior.ramp_s, "time scale on which bandwidth builds up"),
+    ]
+    if not kind.is_pairwise:
+        meaning = "passes over the payload at the devices' ends"
+        rows.append(("endpoint_share", "passes", 0.005, 20.0, prior.endpoint_share, meaning))
+    if fabric.reduces_from and kind is CollectiveKind.ALL_REDUCE:
+        rows.append(
+            ("small_share", "share", 0.4, 1.2, prior.small_share, "bandwidth of groups too small for the switch to reduce")
+        )
+    if fabric.shares_bridge and not kind.is_pairwise:
+        rows.append(
+            ("crowding", "power", 0.05, 3.0, prior.crowding, "power with which bandwidth falls with the group's size")
+        )
+    return tuple(
+        FitParameter(group, name, unit, low, high, start, meaning, is_log=True)
+        for name, unit, low, high, start, meaning in rows
+    )
+
+
 COLLECTIVES = Family(
     name="collectives",
-    datasets=("collective_all_reduce",),
+    datasets=(EARLIER_SET,),
     parameters=_parameters,
     compile=CompiledCollectives,
     fit=_fit,
@@ -199,3 +320,24 @@ COLLECTIVES = Family(
 )
 """All-reduces (and other collectives) by size, number of devices and fabric; tested on configurations (machine, fabric,
 devices) and fabrics that no constant was fitted to."""
+
+
+def _machine(row: Row) -> str:
+    """Machine whose library's collectives a row timed; what others run is fitted, never kept out."""
+    if software_of(row) is not CollectiveSoftware.LIBRARY:
+        return ""
+    device = row.find_device()
+    return row.text("hardware") if device is None else device.name
+
+
+COLLECTIVE_KINDS = Family(
+    name="collective-kinds",
+    datasets=("collective_kinds",),
+    parameters=_parameters,
+    compile=CompiledCollectives,
+    fit=_fit,
+    regime=_regime,
+    cell=_cell,
+    splits=MappingProxyType({"machine": _machine}),
+)
+"""Collectives of every kind on modern machines, by libraries, XLA and kernels of serving frameworks."""

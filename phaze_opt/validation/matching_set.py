@@ -57,6 +57,8 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
     device = (machines or shipped_devices()).find(values.get("hardware", ""))
     if schema.kind == "operators":
         return _like_operators(values, device)
+    if schema.kind == "collectives":
+        return "collective_kinds"
     if schema.kind == "training":
         return like_software(values) or _like_training(values, device)
     return next(name for name, kind in DATASET_SCHEMAS.items() if kind is schema)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.validation.matching_set import is_tpu
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, measured_seconds, ring_bytes, roofline_parts
+from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, SENT_BYTES, measured_seconds, roofline_parts
 from phaze_opt.validation.training.row import state_shards, zero_stage
 
 AHEAD_OF_PEAK = 2.0
@@ -95,7 +95,7 @@ def check_times(rows: Sequence[Row], kind: str) -> None:
     if kind not in MEASURED:
         return
     for row in rows:
-        rule = _fault(row, kind)
+        rule = _fault(row, kind) if row.text(MEASURED[kind][0], "") else ""
         if rule:
             message = f"column '{MEASURED[kind][0]}': value '{row.text(MEASURED[kind][0])[:40]}' {rule}"
             raise InputError(message, source=row.source, line=row.line)
@@ -112,8 +112,8 @@ def time_limits_s(row: Row, kind: str) -> tuple[float, float]:
         # Attention may skip scores, so that the least is without them and the most with all.
         least = MODEL_SECONDS[kind](row, device, scores_share=0.0) / AHEAD_OF_PEAK
         most = MOST_IDEALS * MODEL_SECONDS[kind](row, device) + _waiting_s(row, kind)
-    elif kind == "collectives":
-        sent = ring_bytes(row)
+    elif kind in SENT_BYTES:
+        sent = SENT_BYTES[kind](row)
         least = sent / (AHEAD_OF_PEAK * device.hbm_bandwidth_bytes_per_s)
         most = sent / SLOW_LINK_BYTES_PER_S + COLLECTIVE_S
     else:

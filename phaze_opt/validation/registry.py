@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.suggestions import suggest
-from phaze_opt.validation.collectives import COLLECTIVES
+from phaze_opt.validation.collectives import COLLECTIVE_KINDS, COLLECTIVES
+from phaze_opt.validation.expert_exchange import EXPERT_EXCHANGE
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fp32.family import FP32_OPERATORS
 from phaze_opt.validation.fp32.models import FP32_MODELS
@@ -14,7 +15,19 @@ from phaze_opt.validation.silicon.family import SILICON
 from phaze_opt.validation.training.experts import EXPERTS
 from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING
 
-FAMILIES = (COLLECTIVES, OPERATORS, FP32_OPERATORS, FP32_MODELS, TRAINING, MODERN_TRAINING, EXPERTS, SILICON, DIES)
+FAMILIES = (
+    COLLECTIVES,
+    COLLECTIVE_KINDS,
+    EXPERT_EXCHANGE,
+    OPERATORS,
+    FP32_OPERATORS,
+    FP32_MODELS,
+    TRAINING,
+    MODERN_TRAINING,
+    EXPERTS,
+    SILICON,
+    DIES,
+)
 """In the order of fitting: later ones may build on earlier ones."""
 
 

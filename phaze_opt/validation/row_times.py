@@ -12,6 +12,7 @@ MEASURED = MappingProxyType(
     {
         "operators": ("latency_us", MICRO),
         "collectives": ("latency_us", MICRO),
+        "expert exchanges": ("latency_us", MICRO),
         "training": ("iter_time_s", 1.0),
         "layer": ("forward_ms", MILLI),
         "whole model": ("e2e_ms", MILLI),
@@ -36,11 +37,12 @@ def ideal_seconds(row: Row, kind: str) -> float:
     """Time of a row at the device's specification; nan where its device is not known.
 
     Operators: roofline of peak and memory rate. Training, layers, whole models: FLOPs of the model at the peak of all
-    devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends.
+    devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends. Exchanges: a
+    copy of every token for each of its experts.
     """
     try:
-        if kind == "collectives":
-            return ring_bytes(row)
+        if kind in SENT_BYTES:
+            return SENT_BYTES[kind](row)
         device = row.device()
         return max(roofline_parts(row, device)) if kind == "operators" else MODEL_SECONDS[kind](row, device)
     except (InputError, KeyError):
@@ -51,6 +53,16 @@ def ring_bytes(row: Row) -> float:
     """Bytes that each device sends in a ring all-reduce: 2 (n - 1) / n times the payload."""
     devices = row.number("n_devices")
     return 2.0 * (devices - 1.0) / devices * row.number("bytes")
+
+
+def exchange_bytes(row: Row) -> float:
+    """Bytes that each device sends if a copy of every token goes to each of its experts."""
+    size = element_bytes(path_of(row.text("dtype", "bf16")))
+    return row.number("tokens") * row.number("experts_per_token", 1.0) * row.number("hidden") * size
+
+
+SENT_BYTES = MappingProxyType({"collectives": ring_bytes, "expert exchanges": exchange_bytes})
+"""Bytes of a row by kind of file, where devices do nothing but send."""
 
 
 def roofline_parts(row: Row, device: Device) -> tuple[float, float]:

@@ -65,7 +65,7 @@ SMALLEST = 1e-30
 _LARGEST = 1e30
 _MOST = MappingProxyType({"layers": 10_000.0, "n_devices": 1e9})
 _MOST_OF_COUNTS = 1e15
-_EVERYWHERE = "id:text verified:text source:text note:text"
+_EVERYWHERE = "id:text verified:text source:text licence:text note:text"
 _TYPES = MappingProxyType({kind.name.lower(): kind for kind in ColumnType})
 
 
@@ -89,8 +89,17 @@ OPERATORS = _schema(
 COLLECTIVES = _schema(
     "collectives",
     required="hardware:text n_devices:count bytes:count latency_us:positive",
-    optional="n_nodes:count collective:text dtype:text algbw_gbytes_per_s:amount busbw_gbytes_per_s:amount fabric:text",
+    optional="n_nodes:count collective:text dtype:text algbw_gbytes_per_s:amount busbw_gbytes_per_s:amount fabric:text "
+    "software:text timing:text",
     identity="hardware n_devices bytes",
+)
+# Some sources publish a rate without the bytes that it counts: those rows have no time.
+EXCHANGES = _schema(
+    "expert exchanges",
+    required="hardware:text n_devices:count collective:text tokens:count hidden:count",
+    optional="n_nodes:count experts:count experts_per_token:count sms:count dtype:text bytes:count latency_us:positive "
+    "gbytes_per_s:amount fabric:text software:text timing:text",
+    identity="hardware n_devices collective tokens hidden",
 )
 # MaxText counts micro-batches per chip, which may be a fraction of a sequence.
 TRAINING = _schema(
@@ -154,7 +163,7 @@ MLPERF = _schema(
     identity="hardware n_devices",
 )
 
-SCHEMAS = (OPERATORS, COLLECTIVES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, DIES, NVDLA, EYERISS, MLPERF)
+SCHEMAS = (OPERATORS, COLLECTIVES, EXCHANGES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, DIES, NVDLA, EYERISS, MLPERF)
 
 DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
     {
@@ -164,6 +173,8 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "op_tpu_gemm": OPERATORS,
         "op_best_matmul": OPERATORS,
         "collective_all_reduce": COLLECTIVES,
+        "collective_kinds": COLLECTIVES,
+        "expert_exchange": EXCHANGES,
         "train_vtrain_multinode": TRAINING,
         "train_vtrain_singlenode": TRAINING,
         "train_megatron_sc21": TRAINING,

@@ -14,7 +14,7 @@ from phaze_opt.estimate.collectives import collective_coefficients, collective_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 
-KINDS = st.sampled_from(CollectiveKind)
+KINDS = st.sampled_from([kind for kind in CollectiveKind if not kind.is_pairwise])
 dimensions = st.builds(
     NetworkDimension, st.sampled_from(Topology), st.integers(1, 16), st.floats(1e9, 1e11), st.floats(0, 1e-5)
 )

@@ -102,6 +102,7 @@ class CollectiveConformance:
         ring = NetworkDimension(Topology.RING, size, 100e9, 2e-6)
         whole = 2 * (size - 1) * 2e-6 + 2 * (size - 1) / size * 1e9 / 100e9
         expected = {CollectiveKind.ALL_REDUCE: whole, CollectiveKind.ALL_TO_ALL: (size - 1) / size * 1e9 / 100e9}
+        expected |= {pairs: 2e-6 + 1e9 / 100e9 for pairs in CollectiveKind if pairs.is_pairwise}
         assert collective(kind, 1e9, [ring]) == pytest.approx(expected.get(kind, whole / 2), rel=ROUNDING)
 
     def test_inputs_are_left_alone(
