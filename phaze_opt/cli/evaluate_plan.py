@@ -100,10 +100,12 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
 def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:
     """All plans of even stages that fit, fastest first; where cuts are free, the best of all plans among them."""
     model, training, devices = job.model, job.training, job.num_devices
-    plans = list_plans(model, training, num_devices=devices, choices=choices)
+    near = replace(choices, has_near_cuts=not has_cuts)
+    first = near if model.has_experts else choices
+    plans = list_plans(model, training, num_devices=devices, choices=first)
     if not len(plans) and not has_cuts:
         # Blocks that do not divide into the chunks asked for are cut as near to it as they can be.
-        plans = list_plans(model, training, num_devices=devices, choices=replace(choices, has_near_cuts=True))
+        plans = list_plans(model, training, num_devices=devices, choices=near)
     if not len(plans):
         raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices))
     if has_cuts:

@@ -125,9 +125,10 @@ def _with_cuts(plans: PlanColumns, num_layers: int) -> PlanColumns:
 
 
 def _with_near_cuts(plans: PlanColumns, model: Workload) -> PlanColumns:
-    """The plans, with the nearest cuts where equal chunks do not come out; dense first layers count as blocks."""
+    """The plans, with the nearest cuts where equal chunks do not come out, or several layers precede the blocks."""
     num_layers, parts = model.num_units, plans.pipeline * plans.interleave
-    is_uneven = (plans.interleave > 1) & (plans.pipeline > 1) & (num_layers % parts > 0)
+    is_uneven = (plans.interleave > 1) & (num_layers % parts > 0) | (_front_blocks(model) > 1)
+    is_uneven &= plans.pipeline > 1
     stages, choices = plans.stages.copy(), [NO_STAGES]
     for pipeline, interleave in np.unique(np.stack([plans.pipeline, plans.interleave], 1)[is_uneven], axis=0).tolist():
         cut = nearest_cut(num_layers, pipeline, interleave, front=_front_blocks(model))
