@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
-from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.workload.software import TrainingStack
 
@@ -29,6 +30,10 @@ NARROW = (ComputePath.FP8, ComputePath.INT8)
 
 MOST_OF_PEAK = 0.95
 """Share of the peak that no matmul of a step passes, however much power there is (assumption)."""
+
+
+SAME_RATE = 1.2
+"""Machines whose dense rates differ by less are of one generation, and differ in power, memory and links."""
 
 
 class OperatorTimer(Protocol):
@@ -138,12 +143,13 @@ def training_machine(
         InputError: the device lacks the path.
     """
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
-    reached = stack.matmul_efficiency * power_share(device, stack)
+    share = power_share(device, stack)
+    reached = stack.matmul_efficiency * share
     return replace(
         alone,
         launch_s=stack.kernel_s,
         matmul_efficiency=(reached or alone.matmul_efficiency) * (stack.narrow_efficiency if path in NARROW else 1.0),
-        attention_efficiency=(stack.attention_efficiency or alone.attention_efficiency) / stack.scores_share,
+        attention_efficiency=(stack.attention_efficiency * share or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,
@@ -152,22 +158,33 @@ def training_machine(
 
 
 def power_share(device: Device, stack: TrainingStack) -> float:
-    """What the limit of power leaves of a software's share of the peak on a machine, against where that was measured.
+    """What the limit of power leaves of a software's share of the peak, against other machines of its generation.
 
-    A chip that has fewer watts for each FLOP lowers its clock further in long matmuls.
+    A chip that has fewer watts for each FLOP than its like lowers its clock further in long matmuls.
     """
-    if not (stack.power_reference and stack.power_exponent and stack.matmul_efficiency):
+    if not (stack.power_exponent and stack.matmul_efficiency and _joules_per_flop(device)):
         return 1.0
-    own, reference = _joules_per_flop(device), _joules_per_flop(load_device(stack.power_reference))
-    if not own or own == reference:
-        return 1.0
-    return float(min((own / reference) ** stack.power_exponent, MOST_OF_PEAK / stack.matmul_efficiency))
+    usual = _joules_of_generation(device.maker, device.style, _rate(device))
+    relative = _joules_per_flop(device) / usual if usual else 1.0
+    return float(min(relative**stack.power_exponent, MOST_OF_PEAK / stack.matmul_efficiency))
+
+
+@cache
+def _joules_of_generation(maker: str, style: MatrixStyle, rate: float) -> float:
+    """Median of the maker's shipped machines whose 16-bit rate is that within a fifth; 0 if none is."""
+    known = map(load_device, list_devices())
+    kin = [each for each in known if (each.maker, each.style) == (maker, style) and _joules_per_flop(each)]
+    found = [_joules_per_flop(each) for each in kin if rate / SAME_RATE < _rate(each) < rate * SAME_RATE]
+    return float(np.median(found)) if found else 0.0
 
 
 def _joules_per_flop(device: Device) -> float:
     """Limit of power over the dense 16-bit rate; 0 where either is not known."""
-    rate = device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
-    return device.tdp_w / rate if rate else 0.0
+    return device.tdp_w / _rate(device) if _rate(device) else 0.0
+
+
+def _rate(device: Device) -> float:
+    return device.peak_flops_per_s.get(ComputePath.BF16, 0.0)
 
 
 def training_terms(device: Device, *, stack: TrainingStack, fitted: FittedConstants) -> DesignTerms:

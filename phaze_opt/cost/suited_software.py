@@ -16,7 +16,6 @@ from phaze_opt.cost.stacks import (
     ZERO_2,
     ZERO_3,
     SoftwareRows,
-    lineage,
     measured_rows,
     software_tables,
 )
@@ -27,14 +26,15 @@ from phaze_opt.workload.plan import ParallelPlan
 MODEL_PARALLEL = frozenset({TENSOR, PIPELINE, INTERLEAVE, REPLICAS, ZERO_1})
 SHARDED = frozenset({ZERO_2, ZERO_3})
 ENOUGH = 2
-"""Frameworks whose middle says something of one that nobody knows."""
+"""Software whose middle says something of one that nobody knows."""
 
 
 def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[str] = ()) -> tuple[str, ...]:
     """Names of the measured software that suits, sorted; at least one.
 
-    Of software that shards as the plan does, that which was measured on machines of the same generation, if it is of
-    `ENOUGH` frameworks; else all of it. Where none was measured on a machine of this style, the one that is assumed.
+    Of software that shards as the plan does, that which was measured on machines of the same generation. Where that is
+    one alone, software of later machines joins it, as it runs on earlier ones too. Where none was measured on a
+    machine of this style, the one that is assumed.
 
     Args:
         plan: the plan.
@@ -47,8 +47,9 @@ def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[s
     asked = SHARDED if plan.zero >= 2 and plan.pipeline == 1 else MODEL_PARALLEL
     sharding = [name for name in styled if not asked.isdisjoint(known[name].reach)] or styled
     alike = [name for name in sharding if _kind(device) in kin[name]]
-    is_enough = len({lineage(name)[0] for name in alike}) >= ENOUGH
-    return tuple((alike if is_enough else sharding) or [ASSUMED_SOFTWARE[device.style]])
+    later = [name for name in sharding if (device.style, True) in kin[name]]
+    found = alike if len(alike) >= ENOUGH else sorted({*alike, *later})
+    return tuple(found or sharding or [ASSUMED_SOFTWARE[device.style]])
 
 
 def named_software(name: str) -> str:
@@ -60,7 +61,7 @@ def named_software(name: str) -> str:
 def _known_rows(name: str, without: Collection[str]) -> SoftwareRows | None:
     """Rows of a software outside some data sets; None of profiles, and where none is left."""
     rows = measured_rows(name)
-    if rows is None or any(software_tables()[each].get("is_profile") for each in lineage(name)[-1:]):
+    if rows is None or software_tables()[name].get("is_profile"):
         return None
     return rows if any(each.dataset not in without for each in rows.rows) else None
 

@@ -84,11 +84,23 @@ def network_source(name: str) -> str:
 
 
 def grow_network(network: Network, *, num_devices: int) -> Network:
-    """The network with its outermost dimension grown, never shrunk, until ``num_devices`` fit."""
+    """The network with its outermost dimension grown, never shrunk, until ``num_devices`` fit.
+
+    Devices are spread evenly over islands whose size is no power of two, as jobs take 64 of the 72 of a rack.
+    """
     *inner, outermost = network.dimensions
+    if inner and num_devices > inner[0].size:
+        inner[0] = replace(inner[0], size=_even_share(num_devices, inner[0].size))
     islands = math.ceil(num_devices / math.prod(dimension.size for dimension in inner))
     grown = replace(outermost, size=max(outermost.size, islands))
     return Network(network.name, (*inner, grown))
+
+
+def _even_share(num_devices: int, size: int) -> int:
+    """Devices of an island where all have as many; the whole island where it is a power of two, or half is too much."""
+    if num_devices % size == 0 or size & (size - 1) == 0:
+        return size
+    return next((share for share in range(size, size // 2, -1) if num_devices % share == 0), size)
 
 
 def _looks_like_file(text: str) -> bool:

@@ -80,8 +80,8 @@ class TrainingStack:
         narrow_efficiency: rate of 8-bit matmuls as a share of what ``matmul_efficiency`` says of their peak.
         unaligned_efficiency: rate of unfused attention's products as a share of ``attention_efficiency`` where the head
             size is no multiple of 8 elements (16 bytes, which tensor cores read at once).
-        power_reference: machine on which matmuls reach ``matmul_efficiency``; empty: they do on all.
-        power_exponent: on others that share goes with this power of the watts that a machine has for each FLOP/s.
+        power_exponent: shares of the peak go with this power of the watts that a machine has for each FLOP/s, over
+            the median of its generation.
         kept_operators: forward operators of a block that full recomputation does not run again, because their result
             is kept or nothing needs it.
         logit_bytes: memory of a logit kept for backward: 2 for 16 bits, 4 where the loss keeps them in 32.
@@ -140,7 +140,6 @@ class TrainingStack:
     unfused_bytes: float = 0.0
     narrow_efficiency: float = 1.0
     unaligned_efficiency: float = 1.0
-    power_reference: str = ""
     power_exponent: float = 0.0
     kept_operators: tuple[str, ...] = ()
     logit_bytes: int = 2

@@ -108,6 +108,7 @@ def predict_left_out(
     bare = without_groups(start, own)
     sources = [source_of(row) for row in rows]
     found: list[LeftOutRow] = []
+    known: dict[tuple[str, bool | str], FittedConstants] = {}
     for source in dict.fromkeys(sources):
         if on_progress is not None:
             on_progress(f"without {source}")
@@ -116,7 +117,11 @@ def predict_left_out(
         fitted = bare
         for family in families:
             seen = _of(kept, family)
-            fitted = with_starts(fit_family(family, seen, fitted), family.parameters(_of(rows, family)))
+            # The constants of a family do not depend on the other's: the fit to all its rows is made once.
+            key = family.name, len(seen) == len(_of(rows, family)) or source
+            if key not in known:
+                known[key] = with_starts(fit_family(family, seen, bare), family.parameters(_of(rows, family)))
+            fitted = fitted.updated(known[key].groups)
         gone = {row.dataset for row in left} - {row.dataset for row in kept}
         found += _predicted(source, left, fitted, gone)
     return tuple(found)

@@ -68,14 +68,10 @@ OPTION_PARAMETERS = (
 )
 """Of options that several sources have."""
 
-YOUNG_PARAMETERS = tuple(
-    parameter
-    for stack, bounds in ((TITAN, (0.05, 0.8, 0.3)), (FMS, (0.05, 0.8, 0.3)), (PAX, (0.05, 0.8, 0.3)))
-    for parameter in (
-        _share(stack, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
-        _share(stack, "attention_efficiency", bounds, _ATTENTION),
-    )
-) + (_share(BRIDGE, "matmul_efficiency", (0.4, 0.95, 0.62), _MATMUL),)
+YOUNG_PARAMETERS = (
+    *(_share(stack, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL) for stack in (TITAN, FMS, PAX, BRIDGE)),
+    *(_share(stack, "attention_efficiency", (0.05, 0.8, 0.3), _ATTENTION) for stack in (TITAN, PAX)),
+)
 """Of software with few rows each, under a prior in common."""
 
 MODERN_PARAMETERS = (
