@@ -315,7 +315,13 @@ def _setting(
         attention=stack.attention.value,
         estimator="" if is_real else _estimator(request),
         memory_bytes=job.machine.memory_bytes,
-        error_share=error_share(measured_rows(stack.name), errors, machine=chip.name, dtype=str(path)),
+        error_share=error_share(
+            measured_rows(stack.name),
+            errors,
+            machine=chip.name,
+            dtype=str(path),
+            has_experts=job.model.has_experts,
+        ),
     )
 
 
