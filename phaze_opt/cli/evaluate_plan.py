@@ -316,11 +316,7 @@ def _setting(
         estimator="" if is_real else _estimator(request),
         memory_bytes=job.machine.memory_bytes,
         error_share=error_share(
-            measured_rows(stack.name),
-            errors,
-            machine=chip.name,
-            dtype=str(path),
-            has_experts=job.model.has_experts,
+            measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
         ),
     )
 

@@ -283,8 +283,10 @@ def _as_kept(sizes: GraphSizes, share: float) -> GraphSizes:
     if share == 1.0:
         return sizes
     kept, shares = sizes.kept_bytes.copy(), np.where(np.arange(len(RECOMPUTES)) == FULL, 1.0, share)
-    kept[:, : HEAD] *= shares
-    return replace(sizes, kept_bytes=kept, joint_bytes=sizes.joint_bytes * shares, layer_bytes=sizes.layer_bytes * shares)
+    kept[:, :HEAD] *= shares
+    return replace(
+        sizes, kept_bytes=kept, joint_bytes=sizes.joint_bytes * shares, layer_bytes=sizes.layer_bytes * shares
+    )
 
 
 def chunks_in_flight(plan: ParallelPlan | StageRows, *, stage: IntsOrOne, num_micro_batches: IntsOrOne) -> Ints:

@@ -35,8 +35,8 @@ class LayerColumns:
 
     def take(self, rows: NDArray[np.intp]) -> "LayerColumns":
         """Some of the rows."""
-        sent = (each.take(rows) for each in (self.tensor, self.experts, self.beside))
-        return LayerColumns(self.launches[rows], *sent, self.waits[rows], self.update_bytes[rows])
+        tensor, experts, beside = (each.take(rows) for each in (self.tensor, self.experts, self.beside))
+        return LayerColumns(self.launches[rows], tensor, experts, beside, self.waits[rows], self.update_bytes[rows])
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,8 +317,8 @@ class PlanChoices:
     """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
     as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""
     has_near_cuts: Annotated[bool, later(False)] = False
-    """Whether interleaved plans whose chunks cannot be equal have the nearest cuts (`nearest_cut`), not none, and stages
-    of models with several layers before their blocks are cut with regard to these."""
+    """Whether interleaved plans whose chunks cannot be equal have the nearest cuts (`nearest_cut`), not none, and
+    stages of models with several layers before their blocks are cut with regard to these."""
     blocks: Annotated[tuple[int, ...], later(())] = ()
     """Blocks of each stage, where they are given; pipelines have as many stages then."""
     stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()

@@ -1,6 +1,6 @@
 """Training steps of models with experts: what launches and exchanges of experts take, fitted to published runs.
 
-All else of a step is as of models without experts, so that no figure of those depends on these rows. Tried and left out,
+All else of a step is as of models without experts: no figure of those depends on these rows. Tried and left out,
 as the rows ask for none of it: another rate for the products of several experts than for others (it came out at the
 bound, 1.2), and more memory traffic of permutations than one copy each way (it came out at 1).
 """

@@ -60,7 +60,9 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
             between = all_of([each for own in sent for each in own.between])
             tokens = all_of([each for own in sent for each in own.tokens])
             if stack.sends_once_a_node:
-                tokens = replace(tokens, outer_s=wires.once_a_node(plan, layers.num_active, layers.groups) * tokens.outer_s)
+                tokens = replace(
+                    tokens, outer_s=wires.once_a_node(plan, layers.num_active, layers.groups) * tokens.outer_s
+                )
             between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
             slower = replace(tokens, inner_s=tokens.inner_s / stack.expert_efficiency)
             slower = replace(slower, outer_s=tokens.outer_s / stack.expert_efficiency)
@@ -140,9 +142,7 @@ def layer_pace(
 
 def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int, stack: TrainingStack) -> Floats:
     """A pass of all layers: on cores, what it sends, and the host where that is slower, shape (layers, chips), s."""
-    between_s, beside_s, tokens_s, host_s = (
-        getattr(traffic, each.name)[:, column, None] for each in fields(traffic)
-    )
+    between_s, beside_s, tokens_s, host_s = (getattr(traffic, each.name)[:, column, None] for each in fields(traffic))
     device_s = on_cores_s + between_s + np.maximum(beside_s - on_cores_s, 0.0)
     device_s = device_s + tokens_s - stack.expert_overlap * np.minimum(tokens_s, on_cores_s)
     if not traffic.host_s[:, column].any():
