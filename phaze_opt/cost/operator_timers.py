@@ -143,13 +143,14 @@ def training_machine(
         InputError: the device lacks the path.
     """
     alone = machine_model(device, path=path, fitted=fitted, setting=SETTING)
-    share = power_share(device, stack)
-    reached = stack.matmul_efficiency * share
+    share, is_earlier = power_share(device, stack), ComputePath.FP8 not in device.peak_flops_per_s
+    reached = stack.matmul_efficiency * share * (stack.earlier_matmul if is_earlier else 1.0)
+    attention = stack.attention_efficiency * share * (stack.earlier_attention if is_earlier else 1.0)
     return replace(
         alone,
         launch_s=stack.kernel_s,
         matmul_efficiency=(reached or alone.matmul_efficiency) * (stack.narrow_efficiency if path in NARROW else 1.0),
-        attention_efficiency=(stack.attention_efficiency * share or alone.attention_efficiency) / stack.scores_share,
+        attention_efficiency=(attention or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,

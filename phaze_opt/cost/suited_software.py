@@ -30,9 +30,9 @@ ENOUGH = 2
 
 
 def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[str] = ()) -> tuple[str, ...]:
-    """Names of the measured software that suits, sorted; at least one.
+    """Names of the measured software that suits, sorted, each as often as data sets have it; at least one.
 
-    Of software that shards as the plan does, that which was measured on machines of the same generation. Where that is
+    The middle of them is so that of what was measured. Of software that shards as the plan does, that which was measured on machines of the same generation. Where that is
     one alone, software of later machines joins it, as it runs on earlier ones too. Where none was measured on a
     machine of this style, the one that is assumed.
 
@@ -49,7 +49,10 @@ def suited_software(plan: ParallelPlan, device: Device, *, without: Collection[s
     alike = [name for name in sharding if _kind(device) in kin[name]]
     later = [name for name in sharding if (device.style, True) in kin[name]]
     found = alike if len(alike) >= ENOUGH else sorted({*alike, *later})
-    return tuple(found or sharding or [ASSUMED_SOFTWARE[device.style]])
+    names = found or sharding
+    if not names:
+        return (ASSUMED_SOFTWARE[device.style],)
+    return tuple(name for name in names for each in known[name].datasets if each not in without)
 
 
 def named_software(name: str) -> str:

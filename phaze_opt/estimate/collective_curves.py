@@ -47,9 +47,7 @@ def pass_s_per_byte(
     return share * moved / dimension.bandwidth_bytes_per_s
 
 
-def ramp_s(
-    dimension: NetworkDimension, transfer_s: Bytes, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
-) -> Bytes:
+def ramp_s(dimension: NetworkDimension, transfer_s: Bytes, kind: CollectiveKind = CollectiveKind.ALL_REDUCE) -> Bytes:
     """What a pass takes beyond latency and bandwidth because bandwidth builds up with size, s."""
     if not isinstance(dimension, MeasuredDimension):
         return 0.0 * transfer_s

@@ -103,8 +103,9 @@ def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDi
         One dimension of p devices: ring all-reduce 2(p-1) latency + 2(p-1)/p S/B; halving-doubling (switch)
         2 ceil(log2 p) latency and the same bandwidth term; direct (fully connected) 2 latency and the same;
         all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B; between pairs the longest latency and
-        the slowest S/B. Zero for a single device. Measured levels run as one ring (`RingPass`), and their curve is replaced by its asymptote: placement asks for affine costs,
-        and gradients are large. Levels crossed in chunks overlap (`chunk_schedule`).
+        the slowest S/B. Zero for a single device. Measured levels run as one ring (`RingPass`), and their curve is
+        replaced by its asymptote: placement asks for affine costs, and gradients are large. Levels crossed in chunks
+        overlap (`chunk_schedule`).
     """
     if kind.is_pairwise:
         return _pairwise_cost(kind, dimensions)

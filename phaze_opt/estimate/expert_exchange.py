@@ -6,7 +6,7 @@ once to every node. Kernels of few tokens (low latency) send a copy to every exp
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,20 +116,22 @@ def exchange_s(
         sent = exchange.tokens * exchange.experts_per_token * token_bytes
         near_s = sent / nodes / _rate(exchange.experts, links)
         far_s = sent * (1.0 - 1.0 / nodes) / adapters.bandwidth_bytes_per_s if adapters is not None else 0.0
-        return cast("Amount", fixed_s + near_s + far_s)
+        return fixed_s + near_s + far_s
     devices_reached = reached(exchange.devices, exchange.experts_per_token)
     near_s = exchange.tokens * token_bytes * devices_reached / _rate(exchange.units, links)
     if adapters is None:
-        return cast("Amount", fixed_s + near_s)
+        return fixed_s + near_s
     nodes_reached = reached(nodes, exchange.experts_per_token)
     far_s = exchange.tokens * token_bytes * nodes_reached / adapters.bandwidth_bytes_per_s
     # Both go on at once: a token that arrives in a node is passed on while the next one comes.
-    return cast("Amount", fixed_s + np.maximum(near_s, far_s))
+    slower_s: Amount = np.maximum(near_s, far_s)
+    return fixed_s + slower_s
 
 
 def reached(places: Amount, choices: Amount) -> Amount:
     """Places other than its own that a token goes to: of ``places``, each choice is any of them alike."""
-    return cast("Amount", (places - 1.0) * (1.0 - (1.0 - 1.0 / places) ** choices))
+    missed: Amount = (1.0 - 1.0 / places) ** choices
+    return (places - 1.0) * (1.0 - missed)
 
 
 def exchange_curve(
@@ -163,4 +165,5 @@ def group_of(fabric: Fabric, kind: ExchangeKind, kernels: ExchangeKernels) -> st
 def _rate(units: Amount, links: ExchangeCurve) -> Amount:
     """Bytes a second of so many units: theirs until the links are full."""
     own = units * links.unit_bytes_per_s
-    return cast("Amount", (own**-SHARPNESS + links.bandwidth_bytes_per_s**-SHARPNESS) ** (-1.0 / SHARPNESS))
+    rate: Amount = (own**-SHARPNESS + links.bandwidth_bytes_per_s**-SHARPNESS) ** (-1.0 / SHARPNESS)
+    return rate

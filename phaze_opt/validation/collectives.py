@@ -195,7 +195,7 @@ _KINDS = MappingProxyType({_letters(kind.value): kind for kind in CollectiveKind
 
 
 def _rows_by_group(rows: Sequence[Row]) -> dict[str, tuple[CollectiveCase, list[Row]]]:
-    """Rows by the group of constants that they tell of, those within nodes before those across; too few tell nothing."""
+    """Rows by the group of constants that they tell of, those within nodes first; too few tell nothing."""
     found: dict[str, tuple[CollectiveCase, list[Row]]] = {}
     for index, case in read_rows(read_case, rows)[0].items():
         if case.group:
@@ -283,7 +283,7 @@ def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParam
             "bandwidth_bytes_per_s",
             "bytes/s",
             0.01 * specified,
-            5.0 * specified,
+            10.0 * specified,
             prior.share * specified,
             "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
         ),
@@ -294,7 +294,14 @@ def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParam
         rows.append(("endpoint_share", "passes", 0.005, 20.0, prior.endpoint_share, meaning))
     if fabric.reduces_from and kind is CollectiveKind.ALL_REDUCE:
         rows.append(
-            ("small_share", "share", 0.4, 1.2, prior.small_share, "bandwidth of groups too small for the switch to reduce")
+            (
+                "small_share",
+                "share",
+                0.4,
+                1.0,
+                prior.small_share,
+                "bandwidth of groups too small for the switch to reduce",
+            )
         )
     if fabric.shares_bridge and not kind.is_pairwise:
         rows.append(

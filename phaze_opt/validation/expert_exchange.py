@@ -37,7 +37,7 @@ USUAL_EXPERTS = 256
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCase:
-    """What rows with the same constants share; ``adapters`` is None within a node, ``links`` is where all cross them."""
+    """What rows with the same constants share; ``adapters`` is None where no node is left."""
 
     kind: ExchangeKind
     kernels: ExchangeKernels
@@ -187,14 +187,11 @@ def _of_case(case: ExchangeCase, group: str) -> tuple[FitParameter, ...]:
         if not is_quick:
             rows.append(("token_s", "s", 1e-10, 1e-6, START.token_s, "counting and placing a token"))
     return tuple(
-        FitParameter(group, name, unit, *_scaled(name, specified, low, high, begin), text, is_log=True)
+        # Bounds and start of bandwidths are shares of the specified one.
+        FitParameter(group, name, unit, low * scale, high * scale, begin * scale, text, is_log=True)
         for name, unit, low, high, begin, text in rows
+        for scale in (specified if name == "bandwidth_bytes_per_s" else 1.0,)
     )
-
-
-def _scaled(name: str, specified: float, *shares: float) -> tuple[float, ...]:
-    """Bounds and start; those of bandwidths are shares of the specified one."""
-    return tuple(share * specified for share in shares) if name == "bandwidth_bytes_per_s" else shares
 
 
 def _label(row: Row) -> str:

@@ -80,6 +80,8 @@ class TrainingStack:
         narrow_efficiency: rate of 8-bit matmuls as a share of what ``matmul_efficiency`` says of their peak.
         unaligned_efficiency: rate of unfused attention's products as a share of ``attention_efficiency`` where the head
             size is no multiple of 8 elements (16 bytes, which tensor cores read at once).
+        earlier_matmul, earlier_attention: what both shares of the peak are multiplied by on GPUs of before 8-bit
+            floating-point matmuls, whose peaks are lower; 1 where the shares are of such.
         power_exponent: shares of the peak go with this power of the watts that a machine has for each FLOP/s, over
             the median of its generation.
         kept_operators: forward operators of a block that full recomputation does not run again, because their result
@@ -140,6 +142,8 @@ class TrainingStack:
     unfused_bytes: float = 0.0
     narrow_efficiency: float = 1.0
     unaligned_efficiency: float = 1.0
+    earlier_matmul: float = 1.0
+    earlier_attention: float = 1.0
     power_exponent: float = 0.0
     kept_operators: tuple[str, ...] = ()
     logit_bytes: int = 2

@@ -96,8 +96,8 @@ def test_calibrate_and_validate_give_the_same_reason(name, reason, data, tmp_pat
     assert [reason in text for text in reasons] == [True]
 
 
-def test_links_of_an_own_machine_are_not_taken_from_one_whose_name_begins_alike(zeus, tmp_path, capsys):
-    zeus.write_text(ZEUS.replace("zeus-1", "A100-mine"))
+def test_links_of_an_own_machine_are_those_of_its_network_not_of_one_whose_name_begins_alike(zeus, tmp_path, capsys):
+    zeus.write_text(ZEUS.replace("zeus-1", "A100-mine").replace('network = "dgx-a100"\n', ""))
     path = tmp_path / "links.csv"
     for name, scored in (("A100-mine", 0), ("A100-SXM", 1), ("NVIDIA A100-SXM4-80GB", 1)):
         path.write_text(f"hardware,n_devices,bytes,latency_us\n{name},8,1048576,40\n")

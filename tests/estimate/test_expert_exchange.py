@@ -26,7 +26,7 @@ from phaze_opt.hardware.fabrics import load_fabric
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import Dataset, read_dataset
-from phaze_opt.validation.expert_exchange import EXPERT_EXCHANGE
+from phaze_opt.validation.expert_exchange import EXPERT_EXCHANGE, kernels_of
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.scores import mape
 
@@ -118,9 +118,14 @@ def test_carried_rows_are_predicted_within_12_per_cent(dataset):
 def test_the_packages_constants_are_found_again_on_one_machine(dataset):
     """H100 and H200 share a fabric: its groups from all of their rows within nodes."""
     own = [row for row in dataset.rows if row.text("hardware") in ("H100-SXM", "H200-SXM")]
-    low = [row for row in own if "low latency" in row.text("note") and row.text("collective") == "moe_combine"]
+    low = [
+        row for row in own if kernels_of(row) is ExchangeKernels.LOW_LATENCY and row.text("collective") == "moe_combine"
+    ]
     found = calibrate(
-        [EXPERT_EXCHANGE], [Dataset("expert_exchange", dataset.schema, tuple(low))], FittedConstants({}), source="test",
+        [EXPERT_EXCHANGE],
+        [Dataset("expert_exchange", dataset.schema, tuple(low))],
+        FittedConstants({}),
+        source="test",
         has_held_out=False,
     )
     for name, group in found.groups.items():

@@ -50,6 +50,23 @@ def test_several_files_may_not_share_a_name(tmp_path: Path) -> None:
         read_devices([first, second])
 
 
+def test_a_machine_of_a_file_takes_the_place_of_a_shipped_one(tmp_path: Path) -> None:
+    """By its own name or by one that data give it; the other names are its own then."""
+    for name in ("h100", "H100-SXM"):
+        known = read_devices([write(tmp_path, ZEUS.replace("zeus-1", name))])
+        own = known.load("H100-SXM")
+        assert own.maker == "olympus"
+        assert known.load("h100") is own
+        assert known.replaced == (("h100", name),)
+        assert len(known.devices) == len(shipped_devices().devices)
+        assert load_device("h100").maker == "nvidia"
+    with pytest.raises(InputError, match="is a name of a100-80g already"):
+        read_devices([write(tmp_path, ZEUS.replace("zeus-1", "NVIDIA A100"))])
+    twice = [write(tmp_path, ZEUS.replace("zeus-1", "h100"), name) for name in ("one.toml", "two.toml")]
+    with pytest.raises(InputError, match="is a name of h100 already"):
+        read_devices(twice)
+
+
 def test_the_name_is_that_of_the_file_unless_given(tmp_path: Path) -> None:
     assert read_devices([write(tmp_path, ZEUS.partition("\n")[2], "hera.toml")]).load("hera").num_multiprocessors == 64
 

@@ -48,7 +48,9 @@ curves = st.builds(
 )
 kinds = st.lists(st.builds(KindCurve, st.sampled_from(CollectiveKind), curves), max_size=3, unique_by=lambda k: k.kind)
 plain = st.builds(NetworkDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, times)
-measured = st.builds(MeasuredDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, times, curves, kinds.map(tuple))
+measured = st.builds(
+    MeasuredDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, times, curves, kinds.map(tuple)
+)
 
 
 def load(tmp_path, text, **how):

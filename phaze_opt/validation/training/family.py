@@ -44,6 +44,9 @@ from phaze_opt.validation.training.parameters import (
     COMMON,
     DEEPSPEED,
     DEEPSPEED_PARAMETERS,
+    EARLIER,
+    FOUNDRY,
+    FOUNDRY_H100,
     MEGATRON_PARAMETERS,
     MODERN_PARAMETERS,
     OPTION_PARAMETERS,
@@ -116,6 +119,7 @@ def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConst
         own = [row for row in rows if row.dataset in sets]
         if own:
             fitted = fit_towards_starts(_compile(own), _older(own), fitted)
+    fitted = _with_earlier(fitted)
     own = [row for row in rows if row.dataset in _YOUNG]
     young = [each for each in _parameters(own) if each in (*YOUNG_PARAMETERS, *OPTION_PARAMETERS)]
     if not own:
@@ -125,6 +129,13 @@ def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConst
         near = [_near(each, _mean_over_software(each, fitted)) for each in young]
         fitted = fit_towards_starts(compiled, near, fitted)
     return fitted
+
+
+def _with_earlier(fitted: FittedConstants) -> FittedConstants:
+    """With what llm-foundry's two fits, one of A100s and one of H100s, say of software that only H100s were measured with."""
+    earlier, later = fitted.groups[stack_group(FOUNDRY)], fitted.groups[stack_group(FOUNDRY_H100)]
+    ratios = {name: earlier[share] / later[share] for name, share in EARLIER.items()}
+    return fitted.updated({stack_group(FOUNDRY_H100): ratios})
 
 
 def _older(rows: Sequence[Row]) -> list[FitParameter]:
@@ -194,7 +205,7 @@ TRAINING = Family(
     fit=_fit_by_set,
     regime=_degrees,
     cell=_cell,
-    splits=MappingProxyType({"hidden": _column("hidden", SINGLE), "model": _column("model", MULTI, SC21, KORTHIKANTI)}),
+    splits=MappingProxyType({"hidden": _column("hidden", SINGLE), "model": _only(_shape, MULTI, SC21, KORTHIKANTI)}),
 )
 """Megatron-LM of 2021 and 2022 and what came of it; tested on hidden sizes of the composed rows, models of others."""
 

@@ -39,6 +39,7 @@ MEGATRON_PARAMETERS = (
     FitParameter(
         stack_group(BASE), "attention_traffic", "1", 0.5, 6.0, 1.6, "passes of softmax and dropout over scores"
     ),
+    _share(BASE, "vector_efficiency", (0.5, 1.0, 0.85), _VECTOR),
     _share(BASE, "network_efficiency", (0.2, 1.0, 0.8), "share of the adapters that collectives and transfers reach"),
     _time(BASE, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
     _time(PROFILE, "host_s_per_operator", (1e-6, 1e-3, 7e-5), "host time to launch an operator"),
@@ -77,6 +78,9 @@ YOUNG_PARAMETERS = (
 MODERN_PARAMETERS = (
     _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(CORE, "attention_efficiency", (0.35, 0.65, 0.5), _ATTENTION),
+    _share(CORE, "vector_efficiency", (0.5, 1.0, 0.8), _VECTOR),
+    _share(CORE, "tensor_overlap", (0.0, 1.0, 0.5), "share of tensor-parallel collectives that hides behind compute"),
+    _share(CORE, "data_overlap", (0.0, 1.0, 0.5), "share of what replicas send once a step that hides behind compute"),
     FitParameter(stack_group(CORE), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
@@ -90,6 +94,8 @@ MODERN_PARAMETERS = (
     FitParameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
+    _share(FOUNDRY_H100, "earlier_matmul", (0.5, 2.0, 1.0), "matmuls' share of the peak on A100 over that on H100"),
+    _share(FOUNDRY_H100, "earlier_attention", (0.5, 3.0, 1.8), "attention's share of the peak on A100 over that on H100"),
     FitParameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
     FitParameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
     _share(MAXTEXT, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
@@ -104,3 +110,6 @@ COMMON = MappingProxyType(
     }
 )
 """Shares that software of GPUs with 8-bit matmuls has each its own of, and groups that hold them."""
+
+EARLIER = MappingProxyType({"earlier_matmul": "matmul_efficiency", "earlier_attention": "attention_efficiency"})
+"""Ratios between the A100 and the H100 of llm-foundry, by the share that each is of."""
