@@ -172,14 +172,14 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
     chosen: dict[tuple[CollectiveKind, CollectiveGroup], list[tuple[int, float, int]]] = defaultdict(list)
     for layer in range(NUM_LAYERS):
         for place, each, is_beside, count in _layer_collectives(step, layer):
-            run = EXPERTS if each.group is CollectiveGroup.EXPERT else BESIDE if is_beside else ALONE
+            run = EXPERTS if each.kind is CollectiveKind.ALL_TO_ALL else BESIDE if is_beside else ALONE
             cell = (run * NUM_LAYERS + layer) * len(RUN) + place
             chosen[each.kind, each.group].append((cell, each.payload_bytes, count))
     for (kind, group), found in chosen.items():
         cells, payloads, counts = zip(*found, strict=True)
         members = group_members(step, group, network)
         costs = collective_cost(kind, np.array(payloads, float), members)
-        if group is CollectiveGroup.EXPERT and step.stack.sends_once_a_node:
+        if kind is CollectiveKind.ALL_TO_ALL and step.stack.sends_once_a_node:
             costs[:, OUTER] *= once_a_node(step.model, members)
         np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
     return totals.reshape(3, NUM_LAYERS, len(RUN), NUM_FIELDS)

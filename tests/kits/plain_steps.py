@@ -198,11 +198,11 @@ def _ring_levels_s(moving_s: float, dimensions: Sequence[NetworkDimension]) -> t
     return sum(levels[:inside]), max(levels[inside:], default=0.0)
 
 
-def _once_a_node(step: CompiledStep, cost: Cost, groups: dict[CollectiveGroup, tuple[NetworkDimension, ...]]) -> Cost:
+def _once_a_node(step: CompiledStep, cost: Cost, group: Sequence[NetworkDimension]) -> Cost:
     """Tokens that are sent once to each node that has any of their experts, where the software does so."""
     if not step.stack.sends_once_a_node:
         return cost
-    nodes, met = math.prod(each.size for each in groups[CollectiveGroup.EXPERT][1:]), step.model.num_active_experts
+    nodes, met = math.prod(each.size for each in group[1:]), step.model.num_active_experts
     copies = sum(math.comb(met, k) * (nodes - 1) ** (met - k) for k in range(1, met + 1)) / nodes**met
     return (*cost[:4], cost[4] * nodes * copies / met, *cost[5:])
 
@@ -225,11 +225,12 @@ def collective_costs(step: CompiledStep, network: Network, run: Run) -> list[lis
 
     def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
         chosen = [each for each in collectives if how(each, is_hiding) is run]
-        costs = [_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen]
-        return _add([_once_a_node(step, cost, groups) for cost in costs] if run is Run.EXPERTS else costs)
+        costs = [(_cost(each.kind, each.payload_bytes, groups[each.group]), groups[each.group]) for each in chosen]
+        is_sent = run is Run.EXPERTS
+        return _add([_once_a_node(step, cost, group) if is_sent else cost for cost, group in costs])
 
     def how(each: Collective, is_hiding: bool) -> Run:
-        if each.group is CollectiveGroup.EXPERT:
+        if each.kind is CollectiveKind.ALL_TO_ALL:
             return Run.EXPERTS
         return Run.BESIDE if each.is_overlapped or (is_hiding and _is_input_reduction(each)) else Run.ALONE
 

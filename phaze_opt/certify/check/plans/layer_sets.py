@@ -294,6 +294,6 @@ def _sent(operators: Sequence[Operator], *, hides_reductions: bool = False) -> S
     for collective in (each.collective for each in operators if each.collective is not None):
         is_sum = collective.kind is CollectiveKind.ALL_REDUCE and collective.group is CollectiveGroup.TENSOR
         is_beside = collective.is_overlapped or (hides_reductions and is_sum)
-        is_token = collective.group is CollectiveGroup.EXPERT
+        is_token = collective.kind is CollectiveKind.ALL_TO_ALL
         (tokens if is_token else beside if is_beside else between).append(collective)
     return SentCollectives(tuple(between), tuple(beside), tuple(tokens))

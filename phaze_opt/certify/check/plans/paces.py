@@ -49,6 +49,13 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
     def all_of(collectives: Sequence[Collective]) -> Sent:
         return together(wires.collective(each.kind, each.payload_bytes, groups[each.group]) for each in collectives)
 
+    def exchange(each: Collective) -> Sent:
+        group = groups[each.group]
+        sent = wires.collective(each.kind, each.payload_bytes, group)
+        if not stack.sends_once_a_node:
+            return sent
+        return replace(sent, outer_s=wires.once_a_node(group, layers.num_active, layers.groups) * sent.outer_s)
+
     # Hosts take exponential times to launch a collective; the group waits for the slowest: H(t), one of it its own.
     slowest_s = stack.host_s_per_collective * (sum(1.0 / rank for rank in range(1, plan.tensor + 1)) - 1.0)
     shape = len(layers.parts), len(EVERY)
@@ -58,12 +65,7 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
             places = layers.inner_places[part] if each_pass == AGAIN else all_places
             sent = [layers.collectives[place][column] for place in places]
             between = all_of([each for own in sent for each in own.between])
-            tokens = all_of([each for own in sent for each in own.tokens])
-            if stack.sends_once_a_node:
-                tokens = replace(
-                    tokens, outer_s=wires.once_a_node(plan, layers.num_active, layers.groups) * tokens.outer_s
-                )
-            between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
+            tokens = together(exchange(each) for own in sent for each in own.tokens)
             slower = replace(tokens, inner_s=tokens.inner_s / stack.expert_efficiency)
             slower = replace(slower, outer_s=tokens.outer_s / stack.expert_efficiency)
             tokens_s[part, column] = slower.called_seconds(stack)
