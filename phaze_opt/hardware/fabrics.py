@@ -304,7 +304,7 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
     groups = [
         (fabric, fitted.group(fabric.group))
         for fabric in _fabrics().values()
-        if fitted.has(fabric.group) and not fabric.is_between_nodes
+        if fitted.has(fabric.group) and not fabric.is_between_nodes and not fabric.like
     ]
     if not groups:
         return CollectiveCurve(bandwidth_bytes_per_s * TYPICAL_EFFICIENCY, TYPICAL_DOUBLING_S, TYPICAL_RAMP_S)
