@@ -216,11 +216,16 @@ def prefetched_share(stack: StackColumns) -> Floats:
 
 
 def _tensor_s(inside: LayerColumns, compute_s: Floats, stack: StackColumns) -> Floats:
-    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s."""
+    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s.
+
+    Tokens on their way to experts hide behind what compute is left beside those.
+    """
     exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * traffic_s(inside.tensor, stack, has_own_latency=True)
     tokens_s = traffic_s(inside.experts, stack, has_own_latency=True, share=stack.expert_efficiency)
-    exposed_s = exposed_s + tokens_s - stack.expert_overlap[:, None, None] * np.minimum(tokens_s, compute_s)
-    return np.asarray(exposed_s + np.maximum(0.0, traffic_s(inside.beside, stack) - compute_s))
+    beside_s = traffic_s(inside.beside, stack)
+    left_s = np.maximum(0.0, compute_s - beside_s)
+    exposed_s = exposed_s + tokens_s - stack.expert_overlap[:, None, None] * np.minimum(tokens_s, left_s)
+    return np.asarray(exposed_s + np.maximum(0.0, beside_s - compute_s))
 
 
 def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> Floats:

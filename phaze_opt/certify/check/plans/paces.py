@@ -65,6 +65,7 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
             places = layers.inner_places[part] if each_pass == AGAIN else all_places
             sent = [layers.collectives[place][column] for place in places]
             between = all_of([each for own in sent for each in own.between])
+            between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
             tokens = together(exchange(each) for own in sent for each in own.tokens)
             slower = replace(tokens, inner_s=tokens.inner_s / stack.expert_efficiency)
             slower = replace(slower, outer_s=tokens.outer_s / stack.expert_efficiency)
@@ -146,7 +147,9 @@ def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int, stack: Trainin
     """A pass of all layers: on cores, what it sends, and the host where that is slower, shape (layers, chips), s."""
     between_s, beside_s, tokens_s, host_s = (getattr(traffic, each.name)[:, column, None] for each in fields(traffic))
     device_s = on_cores_s + between_s + np.maximum(beside_s - on_cores_s, 0.0)
-    device_s = device_s + tokens_s - stack.expert_overlap * np.minimum(tokens_s, on_cores_s)
+    # What tokens hide behind hides nothing else.
+    idle_s = np.maximum(on_cores_s - beside_s, 0.0)
+    device_s = device_s + tokens_s - stack.expert_overlap * np.minimum(tokens_s, idle_s)
     if not traffic.host_s[:, column].any():
         return np.asarray(device_s)
     slower, faster = np.maximum(device_s, host_s), np.minimum(device_s, host_s)
