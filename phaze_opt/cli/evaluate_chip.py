@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from phaze_opt.cli.evaluate_request import EvaluateRequest, choose_software
+from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions, choose_software
 from phaze_opt.cli.options import parse_integers, read_integer
 from phaze_opt.cli.priced_job import PricedJob
 from phaze_opt.cli.scenario import load_scenario
@@ -21,7 +21,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.reference_machines import evaluate_references
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, SpaceOptions
+from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, SpaceOptions, declarations
 
 DEFAULT_MICRO_BATCH = 8
 DESIGNED = "designed chips"
@@ -53,10 +53,10 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     Raises:
         InputError: an option breaks a rule.
     """
-    given = {"--dtype": request.machine.dtype, "--constants": request.machine.constants}
-    for flag in (flag for flag, value in given.items() if value is not None):
-        message = "is of full plans; leave it out, or leave out --as or --plans"
-        raise InputError(message, source=flag)
+    for option in declarations(MachineOptions).values():
+        if getattr(request.machine, option.name) is not None:
+            message = "is of full plans; leave it out, or leave out --as or --plans"
+            raise InputError(message, source=option.flag)
     scenario = load_chip_scenario(request, constants=load_constants())
     known = scenario.constants_of()
     samples = one_micro_batch(request.micro_batch)

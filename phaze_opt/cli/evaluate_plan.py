@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from phaze_opt import __version__
 from phaze_opt.cli import evaluate_request
 from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
-from phaze_opt.cli.evaluate_request import EvaluateRequest
+from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.stacks import measured_rows
@@ -101,7 +101,12 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
 def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:
     """All plans of even stages that fit, fastest first; where cuts are free, the best of all plans among them."""
     model, training, devices = job.model, job.training, job.num_devices
-    plans = list_plans(model, training, num_devices=devices, choices=choices)
+    near = replace(choices, has_near_cuts=not has_cuts)
+    first = near if model.has_experts else choices
+    plans = list_plans(model, training, num_devices=devices, choices=first)
+    if not len(plans) and not has_cuts:
+        # Blocks that do not divide into the chunks asked for are cut as near to it as they can be.
+        plans = list_plans(model, training, num_devices=devices, choices=near)
     if not len(plans):
         raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices))
     if has_cuts:
@@ -128,6 +133,7 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
     )
+    training = _with_load(training, request, model)
     job = PlannedJob(
         model=model,
         training=training,
@@ -141,6 +147,34 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         max_tdp_w=scenario.max_tdp_w,
     )
     return replace(job, provenance=replace(chip.provenance, scenario_digest=job_digest(job, choices)))
+
+
+def _with_load(training: TrainingSpec, request: EvaluateRequest, model: Workload) -> TrainingSpec:
+    """The training with the load of experts that was stated.
+
+    Raises:
+        InputError: a load is stated of no experts, of a design, or outside what one can be.
+    """
+    known = declarations(MachineOptions)
+    for name in ("expert_imbalance", "expert_capacity"):
+        value, flag = getattr(request.machine, name), known[name].flag
+        if value is None:
+            continue
+        if not model.has_experts:
+            message = f"is for models with experts, and {model.name} has none; leave it out"
+            raise InputError(message, source=flag)
+        _refuse_design(request, flag)
+        try:
+            training = replace(training, **{name: value})
+        except InputError as error:
+            raise InputError(str(error).removeprefix(f"'{error.key}': "), source=flag) from None
+    return training
+
+
+def _refuse_design(request: EvaluateRequest, flag: str) -> None:
+    if request.device is None:
+        message = "is for machines that exist; designs are priced with balanced experts; leave it out"
+        raise InputError(message, source=flag)
 
 
 def _constants(request: EvaluateRequest, network: Network) -> Constants:
@@ -282,7 +316,9 @@ def _setting(
         attention=stack.attention.value,
         estimator="" if is_real else _estimator(request),
         memory_bytes=job.machine.memory_bytes,
-        error_share=error_share(measured_rows(stack.name), errors, machine=chip.name, dtype=str(path)),
+        error_share=error_share(
+            measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
+        ),
     )
 
 

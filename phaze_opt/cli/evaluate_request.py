@@ -23,11 +23,23 @@ _planned = partial(declared, panel=PLAN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions:
-    """What the user said of the machine's number format and constants; None where nothing was said."""
+    """What the user said of a machine's number format and constants, and of the load of experts on it.
+
+    None where nothing was said.
+    """
 
     dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16")
     constants: Path | None = _planned(
         None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"
+    )
+    expert_imbalance: float | None = _planned(
+        None, "Tokens of the fullest device's experts over the mean, none dropped.", Kind.AMOUNT, shown="1: balanced"
+    )
+    expert_capacity: float | None = _planned(
+        None,
+        "Tokens that each expert takes over the mean: padded to that, dropped beyond.",
+        Kind.AMOUNT,
+        shown="none are dropped",
     )
 
 

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import FORWARD, NUM_LAYERS, CompiledStep
 from phaze_opt.cost.operator_timers import NARROW, OperatorTimer, timer_of
+from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
 from phaze_opt.estimate.machine_attention import softmax_s
 from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
 from phaze_opt.graph.attention import is_attention_core
+from phaze_opt.graph.mlp import num_launches
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase, VectorKind
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
@@ -42,22 +44,31 @@ class OperatorRoles:
         is_backward: of the backward phase.
         is_output: the output matmul and its gradients.
         is_unaligned: products of unfused attention whose head size is no multiple of `ALIGNED`.
+        expert_launches: kernels that software starts one by one for experts, shape (num_operators,).
     """
 
     is_attention: Flags
     is_backward: Flags
     is_output: Flags
     is_unaligned: Flags
+    expert_launches: Floats
 
 
-def roles_of(compiled: CompiledOperators) -> OperatorRoles:
-    """Roles of operators by their names and phases."""
+def roles_of(compiled: CompiledOperators, has_capacity: Flags | None = None) -> OperatorRoles:
+    """Roles of operators by their names and phases.
+
+    Args:
+        compiled: operators.
+        has_capacity: of which of them experts have a fixed capacity; none unless given.
+    """
     operators = compiled.operators
+    launches = np.array([num_launches(each) for each in operators], float)
     return OperatorRoles(
         is_attention=np.array([is_attention_core(each.name) for each in operators], dtype=np.bool_),
         is_backward=np.array([each.phase is Phase.BACKWARD for each in operators], dtype=np.bool_),
         is_output=np.array([each.name.startswith(_OUTPUT) for each in operators], dtype=np.bool_),
         is_unaligned=np.array([_is_unaligned(each) for each in operators], dtype=np.bool_),
+        expert_launches=launches if has_capacity is None else np.where(has_capacity, 0.0, launches),
     )
 
 
@@ -90,6 +101,8 @@ class SerialSteps:
                 kept.append(spared + offset)
                 kept_segments.append(row * 3 + classes[spared])
             offset += len(step.operators)
+        capacities = [(len(step.operators), bool(step.training.expert_capacity)) for step in graphs.values()]
+        self._has_capacity = np.concatenate([np.full(number, has_capacity) for number, has_capacity in capacities])
         self.operators = tuple(operator for step in graphs.values() for operator in step.operators)
         self._num_layers = len(graphs) * NUM_LAYERS
         self._graph_of_step = np.array([number[id(step.operators)] for step in steps], np.intp)
@@ -128,7 +141,7 @@ class SerialSteps:
     @cached_property
     def _compiled(self) -> tuple[CompiledOperators, OperatorRoles]:
         compiled = compile_operators(self.operators)
-        return compiled, roles_of(compiled)
+        return compiled, roles_of(compiled, self._has_capacity)
 
 
 def _class_of(operator: Operator) -> int:
@@ -167,11 +180,17 @@ def device_seconds(
     wide = timer_of(compiled, device, path=wide_path, stack=stack, fitted=fitted)
     seconds = _on_path(wide, compiled, device, roles, stack)
     if not is_narrow:
-        return seconds
+        return _launched(seconds, roles, stack)
     narrow = timer_of(compiled, device, path=path, stack=stack, fitted=fitted)
     casts_s = stack.cast_bytes * compiled.tiled_elements / narrow.vector_rate_bytes_per_s
     narrow_s = _on_path(narrow, compiled, device, roles, stack) + casts_s
-    return np.where(roles.is_attention | roles.is_output, seconds, narrow_s)
+    return _launched(np.where(roles.is_attention | roles.is_output, seconds, narrow_s), roles, stack)
+
+
+def _launched(seconds: Floats, roles: OperatorRoles, stack: TrainingStack) -> Floats:
+    """Operators of experts with the host's time to launch them, which runs beside them and not ahead."""
+    host_s = roles.expert_launches * stack.host_s_per_expert
+    return np.where(host_s > 0.0, power_norm(seconds, host_s, LAUNCH_NORM), seconds)
 
 
 def _on_path(

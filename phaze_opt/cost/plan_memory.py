@@ -21,7 +21,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.part import PartGraph
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
+from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, Ints, Rows
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer
 
@@ -268,6 +268,7 @@ def stage_memory(
         stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
         reserve_share: of all that is counted, for what is not.
     """
+    sizes = _as_kept(sizes, stack.kept_share)
     weights, gradients, states = _state(sizes, stages)
     state = (weights * optimizer.weight_bytes, gradients * stack.gradient_bytes, states * optimizer.state_bytes)
     whole = _whole(sizes, stages, num_sets=stack.whole_sets) * optimizer.weight_bytes
@@ -275,6 +276,17 @@ def stage_memory(
     # What logits kept in more than 16 bits take beyond those in the graph.
     ends = _ends_bytes(sizes, stages) + stages.counts[:, 2] * (stack.logit_bytes - LOGIT_BYTES) * sizes.logits
     return StageMemory(*state, whole, kept + ends, reserve_share * (sum(state) + whole + kept + ends))
+
+
+def _as_kept(sizes: GraphSizes, share: float) -> GraphSizes:
+    """Sizes where blocks, and layers in front of them, keep a share of what the graph says unless all runs again."""
+    if share == 1.0:
+        return sizes
+    kept, shares = sizes.kept_bytes.copy(), np.where(np.arange(len(RECOMPUTES)) == FULL, 1.0, share)
+    kept[:, :HEAD] *= shares
+    return replace(
+        sizes, kept_bytes=kept, joint_bytes=sizes.joint_bytes * shares, layer_bytes=sizes.layer_bytes * shares
+    )
 
 
 def chunks_in_flight(plan: ParallelPlan | StageRows, *, stage: IntsOrOne, num_micro_batches: IntsOrOne) -> Ints:

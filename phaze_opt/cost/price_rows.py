@@ -83,7 +83,7 @@ def _plans(table: StepTable, stack: TrainingStack) -> Floats:
     columns = {
         MICRO_BATCHES: m,
         EARLIER: (m - 1) / m,
-        INTERLEAVE: plans.interleave,
+        INTERLEAVE: plans.fill_chunks,
         UPDATED: 1.0 / plans.update_shards,
         HEAD_UPDATED: (1.0 - plans.tied_share) / plans.update_shards,
         WAITING: waiting_share(plans.islands.astype(float), StackColumns([stack])),

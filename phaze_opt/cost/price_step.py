@@ -21,15 +21,11 @@ from phaze_opt.cost.step_time import (
     step_times,
 )
 from phaze_opt.cost.traffic import Traffic
-from phaze_opt.estimate.machine import power_norm
+from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
-
-LAUNCH_NORM = 12.0
-"""A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both
-(assumption, 6 to 24: decision 0196)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +149,8 @@ def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) 
     compute_s = passes_s.sum(axis=-1)
     tensor_s = _tensor_s(inside, compute_s, stack)
     slowest = stack.host_s_per_collective * inside.waits
-    host_s = inside.launches * stack.host_s_per_operator[:, None, None] + inside.tensor.count * slowest[:, None, None]
+    sent = inside.tensor.count + inside.experts.count
+    host_s = inside.launches * stack.host_s_per_operator[:, None, None] + sent * slowest[:, None, None]
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s if host_s.any() else np.zeros_like(busy_s)
@@ -219,9 +216,16 @@ def prefetched_share(stack: StackColumns) -> Floats:
 
 
 def _tensor_s(inside: LayerColumns, compute_s: Floats, stack: StackColumns) -> Floats:
-    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s."""
+    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s.
+
+    Tokens on their way to experts hide behind what compute is left beside those.
+    """
     exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * traffic_s(inside.tensor, stack, has_own_latency=True)
-    return np.asarray(exposed_s + np.maximum(0.0, traffic_s(inside.beside, stack) - compute_s))
+    tokens_s = traffic_s(inside.experts, stack, has_own_latency=True, share=stack.expert_efficiency)
+    beside_s = traffic_s(inside.beside, stack)
+    left_s = np.maximum(0.0, compute_s - beside_s)
+    exposed_s = exposed_s + tokens_s - stack.expert_overlap[:, None, None] * np.minimum(tokens_s, left_s)
+    return np.asarray(exposed_s + np.maximum(0.0, beside_s - compute_s))
 
 
 def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> Floats:
@@ -259,10 +263,14 @@ def _with_software(classes_s: Floats, inside: LayerColumns, stack: StackColumns)
     return changed
 
 
-def traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False) -> Floats:
-    """Traffic at the rates that the stack reaches, same shape as its fields, s."""
+def traffic_s(
+    traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False, share: Floats | float = 1.0
+) -> Floats:
+    """Traffic at the rates that the stack reaches, or a share of them, same shape as its fields, s."""
     shape = (-1,) + (1,) * (traffic.count.ndim - 1)
-    links, adapters = stack.collective_efficiency.reshape(shape), stack.network_efficiency.reshape(shape)
+    links, adapters = (
+        (each * share).reshape(shape) for each in (stack.collective_efficiency, stack.network_efficiency)
+    )
     seconds = traffic.latency_s + traffic.inner_s / links + traffic.outer_s / adapters
     # Levels of a measured curve run as one ring, so the slower one sets the pace; other levels follow one another.
     seconds = seconds + np.maximum(traffic.ring_inner_s / links, traffic.ring_outer_s / adapters)

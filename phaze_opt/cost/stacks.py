@@ -88,6 +88,11 @@ def find_software(name: str, fitted: FittedConstants | None = None) -> str:
     return next((each for each in own if each.rpartition("/")[::2][1] == lowered and "/" in each), "")
 
 
+def expert_group(name: str) -> str:
+    """Name of the group of what was fitted to a software's runs of models with experts, all else as without."""
+    return f"{stack_group(name)}/experts"
+
+
 def option_group(option: str) -> str:
     """Name of an option's group of fitted constants, which all software has in common."""
     return f"option/{option}"
@@ -95,7 +100,7 @@ def option_group(option: str) -> str:
 
 def stack_groups(name: str) -> tuple[str, ...]:
     """Groups of fitted constants that a stack takes, the later before the earlier: of what it extends, and its own."""
-    return tuple(stack_group(each) for each in lineage(name))
+    return tuple(group for each in lineage(name) for group in (stack_group(each), expert_group(each)))
 
 
 def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) -> TrainingStack:
@@ -157,6 +162,22 @@ class MeasuredOn:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertRows:
+    """What rows of models with experts cover beside, fields as of `SoftwareRows`.
+
+    Attributes:
+        dataset: that they are of.
+        num_rows: of them.
+    """
+
+    dataset: str
+    num_rows: int
+    recompute: frozenset[Recompute]
+    reach: Mapping[str, int]
+    shapes: frozenset[frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class SoftwareRows:
     """What the rows of one software cover.
 
@@ -166,6 +187,7 @@ class SoftwareRows:
         reach: largest degree of each parallel feature; of ZeRO the devices that share the state.
         longest_sequence: tokens.
         shapes: features that ran together, largest sets only.
+        experts: what rows of models with experts cover beside; None if there are none.
     """
 
     rows: tuple[MeasuredOn, ...]
@@ -173,6 +195,17 @@ class SoftwareRows:
     reach: Mapping[str, int]
     longest_sequence: int
     shapes: frozenset[frozenset[str]]
+    experts: ExpertRows | None = None
+
+    def with_experts(self) -> "SoftwareRows":
+        """The rows and those of models with experts, as plans of such models are held against."""
+        more = self.experts
+        if more is None:
+            return self
+        names = (*self.reach, *(name for name in more.reach if name not in self.reach))
+        reach = {name: max(self.reach.get(name, 0), more.reach.get(name, 0)) for name in names}
+        shapes, recompute = self.shapes | more.shapes, self.recompute | more.recompute
+        return replace(self, reach=reach, shapes=shapes, recompute=recompute)
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -258,6 +291,8 @@ def unmeasured_parts(plan: ParallelPlan, rows: SoftwareRows) -> tuple[str, ...]:
         rows: of the software that it is priced with.
     """
     degrees = plan_features(plan)
+    if EXPERT in degrees or FOLDED in degrees:
+        rows = rows.with_experts()
     parts = [name for name in degrees if name not in rows.reach]
     known = [name for name in degrees if name in rows.reach]
     parts += [
@@ -315,10 +350,17 @@ def model_gap(rows: SoftwareRows | None, *, software: str, num_experts: int, seq
         return ""
     gaps = []
     if num_experts > 1:
-        gaps.append("no model with experts was measured with any software")
+        gaps.append(_expert_gap(rows, software))
     if sequence_length > FAR * rows.longest_sequence:
         gaps.append(f"{software} was measured with sequences up to {rows.longest_sequence:,} tokens")
     return "; ".join(gaps)
+
+
+def _expert_gap(rows: SoftwareRows, software: str) -> str:
+    """How much is known of a software's runs of models with experts."""
+    if rows.experts is None:
+        return f"no model with experts was measured with {software}"
+    return f"of models with experts {rows.experts.num_rows} runs of {software} were measured ({rows.experts.dataset})"
 
 
 def shared_and_own(parts: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:

@@ -20,6 +20,7 @@ class LayerColumns:
     Attributes:
         launches: operators on cores, shape (rows, layers, passes).
         tensor: collectives inside the layers, shape (rows, layers, passes).
+        experts: tokens on their way to experts and back, same shape.
         beside: those that run beside the compute of their pass, same shape.
         waits: expected wait for the slowest host of a tensor group, in mean launch times: H(t) - 1, shape (rows,).
         update_bytes: that the optimizer moves for a parameter of a block, shape (rows,).
@@ -27,14 +28,15 @@ class LayerColumns:
 
     launches: Floats
     tensor: Traffic
+    experts: Traffic
     beside: Traffic
     waits: Floats
     update_bytes: Floats
 
     def take(self, rows: NDArray[np.intp]) -> "LayerColumns":
         """Some of the rows."""
-        tensor, beside = self.tensor.take(rows), self.beside.take(rows)
-        return LayerColumns(self.launches[rows], tensor, beside, self.waits[rows], self.update_bytes[rows])
+        tensor, experts, beside = (each.take(rows) for each in (self.tensor, self.experts, self.beside))
+        return LayerColumns(self.launches[rows], tensor, experts, beside, self.waits[rows], self.update_bytes[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class StepBatch:
     Attributes:
         inside: what software makes of their layers, a row for each step.
         layers: embedding, blocks and head of every stage, shape (steps, stages, layers).
-        num_micro_batches, interleave: shape (steps,).
+        num_micro_batches, interleave: shape (steps,); chunks as `step_table.PlanRows.fill_chunks` has them.
         again: whether full recomputation runs forward of a stage's blocks again, shape (steps, stages), 0 or 1.
         is_selective: whether attention of a stage runs again, shape (steps, stages), 0 or 1.
         transfers: boundary transfers of a micro-batch, shape (steps, stages).

@@ -25,6 +25,7 @@ class PlanRows:
     Attributes:
         group: row in ``StepTable.inside``.
         num_micro_batches, interleave, zero, pipeline: of the plan.
+        fill_chunks: what the other stages' time is divided by while the pipeline fills, model chunks or more.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
         update_shards: parameters a device holds for each that it updates.
         tied_share: share of the head's update that the embedding on the same stage does already.
@@ -34,6 +35,7 @@ class PlanRows:
     group: Ints
     num_micro_batches: Ints
     interleave: Ints
+    fill_chunks: Ints
     zero: Ints
     pipeline: Ints
     shards: Ints
@@ -123,7 +125,7 @@ class StepTable:
             inside=self.inside.take(self.plans.group[rows]),
             layers=layers,
             num_micro_batches=self.plans.num_micro_batches[rows].astype(float),
-            interleave=self.plans.interleave[rows].astype(float),
+            interleave=self.plans.fill_chunks[rows].astype(float),
             again=(recompute == FULL).astype(float),
             is_selective=(recompute == SELECTIVE).astype(float),
             transfers=self.transfers.take(transfer),

@@ -14,6 +14,9 @@ import numpy as np
 from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep, StepCompiler
 from phaze_opt.cost.step_batch import LayerColumns
 from phaze_opt.cost.step_traffic import (
+    ALONE,
+    BESIDE,
+    EXPERTS,
     Counts,
     group_members,
     layer_costs,
@@ -181,6 +184,7 @@ class TableParts:
                 "group": of_step[layout.step_of_plan],
                 "num_micro_batches": batches[layout.step_of_plan],
                 "interleave": plans.interleave,
+                "fill_chunks": plans.interleave * first.stack.fill_chunks,
                 "zero": plans.zero,
                 "pipeline": plans.pipeline,
                 "shards": shards[of_plan],
@@ -205,8 +209,9 @@ class TableParts:
         costs = np.array([costs for _, costs in self._inside])
         return LayerColumns(
             launches=np.array([[part.launches for part in step.parts] for step in steps], float),
-            tensor=Traffic.of(costs[:, 0]),
-            beside=Traffic.of(costs[:, 1]),
+            tensor=Traffic.of(costs[:, ALONE]),
+            experts=Traffic.of(costs[:, EXPERTS]),
+            beside=Traffic.of(costs[:, BESIDE]),
             waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
             update_bytes=np.array([_update_bytes(step) for step in steps]),
         )
@@ -231,7 +236,7 @@ class TableParts:
         """The group of graphs on a network; a member of it that only one device makes up has no place."""
         members = [group_members(step, group, network) for group in CollectiveGroup]
         spanned = tuple(tuple(each if each.size > 1 else None for each in dimensions) for dimensions in members)
-        key = id(step.parts), step.stack.hides_input_reductions, spanned
+        key = id(step.parts), step.stack.hides_input_reductions, step.stack.sends_once_a_node, spanned
         if key not in self._group_of:
             self._group_of[key] = len(self._inside)
             self._inside.append((step, layer_costs(step, network)))

@@ -18,8 +18,10 @@ from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
+from phaze_opt.workload.workload import Workload
 
 Counts = NDArray[np.int64]
 """Embeddings, blocks and heads of stages, shape (stages, layers)."""
@@ -156,23 +158,42 @@ def plan_network(network: Network, plan: ParallelPlan) -> Network:
     return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data * plan.context // plan.shards)
 
 
+ALONE, BESIDE, EXPERTS = range(3)
+"""How collectives inside layers run: alone, beside the compute of their pass, or with tokens to experts and back."""
+
+
 def layer_costs(step: CompiledStep, network: Network) -> Costs:
-    """Collectives inside the layers: those that stand alone and those beside the compute of their pass.
+    """Collectives inside the layers, by how they run.
 
     Returns:
-        Shape (2, layers, passes, fields), passes as in `RUN`.
+        Shape (3, layers, passes, fields), passes as in `RUN`.
     """
-    totals = np.zeros((2 * NUM_LAYERS * len(RUN), NUM_FIELDS))
+    totals = np.zeros((3 * NUM_LAYERS * len(RUN), NUM_FIELDS))
     chosen: dict[tuple[CollectiveKind, CollectiveGroup], list[tuple[int, float, int]]] = defaultdict(list)
     for layer in range(NUM_LAYERS):
         for place, each, is_beside, count in _layer_collectives(step, layer):
-            cell = (is_beside * NUM_LAYERS + layer) * len(RUN) + place
+            run = EXPERTS if each.kind is CollectiveKind.ALL_TO_ALL else BESIDE if is_beside else ALONE
+            cell = (run * NUM_LAYERS + layer) * len(RUN) + place
             chosen[each.kind, each.group].append((cell, each.payload_bytes, count))
     for (kind, group), found in chosen.items():
         cells, payloads, counts = zip(*found, strict=True)
-        costs = collective_cost(kind, np.array(payloads, float), group_members(step, group, network))
+        members = group_members(step, group, network)
+        costs = collective_cost(kind, np.array(payloads, float), members)
+        if kind is CollectiveKind.ALL_TO_ALL and step.stack.sends_once_a_node:
+            costs[:, OUTER] *= once_a_node(step.model, members)
         np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
-    return totals.reshape(2, NUM_LAYERS, len(RUN), NUM_FIELDS)
+    return totals.reshape(3, NUM_LAYERS, len(RUN), NUM_FIELDS)
+
+
+def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
+    """Copies of a token that leave its node where each other node gets one, over one for each expert there.
+
+    With D of n nodes that have any of a token's k experts, D (n - 1) / n copies in place of k (n - 1) / n.
+    """
+    spec = transformer_of(model)
+    experts = None if spec is None else spec.experts
+    nodes = math.prod(dimension.size for dimension in members[1:])
+    return 1.0 if experts is None else experts.num_places(nodes) / experts.num_active
 
 
 def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:

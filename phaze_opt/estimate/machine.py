@@ -98,6 +98,10 @@ _AMD = MappingProxyType(
     }
 )
 
+LAUNCH_NORM = 12.0
+"""A pass, or an operator that the host launches as it goes, takes the 12-norm of its device time and of the host's time
+to launch it: near the larger of both (assumption, 6 to 24: decision 0196)."""
+
 _LEAST = 1e-300
 """Stands in for a longer time of 0, so that nothing is divided by it."""
 

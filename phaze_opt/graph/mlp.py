@@ -2,8 +2,8 @@
 
 The dense MLP is column-parallel up and row-parallel down. Experts are sharded over the tensor-parallel group or over
 devices of the stage: every device routes its own share of the tokens, sends each to its experts by all-to-all, runs its
-experts on a balanced load (rounded up), and gets the results back by a second all-to-all. One device communicates
-nothing.
+experts, and gets the results back by a second all-to-all. The load is balanced (rounded up) unless the training states
+that of the fullest device, or a capacity of the experts (`TrainingSpec.expert_load`). One device communicates nothing.
 
 Over devices of the stage (`ShardingOptions.expert`) a tensor group, or parts of it (`ShardingOptions.expert_tensor`),
 shares its experts by channels: its devices gather the tokens that arrived at each and scatter the sums, between the two
@@ -17,7 +17,8 @@ refuses to train so.
 from dataclasses import dataclass, replace
 
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul
+from phaze_opt.graph.attention import is_attention_core
+from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, Operator, OperatorKind
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
@@ -72,6 +73,29 @@ def record_experts(tape: Tape, sharding: Sharding, spec: ExpertsSpec, normed: Te
     if spec.shared.has_bias:
         inner = ops.bias(tape, "shared_output_bias", (inner,), size=hidden)[0]
     return ops.add(tape, "experts_sum", routed, inner)
+
+
+def is_expert_product(operator: Operator) -> bool:
+    """Whether an operator is a product of each of several experts of a device."""
+    products = operator.matmuls if operator.kind is OperatorKind.MATMUL else ()
+    is_many = any(each.batch > 1 and not each.is_grouped for each in products)
+    return is_many and not is_attention_core(operator.name)
+
+
+def is_permutation(operator: Operator) -> bool:
+    """Whether an operator sorts tokens by expert or adds results up by token, forward or backward."""
+    first = operator.name.partition("+")[0].partition(".")[0]
+    return operator.kind is OperatorKind.VECTOR and first in _PERMUTATIONS
+
+
+def num_launches(operator: Operator) -> int:
+    """Kernels that an operator is where software starts those of experts one by one; 0 of an operator of no experts."""
+    if is_permutation(operator):
+        return 1
+    return sum(each.batch for each in operator.matmuls) if is_expert_product(operator) else 0
+
+
+_PERMUTATIONS = frozenset({"dispatch", "combine"})
 
 
 def _record_routed(tape: Tape, sharding: Sharding, spec: ExpertsSpec, normed: Tensor) -> Tensor:
@@ -134,11 +158,11 @@ class _Share:
         degree, expert, num_experts = sharding.degree, sharding.options.expert, spec.num_experts
         copies = sharding.tokens * spec.num_active
         if expert is None:
-            load = -(-copies // num_experts)
+            load = sharding.training.loaded(-(-copies // num_experts))
             return cls(num_experts // degree, load, spec.expert.width, CollectiveGroup.TENSOR, degree > 1, 1)
         splits = sharding.options.expert_tensor or degree
         # All devices that exchange or split route 1/degree of their group's tokens each.
-        load = -(-expert * splits * copies // (degree * num_experts))
+        load = sharding.training.loaded(-(-expert * splits * copies // (degree * num_experts)))
         batch, width = num_experts // expert, spec.expert.width // splits
         splitters = CollectiveGroup.TENSOR if splits == degree else CollectiveGroup.EXPERT_TENSOR
         return cls(batch, load, width, CollectiveGroup.EXPERT, expert > 1, splits, splitters)

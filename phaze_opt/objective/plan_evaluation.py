@@ -31,7 +31,7 @@ from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utili
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, Recompute, chunk_sizes
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
@@ -241,20 +241,15 @@ def stage_chunks(plan: ParallelPlan, blocks: tuple[int, ...]) -> tuple[tuple[Lay
     """Layers of every stage's model chunks, in a chain of embedding, blocks and head.
 
     Chunk j of stage k comes after chunk j of the stages before it and after chunk j - 1 of all; the embedding goes with
-    the first, the head with the last. Where these count as a block each, the first or the last chunk has a block fewer.
+    the first, the head with the last.
     """
-    full = -(-max(blocks) // plan.interleave)
     chunks: list[list[LayerSpan]] = [[] for _ in blocks]
+    sizes = chunk_sizes(blocks, plan.interleave)
     first = 1
-    for turn in range(plan.interleave):
-        for stage, count in enumerate(blocks):
-            is_start = not turn and not stage
-            is_end = turn == plan.interleave - 1 and stage == len(blocks) - 1
-            missing = full * plan.interleave - count
-            size = full - missing * (is_start or is_end) if plan.interleave > 1 else count
-            start = 0 if is_start else first
-            chunks[stage].append(LayerSpan(start, first + size - 1 + is_end))
-            first += size
+    for number, size in enumerate(sizes):
+        is_end = number == len(sizes) - 1
+        chunks[number % len(blocks)].append(LayerSpan(first if number else 0, first + size - 1 + is_end))
+        first += size
     return tuple(tuple(each) for each in chunks)
 
 

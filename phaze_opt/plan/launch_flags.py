@@ -3,13 +3,13 @@
 What a launcher has no words for is said, in place of flags that would start another plan.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.torus_mapping import is_torus
-from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
+from phaze_opt.workload.plan import ParallelPlan, Recompute, chunk_sizes, split_blocks
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
@@ -108,8 +108,7 @@ def _degrees(plan: ParallelPlan, num_layers: int, *, has_experts: bool) -> tuple
     if plan.interleave > 1:
         flags += _chunks(plan, cuts)
     elif len(set(cuts)) > 1:
-        stages = [f"t*{count}" if count else "" for count in cuts]
-        flags.append(f"--pipeline-model-parallel-layout 'E{'|'.join(stages)}L'")
+        flags.append(_layout(cuts))
     if plan.is_sequence_parallel:
         flags.append("--sequence-parallel")
     return tuple(flags)
@@ -117,11 +116,18 @@ def _degrees(plan: ParallelPlan, num_layers: int, *, has_experts: bool) -> tuple
 
 def _chunks(plan: ParallelPlan, cuts: tuple[int, ...]) -> tuple[str, ...]:
     """Blocks of a model chunk; the embedding or the head counts as one where the first or the last stage has fewer."""
+    sizes = chunk_sizes(cuts, plan.interleave)
+    chunk = max(sizes)
+    if set(sizes[1:-1]) != {chunk}:
+        return (_layout(sizes),)
     ends = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
-    missing = [-cuts[stage] % plan.interleave > 0 for stage in (0, -1)]
-    chunk = -(-max(cuts) // plan.interleave)
-    counted = (f"--{name}" for name, is_missing in zip(ends, missing, strict=True) if is_missing)
+    counted = (f"--{name}" for name, size in zip(ends, (sizes[0], sizes[-1]), strict=True) if size < chunk)
     return (f"--num-layers-per-virtual-pipeline-stage {chunk}", *counted)
+
+
+def _layout(sizes: Sequence[int]) -> str:
+    """Blocks of stages, or of chunks in their order, one by one."""
+    return f"--pipeline-model-parallel-layout 'E{'|'.join(f't*{size}' if size else '' for size in sizes)}L'"
 
 
 def _batch(plan: ParallelPlan, training: TrainingSpec) -> tuple[str, ...]:

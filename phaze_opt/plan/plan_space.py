@@ -12,7 +12,15 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.record.input_files import shorten
-from phaze_opt.workload.plan import FREE_EXPERT_TENSOR, PLAN_RULES, ParallelPlan, PlanChoices, Recompute, chunked_cuts
+from phaze_opt.workload.plan import (
+    FREE_EXPERT_TENSOR,
+    PLAN_RULES,
+    ParallelPlan,
+    PlanChoices,
+    Recompute,
+    chunked_cuts,
+    nearest_cut,
+)
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
@@ -49,9 +57,11 @@ def list_plans(model: Workload, training: TrainingSpec, *, num_devices: int, cho
         own = _with_split_experts(choices, model, tensor) if is_fold_free else choices
         combined = _combined(tensor, context, degrees, own)
         if choices.blocks:
-            combined = _with_given_stages(combined, choices)
+            combined = _with_given_stages(model, combined, choices)
         elif choices.has_cuts:
             combined = _with_cuts(combined, model.num_units)
+        elif choices.has_near_cuts:
+            combined = _with_near_cuts(combined, model)
         parts.append(_admitted(model, training, combined, choices))
     plans = PlanColumns.joined([PlanColumns.of([]), *parts])
     return plans.take(~_copies_in_group(plans)) if is_fold_free else plans
@@ -114,13 +124,26 @@ def _with_cuts(plans: PlanColumns, num_layers: int) -> PlanColumns:
     return PlanColumns.joined(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
 
-def _with_given_stages(plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
+def _with_near_cuts(plans: PlanColumns, model: Workload) -> PlanColumns:
+    """The plans, with the nearest cuts where equal chunks do not come out, or several layers precede the blocks."""
+    num_layers, parts = model.num_units, plans.pipeline * plans.interleave
+    is_uneven = (plans.interleave > 1) & (num_layers % parts > 0) | (_front_blocks(model) > 1)
+    is_uneven &= plans.pipeline > 1
+    stages, choices = plans.stages.copy(), [NO_STAGES]
+    for pipeline, interleave in np.unique(np.stack([plans.pipeline, plans.interleave], 1)[is_uneven], axis=0).tolist():
+        cut = nearest_cut(num_layers, pipeline, interleave, front=_front_blocks(model))
+        if cut:
+            stages[is_uneven & (plans.pipeline == pipeline) & (plans.interleave == interleave)] = len(choices)
+            choices.append((cut, ()))
+    return replace(plans, stages=stages, stage_choices=tuple(choices))
+
+
+def _with_given_stages(model: Workload, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
     """The plans of as many stages as are given, with these; with interleaving where equal chunks have such cuts."""
     parts, stages = [PlanColumns.of([])], len(choices.blocks)
     rows = plans.take(plans.pipeline == stages)
     for interleave in np.unique(rows.interleave).tolist():
-        cuts = chunked_cuts(sum(choices.blocks), stages, interleave) if stages > 1 else ()
-        if interleave > 1 and choices.blocks not in cuts:
+        if interleave > 1 and not (stages > 1 and _is_of_chunks(model, choices.blocks, interleave)):
             continue
         own = rows.take(rows.interleave == interleave)
         one = ParallelPlan(pipeline=stages, interleave=interleave)
@@ -132,6 +155,17 @@ def _with_given_stages(plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
             own = replace(own, stages=np.ones(len(own), np.int64), stage_choices=(NO_STAGES, key))
         parts.append(own)
     return PlanColumns.joined(parts)
+
+
+def _front_blocks(model: Workload) -> int:
+    """As how many blocks the layers before the blocks count: each but the embedding, which alone counts as one."""
+    return max(1, len(model.cut.front) - 1)
+
+
+def _is_of_chunks(model: Workload, blocks: tuple[int, ...], interleave: int) -> bool:
+    """Whether stages of so many blocks are of equal chunks each, or of the nearest to it."""
+    shape = model.num_units, len(blocks), interleave
+    return blocks in (*chunked_cuts(*shape), nearest_cut(*shape, front=_front_blocks(model)))
 
 
 def _uneven_cuts(num_layers: int, pipeline: int, interleave: int) -> tuple[tuple[int, ...], ...]:
@@ -250,10 +284,10 @@ _OBSTACLES = (
             isinstance(plan, ParallelPlan)
             and bool(plan.blocks)
             and plan.interleave > 1
-            and plan.blocks not in chunked_cuts(model.num_units, plan.pipeline, plan.interleave)
+            and not _is_of_chunks(model, plan.blocks, plan.interleave)
         ),
         lambda model, training, plan: (
-            f"stages of {list(plan.blocks)} blocks are not {plan.interleave} equal chunks each, "
+            f"stages of {list(plan.blocks)} blocks are not {plan.interleave} equal chunks each, nor the nearest to it, "
             "embedding and head counted or not"
         ),
     ),

@@ -61,9 +61,26 @@ def software_notes(
         "measured_elsewhere": own_fit or gap,
         "unlike_measured": model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
         "gradients": gradient_note(*gradients),
-        "error": "" if own_fit else error_sentence(rows, errors, software=software, machine=machine, dtype=dtype),
+        "error": "" if own_fit else _error_of(rows, errors, software, machine, dtype, has_experts=num_experts > 1),
     }
     return tuple(Note(key, sentence) for key, sentence in found.items() if sentence)
+
+
+def _error_of(
+    rows: SoftwareRows,
+    errors: Mapping[str, Mapping[str, float]],
+    software: str,
+    machine: str,
+    dtype: str,
+    *,
+    has_experts: bool,
+) -> str:
+    """How well steps are predicted; of models with experts by rows of such alone, where there are any."""
+    if not has_experts or rows.experts is None:
+        return error_sentence(rows, errors, software=software, machine=machine, dtype=dtype)
+    error = error_share(rows, errors, machine=machine, dtype=dtype, has_experts=True)
+    told = f"steps of {software} with experts that were kept out of the fit are predicted with a mean error of"
+    return "" if error is None else f"{told} {error:.1%}"
 
 
 def _choice_note(software: str, machine: str, choice: SoftwareChoice) -> str:
@@ -99,11 +116,19 @@ def error_sentence(
 
 
 def error_share(
-    rows: SoftwareRows | None, errors: Mapping[str, Mapping[str, float]], *, machine: str, dtype: str
+    rows: SoftwareRows | None,
+    errors: Mapping[str, Mapping[str, float]],
+    *,
+    machine: str,
+    dtype: str,
+    has_experts: bool = False,
 ) -> float | None:
-    """The largest of the mean errors that `error_sentence` names; None if none is known."""
+    """The largest of the mean errors that `error_sentence` names, of models with experts that of theirs; else None."""
     if rows is None:
         return None
+    if has_experts and rows.experts is not None:
+        own = errors.get(rows.experts.dataset, {}).get(ERROR)
+        return None if own is None else own / 100.0
     known = [value for _, value in _errors(rows_like(rows, machine=machine, dtype=dtype), errors)]
     return max(known) / 100.0 if known else None
 

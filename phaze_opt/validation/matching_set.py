@@ -65,7 +65,12 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
 
 
 def like_software(values: Mapping[str, str]) -> str:
-    """The published set of the software that a row states; empty if it states none, or one that is not known."""
+    """The published set of the software that a row states; empty if it states none, or one that is not known.
+
+    Of models with experts one set has rows, whatever the software.
+    """
+    if values.get("experts", "").strip() not in ("", "1"):
+        return "moe"
     name = find_software(values.get("software", "")).partition("/")[0]
     if name == "megatron-core" and _path(values) is ComputePath.FP8:
         return "train_nemo_h100_fp8"

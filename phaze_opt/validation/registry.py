@@ -12,6 +12,7 @@ from phaze_opt.validation.fp32.models import FP32_MODELS
 from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.silicon.dies import DIES
 from phaze_opt.validation.silicon.family import SILICON
+from phaze_opt.validation.training.experts import EXPERTS
 from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING
 
 FAMILIES = (
@@ -23,6 +24,7 @@ FAMILIES = (
     FP32_MODELS,
     TRAINING,
     MODERN_TRAINING,
+    EXPERTS,
     SILICON,
     DIES,
 )

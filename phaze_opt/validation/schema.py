@@ -109,7 +109,8 @@ TRAINING = _schema(
     optional="model:text head_dim:count kv_heads:count ffn:count mlp_matrices:count vocab:count tp:count pp:count "
     "dp:count cp:count interleave:count sharding:text micro_batch:positive recompute:text seq_parallel:flag "
     "dtype:text software:text compile:flag float8:text async_tp:flag tokens_per_s_per_dev:amount tflops_per_dev:amount "
-    "tflops_kind:text mfu:amount hfu:amount time_kind:text",
+    "tflops_kind:text mfu:amount hfu:amount time_kind:text "
+    "experts:count experts_per_token:count ep:count etp:count capacity:amount imbalance:amount",
     identity="hardware n_devices model",
 )
 LAYER = _schema(
@@ -184,6 +185,7 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "train_megatron_h100": TRAINING,
         "train_nemo_h100_fp8": TRAINING,
         "train_bridge_blackwell": TRAINING,
+        "moe": TRAINING,
         "train_llmfoundry_fsdp": TRAINING,
         "train_torchtitan_h100": TRAINING,
         "train_fms_fsdp_h100": TRAINING,
@@ -225,6 +227,11 @@ OTHER_NAMES = MappingProxyType(
         "pp": "pipeline_parallel pipeline pipeline_parallel_size",
         "cp": "context_parallel context_parallel_size",
         "dp": "data_parallel data_parallel_size",
+        "ep": "expert_parallel expert_parallel_size expert_model_parallel_size",
+        "etp": "expert_tensor expert_tensor_parallel expert_tensor_parallel_size",
+        "experts": "num_experts n_experts num_local_experts n_routed_experts",
+        "experts_per_token": "num_experts_per_tok top_k topk num_active_experts moe_router_topk",
+        "capacity": "capacity_factor expert_capacity expert_capacity_factor",
         "interleave": "virtual_stages vpp vp num_chunks",
         "sharding": "zero zero_stage fsdp strategy",
         "recompute": "checkpointing activation_checkpointing recomputation remat",

@@ -56,6 +56,8 @@ class DeepseekConfig(DecoderConfig):
     num_active_experts: Experts | None = read_from("num_experts_per_tok", default=8)
     n_shared_experts: Experts | None = None
     first_k_dense_replace: int = 0
+    n_group: Experts | None = None
+    topk_group: Experts | None = None
 
     def attention(self, layer: int) -> AttentionSpec:
         """Latent; every head has a key and a value of its own, and all share the rotated part of keys."""
@@ -78,7 +80,15 @@ class DeepseekConfig(DecoderConfig):
             return self.unrouted(self.ffn_size)
         shared = self.unrouted(self.moe_intermediate_size * self.n_shared_experts) if self.n_shared_experts else None
         expert = self.gated(self.moe_intermediate_size)
-        return ExpertsSpec(expert, self.num_experts, self.num_active_experts or 1, shared=shared)
+        groups = (self.n_group, self.topk_group) if self.n_group and self.topk_group else (0, 0)
+        return ExpertsSpec(
+            expert,
+            self.num_experts,
+            self.num_active_experts or 1,
+            shared=shared,
+            num_groups=groups[0],
+            num_active_groups=groups[1],
+        )
 
     def unrouted(self, width: int) -> MlpSpec:
         """A dense MLP, or the shared expert."""

@@ -1,8 +1,10 @@
 """The MLP of a block: dense, or a mixture of experts behind a router; with its exact parameter counts."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class ExpertsSpec:
         num_active: that one token meets.
         shared: what every token meets besides.
         has_router_bias: whether the router has a bias.
+        num_groups, num_active_groups: a token meets experts of so many of so many groups alone (node-limited routing);
+            0 and 0 where it may meet any.
     """
 
     expert: MlpSpec
@@ -66,12 +70,28 @@ class ExpertsSpec:
     num_active: int
     shared: MlpSpec | None = None
     has_router_bias: bool = False
+    num_groups: Annotated[int, later(0)] = 0
+    num_active_groups: Annotated[int, later(0)] = 0
 
     def __post_init__(self) -> None:
         """Check the rule that joins the numbers of experts."""
         if self.num_active > self.num_experts:
             message = f"{self.num_active} active experts must not exceed {self.num_experts}"
             raise InputError(message)
+        if not 0 <= self.num_active_groups <= self.num_groups or self.num_experts % max(1, self.num_groups):
+            given = f"{self.num_active_groups} of {self.num_groups} groups"
+            message = f"{given} are no part of {self.num_experts} experts in equal groups"
+            raise InputError(message)
+
+    def num_places(self, places: int) -> float:
+        """On how many of some places, each with as many experts, those of one token lie on average.
+
+        Experts of a token lie on any place alike; groups lie on places of their own, or share them.
+        """
+        met = places * (1.0 - (1.0 - 1.0 / places) ** self.num_active)
+        if not self.num_groups:
+            return met
+        return min(met, self.num_active_groups * max(1.0, places / self.num_groups))
 
     @property
     def hidden_size(self) -> int:

@@ -254,6 +254,34 @@ def chunked_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, 
     return tuple(found)
 
 
+def nearest_cut(num_layers: int, stages: int, chunks: int, *, front: int = 1) -> tuple[int, ...]:
+    """Blocks of each stage of ``chunks`` model chunks: equal ones, else as near to that as they come, else nothing.
+
+    Where no equal chunks come out (`chunked_cuts`), chunks that have one more go round the stages, first stage first.
+    The head counts as a block of the last chunk and what stands before the blocks as ``front`` of the first stage's
+    (Megatron-LM: pipeline-model-parallel-layout).
+    """
+    equal = chunked_cuts(num_layers, stages, chunks)
+    if equal and front == 1:
+        return equal[0]
+    share, rest = divmod(num_layers + front + 1, stages * chunks)
+    sizes = [share + 1] * rest + [share] * (stages * chunks - rest)
+    cuts = [sum(sizes[stage::stages]) for stage in range(stages)]
+    cuts[0] -= front
+    cuts[-1] -= 1
+    return tuple(cuts) if share and min(cuts) >= 0 else ()
+
+
+def chunk_sizes(blocks: Sequence[int], chunks: int) -> tuple[int, ...]:
+    """Blocks of each model chunk in order, of stages of ``blocks`` that have ``chunks`` each.
+
+    As even as they can be; smaller chunks come first in the first stage, which has the embedding, last in the others.
+    """
+    shares = [split_blocks(each, chunks) for each in blocks]
+    shares[0] = shares[0][::-1] if chunks > 1 else shares[0]
+    return tuple(share[turn] for turn in range(chunks) for share in shares)
+
+
 FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
 FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
@@ -288,6 +316,9 @@ class PlanChoices:
     has_cuts: Annotated[bool, later(False)] = False
     """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
     as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""
+    has_near_cuts: Annotated[bool, later(False)] = False
+    """Whether interleaved plans whose chunks cannot be equal have the nearest cuts (`nearest_cut`), not none, and
+    stages of models with several layers before their blocks are cut with regard to these."""
     blocks: Annotated[tuple[int, ...], later(())] = ()
     """Blocks of each stage, where they are given; pipelines have as many stages then."""
     stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()

@@ -39,17 +39,25 @@ class TrainingStack:
         prefetches_forward: ZeRO 3 gathers the next layer's parameters while forward computes this one, so that gathers
             of forward hide behind its compute; of the rest hides what ``parameter_overlap`` says.
         hides_input_reductions: all-reduces of input gradients over the tensor group run beside the weight gradients.
-        tensor_overlap, data_overlap, parameter_overlap, transfer_overlap: shares that hide behind compute, of
-            tensor-parallel collectives, of what replicas send once a step (gradients, and parameters of ZeRO 1 and 2),
-            of what ZeRO 2 and 3 send every micro-batch, and of boundary transfers.
+        fill_chunks: as so many model chunks a stage its schedule fills the pipeline: 1 for one forward and one backward
+            pass in turn (1F1B), 3 for those that put off the gradients of weights (zero bubble, DualPipe).
+        tensor_overlap, expert_overlap, data_overlap, parameter_overlap, transfer_overlap: shares that hide behind
+            compute, of collectives inside layers, but of tokens that go to their experts and back the second, of what
+            replicas send once a step (gradients, and parameters of ZeRO 1 and 2), of what ZeRO 2 and 3 send every
+            micro-batch, and of boundary transfers.
+        sends_once_a_node: whether a token that has several experts on another node is sent there once (DeepEP).
         collective_efficiency: share of the innermost links' bandwidth (NVLink) that collectives reach.
         network_efficiency: the same of the outer levels (adapters), transfers between stages too.
+        expert_efficiency: of both, what tokens on their way to experts and back reach.
         collective_latency_s: time of a tensor-parallel collective beyond the network's own.
         kernel_s: time on the device between one operator and the next.
         network_latency_s: the same of one that leaves the innermost level, on top.
         host_s_per_operator: host time to launch one operator; a block cannot run faster than its launches.
         host_s_per_collective: the same for one collective, times H(t) - 1, the expected wait for the slowest of t
             hosts that take exponential times, H(t) = 1 + 1/2 + ... + 1/t.
+        host_s_per_expert: host time to launch the product of one expert, or a permutation: such an operator takes no
+            less for each expert that a device has. The host learns from the device how many tokens came, so that it
+            cannot run ahead; experts of a fixed capacity are one batch of equal products and take no such time.
         step_overhead_s: fixed time of a step.
         matmul_efficiency, attention_efficiency, vector_efficiency: shares of peak and memory bandwidth that matmuls,
             attention's matmuls and other operators reach in training; 0 for what the device reaches alone.
@@ -80,6 +88,8 @@ class TrainingStack:
             is kept or nothing needs it.
         logit_bytes: memory of a logit kept for backward: 2 for 16 bits, 4 where the loss keeps them in 32.
         keeps_on_host: whether the activations that blocks keep for backward lie in the host's memory meanwhile.
+        kept_share: share of what blocks keep for backward in 16 bits that it keeps: operators that run again in their
+            own backward pass, results in 8 bits.
         whole_sets: how often a layer's parameters are whole on a device at once under ZeRO 3: 1 where they are gathered
             and their gradients reduced module by module, 3 with this layer's weights, the next one's and this layer's
             gradients (FSDP, which gathers ahead).
@@ -98,17 +108,22 @@ class TrainingStack:
     is_parameter_ring_flat: bool = False
     prefetches_forward: bool = False
     hides_input_reductions: bool = False
+    sends_once_a_node: bool = False
+    fill_chunks: int = 1
     tensor_overlap: float = 0.0
+    expert_overlap: float = 0.0
     data_overlap: float = 0.0
     parameter_overlap: float = 0.0
     transfer_overlap: float = 0.0
     collective_efficiency: float = 1.0
     network_efficiency: float = 1.0
+    expert_efficiency: float = 1.0
     collective_latency_s: float = 0.0
     network_latency_s: float = 0.0
     kernel_s: float = 0.0
     host_s_per_operator: float = 0.0
     host_s_per_collective: float = 0.0
+    host_s_per_expert: float = 0.0
     step_overhead_s: float = 0.0
     matmul_efficiency: float = 0.0
     attention_efficiency: float = 0.0
@@ -133,6 +148,7 @@ class TrainingStack:
     kept_operators: tuple[str, ...] = ()
     logit_bytes: int = 2
     keeps_on_host: bool = False
+    kept_share: float = 1.0
     whole_sets: int = 1
     waiting_share: float = 0.0
 

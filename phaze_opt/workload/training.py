@@ -1,12 +1,19 @@
 """How a model is trained: batch sizes, optimizer, attention form and sharding choices."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 MAX_SAMPLES = 1 << 31
 """Largest batch and sequence accepted: beyond any trained, within what integer arithmetic of placements holds."""
+
+
+MAX_LOAD = 1024.0
+"""Largest load of an expert over the mean: more than all tokens on one of as many experts."""
 
 
 class Optimizer(StrEnum):
@@ -45,7 +52,12 @@ class AttentionForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingSpec:
-    """One training set-up. ``sequence_length`` in tokens, batches in samples."""
+    """One training set-up. ``sequence_length`` in tokens, batches in samples.
+
+    Attributes:
+        expert_imbalance: tokens of the fullest device's experts over the mean of all devices, where none are dropped.
+        expert_capacity: tokens that each expert takes over the mean, padded to it and dropped beyond; 0 drops none.
+    """
 
     micro_batch: int
     sequence_length: int
@@ -54,6 +66,8 @@ class TrainingSpec:
     attention: AttentionForm = AttentionForm.FUSED
     is_sequence_parallel: bool = True
     dtype_bytes: int = 2
+    expert_imbalance: Annotated[float, later(1.0)] = 1.0
+    expert_capacity: Annotated[float, later(0.0)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse empty and absurd batches and sequences."""
@@ -62,3 +76,21 @@ class TrainingSpec:
             if not 1 <= value <= MAX_SAMPLES:
                 message = f"{name} = {value} must be a positive integer up to {MAX_SAMPLES}"
                 raise InputError(message, key=name)
+        if not 1.0 <= self.expert_imbalance <= MAX_LOAD:
+            message = f"expert_imbalance = {self.expert_imbalance} must be from 1 (balanced) to {MAX_LOAD:g}"
+            raise InputError(message, key="expert_imbalance")
+        if self.expert_capacity and not 1 / MAX_LOAD <= self.expert_capacity <= MAX_LOAD:
+            message = f"expert_capacity = {self.expert_capacity} must be 0 (dropless) or up to {MAX_LOAD:g}"
+            raise InputError(message, key="expert_capacity")
+        if self.expert_capacity and self.expert_imbalance != 1.0:
+            message = "experts of a fixed capacity are all alike; leave expert_imbalance out"
+            raise InputError(message, key="expert_imbalance")
+
+    @property
+    def expert_load(self) -> float:
+        """Rows of the fullest device's experts over those of a balanced load."""
+        return self.expert_capacity or self.expert_imbalance
+
+    def loaded(self, rows: int) -> int:
+        """So many balanced rows as the fullest expert has them, rounded up."""
+        return rows if self.expert_load == 1.0 else math.ceil(self.expert_load * rows)

@@ -340,3 +340,55 @@ def test_a_long_bubble_of_the_default_micro_batch_is_said(capsys):
     _, named, _ = run([*chip, "--devices", "8", "--global-batch", "16", "--micro-batch", "8"], capsys)
     assert "pipeline bubble" in named
     assert "--micro-batch is not given" not in " ".join(named.split())
+
+
+EXPERTS = [
+    *(
+        "evaluate",
+        "--model",
+        "mixtral-8x7b",
+        "--arch",
+        "h100",
+        "--software",
+        "megatron-core",
+        "--devices",
+        "64",
+        "--global-batch",
+        "256",
+    ),
+    *("--sequence-length", "1024", "--tensor-parallel", "1", "--pipeline", "4", "--micro-batch", "1", "--zero", "1"),
+]
+
+
+def test_blocks_that_do_not_divide_into_chunks_are_cut_as_near_as_they_can(capsys):
+    """32 blocks, embedding and head in 4 stages of 3 chunks: ten of 3 blocks, two of 2; by hand no other way is even."""
+    (plan,) = run_json([*EXPERTS, "--interleave", "3", "--top", "1"], capsys)["plans"]
+    assert plan["blocks"] == [8, 9, 8, 7]
+    layout = next(each for each in plan["launch"]["megatron"] if "layout" in each)
+    assert [each.count("t*") for each in layout.split("|")] == [1] * 12
+    assert sum(int(each.partition("*")[2].rstrip("L'")) for each in layout.split("|")) == 32
+    assert "36 model chunks exceed the 32 blocks" in refused([*EXPERTS, "--interleave", "9"], capsys)
+
+
+def test_a_stated_load_of_experts_is_priced(capsys):
+    """More tokens on the fullest device take longer; experts of a fixed capacity wait for no launch."""
+    job = [*EXPERTS, "--expert-parallel", "4", "--interleave", "1", "--top", "1"]
+    even, uneven, fixed = (
+        run_json([*job, *more], capsys)["iteration_time_s"]
+        for more in ([], ["--expert-imbalance", "2"], ["--expert-capacity", "1"])
+    )
+    assert fixed < even < uneven < 2 * even
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--expert-imbalance", "0.5"], "--expert-imbalance: expert_imbalance = 0.5 must be from 1"),
+        (["--expert-capacity", "1", "--model", "gpt2-xl"], "--expert-capacity: is for models with experts"),
+        (["--expert-capacity", "1", "--arch", "tpu-v4"], "--expert-capacity: is for machines that exist"),
+        (["--expert-capacity", "1", "--as", "phaze"], "--expert-capacity: is of full plans"),
+    ],
+)
+def test_loads_of_experts_that_cannot_be_are_refused(more, words, capsys):
+    job = ["evaluate", "--model", "mixtral-8x7b", "--arch", "h100", "--devices", "64", "--global-batch", "64"]
+    assert words in " ".join(refused([*job, *more], capsys).split())

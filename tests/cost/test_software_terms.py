@@ -9,10 +9,11 @@ from kits.steps import SMALL_MODEL as MODEL
 from kits.steps import estimate_step, serial_times
 
 from phaze_opt.cost.compiled_step import compile_step
-from phaze_opt.cost.price_step import LAUNCH_NORM, price_step, price_steps
+from phaze_opt.cost.price_step import price_step, price_steps
 from phaze_opt.cost.stacks import list_stacks, load_stack, stack_groups
 from phaze_opt.cost.step_traffic import transfer_costs
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.machine import LAUNCH_NORM
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology

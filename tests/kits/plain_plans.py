@@ -125,8 +125,10 @@ def plain_memory(
         state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
         whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
         flights = _chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
-        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
-        ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
+        share = 1.0 if plan.recompute is Recompute.FULL else stack.kept_share
+        here = stack.keeps_on_host
+        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=here, share=share)
+        ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches, share=share)
         ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
         reserve = reserve_share * (sum(state) + whole + kept + ends)
         stages.append(StageMemory(*state, whole, kept + ends, reserve))
@@ -176,7 +178,9 @@ def _whole_bytes(
     return float(max(sharded) * (num_sets if plan.zero == 3 else 1))
 
 
-def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
+def _kept_bytes(
+    block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool, share: float
+) -> float:
     """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
 
     On the host, all but those of the two blocks that are on their way there or back.
@@ -189,18 +193,23 @@ def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_bl
         Recompute.FULL: (block.input_bytes, block.working_set_bytes),
     }[plan.recompute]
     num_kept = flights * num_blocks
-    return (min(2.0, num_kept) if is_on_host else num_kept) * kept + extra
+    return (min(2.0, num_kept) if is_on_host else num_kept) * (share * kept) + extra
 
 
 def _ends_bytes(
-    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_micro_batches: int
+    layers: Sequence[LayerGraph],
+    counts: tuple[int, int, int],
+    plan: ParallelPlan,
+    *,
+    num_micro_batches: int,
+    share: float,
 ) -> float:
     """Kept activations of the embedding and the head.
 
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
     """
     ahead = plan.pipeline if plan.interleave == 1 else 2 * plan.pipeline
-    embedding = counts[0] * min(ahead, num_micro_batches) * layers[0].stash_bytes
+    embedding = counts[0] * min(ahead, num_micro_batches) * (share * layers[0].stash_bytes)
     return embedding + counts[2] * layers[2].stash_bytes
 
 

@@ -6,6 +6,7 @@ This is how the package built them before plans were columns (decision 0254); ke
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 
 import numpy as np
 
@@ -31,13 +32,14 @@ def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
     return StepBatch(
         layers=np.array([_layer_counts(step, num_stages) for step in steps]),
         num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
-        interleave=np.array([step.plan.interleave for step in steps], float),
+        interleave=np.array([step.plan.interleave * step.stack.fill_chunks for step in steps], float),
         again=_does(steps, Recompute.FULL, num_stages),
         is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
         inside=LayerColumns(
             launches=np.array([[part.launches for part in step.parts] for step in steps], float),
-            tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
-            beside=_traffic([collective_costs(step, network, is_overlapped=True) for step, network in both]),
+            tensor=_traffic([collective_costs(step, network, Run.ALONE) for step, network in both]),
+            experts=_traffic([collective_costs(step, network, Run.EXPERTS) for step, network in both]),
+            beside=_traffic([collective_costs(step, network, Run.BESIDE) for step, network in both]),
             waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
             update_bytes=np.array([_update_bytes(step) for step in steps]),
         ),
@@ -198,18 +200,41 @@ def _ring_levels_s(
     return sum(levels[:inside]), max(levels[inside:], default=0.0)
 
 
+def _once_a_node(step: CompiledStep, cost: Cost, group: Sequence[NetworkDimension]) -> Cost:
+    """Tokens that are sent once to each node that has any of their experts, where the software does so."""
+    if not step.stack.sends_once_a_node:
+        return cost
+    nodes, met = math.prod(each.size for each in group[1:]), step.model.num_active_experts
+    copies = sum(math.comb(met, k) * (nodes - 1) ** (met - k) for k in range(1, met + 1)) / nodes**met
+    return (*cost[:4], cost[4] * nodes * copies / met, *cost[5:])
+
+
 def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
     return tuple(factor * sum(column) for column in zip(NO_COST, *costs, strict=True))
 
 
-def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
-    """Of each layer and pass (`RUN`): collectives that run beside the compute, or those that do not."""
+class Run(Enum):
+    """How collectives inside layers run."""
+
+    ALONE = "alone"
+    BESIDE = "beside"
+    EXPERTS = "experts"
+
+
+def collective_costs(step: CompiledStep, network: Network, run: Run) -> list[list[Cost]]:
+    """Of each layer and pass (`RUN`): collectives that run so."""
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}
 
     def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
-        beside = [each.is_overlapped or (is_hiding and _is_input_reduction(each)) for each in collectives]
-        chosen = [each for each, is_beside in zip(collectives, beside, strict=True) if is_beside is is_overlapped]
-        return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
+        chosen = [each for each in collectives if how(each, is_hiding) is run]
+        costs = [(_cost(each.kind, each.payload_bytes, groups[each.group]), groups[each.group]) for each in chosen]
+        is_sent = run is Run.EXPERTS
+        return _add([_once_a_node(step, cost, group) if is_sent else cost for cost, group in costs])
+
+    def how(each: Collective, is_hiding: bool) -> Run:
+        if each.kind is CollectiveKind.ALL_TO_ALL:
+            return Run.EXPERTS
+        return Run.BESIDE if each.is_overlapped or (is_hiding and _is_input_reduction(each)) else Run.ALONE
 
     costs = []
     for layer in step.parts:

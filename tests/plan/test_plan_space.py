@@ -118,7 +118,7 @@ def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
         (ParallelPlan(pipeline=25), "25 model chunks exceed the 24 blocks"),
         (ParallelPlan(pipeline=5, interleave=2), "do not divide into 5 stages of 2 chunks"),
         (ParallelPlan(pipeline=2, blocks=(12, 11)), "have 23, not the 24"),
-        (ParallelPlan(pipeline=2, interleave=2, blocks=(13, 11)), "are not 2 equal chunks each"),
+        (ParallelPlan(pipeline=2, interleave=2, blocks=(13, 11)), "are not 2 equal chunks each, nor the nearest"),
         (ParallelPlan(data=65), "65 replicas of 1 sequences need a global batch of 65"),
         (ParallelPlan(pipeline=2, interleave=2, data=64), "multiples of 2 stages"),
         (ParallelPlan(data=15), "64 does not divide into 15 replicas of 1 sequences; give 60 or 75"),

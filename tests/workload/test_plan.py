@@ -1,13 +1,22 @@
 """`ParallelPlan`: devices, shards and micro-batches by hand; what no framework runs is refused."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute, chunked_cuts, split_blocks
+from phaze_opt.workload.plan import (
+    ParallelPlan,
+    PlanChoices,
+    Recompute,
+    chunk_sizes,
+    chunked_cuts,
+    nearest_cut,
+    split_blocks,
+)
 
 
 def test_devices_shards_and_micro_batches() -> None:
@@ -114,3 +123,31 @@ def test_files_of_before_say_nothing_of_expert_tensor_degrees() -> None:
         assert from_plain(kind, plain) == kind()
         named = replace(kind(tensor=2 if kind is ParallelPlan else (2,)), expert_tensor=field)
         assert from_plain(kind, to_plain(kind, named)) == named
+
+
+@pytest.mark.parametrize("front", [1, 4])
+def test_nearest_cuts_hold_every_block_as_evenly_as_they_can(front: int) -> None:
+    """Of all ways to give chunks of a chain a number of blocks each, none has a smaller largest stage."""
+    for layers, stages, chunks in product(range(4, 40, 3), (2, 3, 4), (1, 2, 3)):
+        cut = nearest_cut(layers, stages, chunks, front=front)
+        counted = layers + front + 1
+        if counted < stages * chunks or front > counted // stages:
+            continue
+        assert sum(cut) == layers
+        loads = [count + front * (at == 0) + (at == stages - 1) for at, count in enumerate(cut)]
+        if cut not in chunked_cuts(layers, stages, chunks):
+            assert max(loads) == -(-counted // stages)
+            assert max(loads) - min(loads) <= 1
+        sizes = chunk_sizes(cut, chunks)
+        assert tuple(sum(sizes[stage::stages]) for stage in range(stages)) == cut
+        assert max(max(sizes[stage::stages]) - min(sizes[stage::stages]) for stage in range(stages)) <= 1
+
+
+def test_cuts_of_published_runs() -> None:
+    """Llama 3.1 405B and Qwen3-235B count embedding and loss as blocks; DeepSeek-V3 has three dense layers in front."""
+    assert nearest_cut(126, 8, 8) == (15, *[16] * 6, 15)
+    assert nearest_cut(94, 8, 3) == (11, *[12] * 6, 11)
+    assert nearest_cut(94, 4, 12) == (23, 24, 24, 23)
+    assert nearest_cut(58, 16, 1, front=3) == (1, *[4] * 13, 3, 2)
+    assert chunk_sizes((11, *[12] * 6, 11), 3) == (3, *[4] * 22, 3)
+    assert nearest_cut(3, 4, 2) == (), "more chunks than blocks"

@@ -29,7 +29,7 @@ _TOLD = frozenset((
     "schedule_nodes", "plans", "stack", "silicon",
 ))  # fmt: skip
 """Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
-_OF_CUTS = ("has_cuts", "blocks", "stage_recompute")
+_OF_CUTS = ("has_cuts", "has_near_cuts", "blocks", "stage_recompute")
 """Fields of the choices of plans that a certificate, which is over every cut, leaves at their defaults."""
 _MAX_LISTED = 16
 _MAX_CHANGES = 4

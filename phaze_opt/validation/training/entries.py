@@ -23,6 +23,7 @@ SC21, KORTHIKANTI = "train_megatron_sc21", "train_korthikanti22"
 LAYER, SCALING, LARGE = "layer_korthikanti22", "train_megatron_tp_scaling", "train_large_runs"
 BIGSCIENCE = "train_bigscience_a100"
 MEGATRON, NEMO, BLACKWELL = "train_megatron_h100", "train_nemo_h100_fp8", "train_bridge_blackwell"
+MOE = "moe"
 LLM_FOUNDRY, MAXTEXT = "train_llmfoundry_fsdp", "train_maxtext_tpu"
 TORCHTITAN, FMS_FSDP, PAX_H100 = "train_torchtitan_h100", "train_fms_fsdp_h100", "train_pax_h100"
 
@@ -137,6 +138,7 @@ SETS = {
     MEGATRON: TrainingSet(stack=_always(CORE), complete=_megatron_core, has_single_blocks=True),
     NEMO: TrainingSet(stack=_always(CORE), complete=_distributed),
     BLACKWELL: TrainingSet(stack=_always(BRIDGE), complete=_distributed),
+    MOE: TrainingSet(stack=_always(CORE), complete=_distributed),
     BIGSCIENCE: replace(_OLD, stack=_always(DEEPSPEED)),
     TORCHTITAN: TrainingSet(stack=_always(TITAN), complete=_without_dropout),
     FMS_FSDP: TrainingSet(stack=_always(FMS), complete=_without_dropout),

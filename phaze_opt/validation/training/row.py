@@ -55,7 +55,14 @@ def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: i
     measured_s, device, model = row.number("iter_time_s"), row.device(), read_model(row)
     plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
     batch, is_split = row.integer("global_batch"), plan.is_sequence_parallel
-    training = TrainingSpec(plan.micro_batch, row.integer("seq"), batch, is_sequence_parallel=is_split)
+    training = TrainingSpec(
+        plan.micro_batch,
+        row.integer("seq"),
+        batch,
+        is_sequence_parallel=is_split,
+        expert_imbalance=row.number("imbalance", 1.0),
+        expert_capacity=row.number("capacity", 0.0),
+    )
     return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, measured_s)
 
 
@@ -81,7 +88,7 @@ def read_model(row: Row) -> ModelSpec:
     """The transformer of a row.
 
     With two MLP matrices a GPT (learned positions, biases, dropout, tied head), with three a Llama (rotary, RMS norm,
-    no biases or dropout, head of its own).
+    no biases or dropout, head of its own). With ``experts`` every block has so many, each as wide as ``ffn`` says.
 
     Raises:
         InputError: a malformed value, or sizes that contradict each other.
@@ -91,9 +98,11 @@ def read_model(row: Row) -> ModelSpec:
     if heads > hidden and not row.text("head_dim", ""):
         message = f"{heads} attention heads are more than the hidden size {hidden}; give head_dim if that is meant"
         raise InputError(message, key="heads")
+    experts = row.integer("experts", 1)
+    gated = ModelFamily.LLAMA if experts == 1 else ModelFamily.MIXTRAL
     return ModelSpec(
         name=row.text("model", "model"),
-        family=ModelFamily.LLAMA if is_gated else ModelFamily.GPT2,
+        family=gated if is_gated else ModelFamily.GPT2,
         num_layers=row.integer("layers") if "layers" in row.values else 1,
         hidden_size=hidden,
         num_heads=heads,
@@ -112,6 +121,8 @@ def read_model(row: Row) -> ModelSpec:
         is_tied=not is_gated,
         has_hidden_dropout=not is_gated,
         has_attention_dropout=not is_gated,
+        num_experts=experts,
+        num_active_experts=row.integer("experts_per_token", 1),
         source=row.text("source", row.dataset),
     )
 
@@ -141,7 +152,14 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
         state_shards=shards if shards and data % shards == 0 else 0,
         recompute=_recompute(row),
         is_sequence_parallel=_is_sequence_parallel(row, tensor),
+        expert=row.integer("ep", 1),
+        expert_tensor=_expert_tensor(row, tensor, data * context),
     )
+
+
+def _expert_tensor(row: Row, tensor: int, replicas: int) -> int:
+    """As stated; where the experts need a tensor group's devices one by one, they are folded over it."""
+    return row.integer("etp", int(tensor > 1 and replicas % row.integer("ep", 1) > 0))
 
 
 def _recompute(row: Row) -> Recompute:

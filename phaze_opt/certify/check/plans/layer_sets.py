@@ -13,6 +13,7 @@ from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -77,10 +78,11 @@ def expert_shards(plan: ParallelPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SentCollectives:
-    """Collectives of one pass: those that stand between operators, and those beside the compute."""
+    """Collectives of one pass: between operators, beside the compute, and with tokens to experts and back."""
 
     between: tuple[Collective, ...]
     beside: tuple[Collective, ...]
+    tokens: tuple[Collective, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class LayerSet:
         launches: operators on cores, ``launches[layer][EVERY]``.
         collectives: ``collectives[layer][EVERY]``.
         update_bytes: that the optimizer moves for a parameter of a block.
+        num_active: experts that meet a token.
+        groups: of how many groups of experts, and of how many of them it may meet any; 0 and 0 without groups.
     """
 
     key: SetKey
@@ -106,6 +110,8 @@ class LayerSet:
     launches: tuple[tuple[int, int, int], ...]
     collectives: tuple[tuple[SentCollectives, SentCollectives, SentCollectives], ...]
     update_bytes: float
+    num_active: int
+    groups: tuple[int, int]
 
     def of(self, part: int) -> tuple[LayerGraph, ...]:
         """Layers of a part, in order."""
@@ -204,7 +210,15 @@ def _build_set(
         launches=tuple(layer.launches for layer in layers),
         collectives=tuple(layer.collectives for layer in layers),
         update_bytes=moved / max(1, sum(layer.num_parameters for layer in unit)),
+        num_active=model.num_active_experts,
+        groups=_groups_of(model),
     )
+
+
+def _groups_of(model: Workload) -> tuple[int, int]:
+    """Groups of experts, and those of one token."""
+    spec = transformer_of(model)
+    return (0, 0) if spec is None or spec.experts is None else (spec.experts.num_groups, spec.experts.num_active_groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +290,10 @@ def _sent(operators: Sequence[Operator], *, hides_reductions: bool = False) -> S
     """Collectives of a pass; software may run sums of input gradients over the tensor group beside its compute."""
     between: list[Collective] = []
     beside: list[Collective] = []
+    tokens: list[Collective] = []
     for collective in (each.collective for each in operators if each.collective is not None):
         is_sum = collective.kind is CollectiveKind.ALL_REDUCE and collective.group is CollectiveGroup.TENSOR
-        (beside if collective.is_overlapped or (hides_reductions and is_sum) else between).append(collective)
-    return SentCollectives(tuple(between), tuple(beside))
+        is_beside = collective.is_overlapped or (hides_reductions and is_sum)
+        is_token = collective.kind is CollectiveKind.ALL_TO_ALL
+        (tokens if is_token else beside if is_beside else between).append(collective)
+    return SentCollectives(tuple(between), tuple(beside), tuple(tokens))

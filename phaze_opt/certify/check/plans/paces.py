@@ -4,7 +4,7 @@ Arrays end with an axis of chips.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,19 @@ class PassTraffic:
     Attributes:
         between_s: collectives that the layer waits for.
         beside_s: collectives beside its compute.
+        tokens_s: tokens to experts and back.
         host_s: the host's launches.
     """
 
     between_s: Floats
     beside_s: Floats
+    tokens_s: Floats
     host_s: Floats
 
     @property
-    def key(self) -> tuple[bytes, bytes, bytes]:
+    def key(self) -> tuple[bytes, ...]:
         """Equal for equal traffic."""
-        return self.between_s.tobytes(), self.beside_s.tobytes(), self.host_s.tobytes()
+        return tuple(getattr(self, each.name).tobytes() for each in fields(self))
 
 
 def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wires: Wires) -> PassTraffic:
@@ -47,20 +49,32 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
     def all_of(collectives: Sequence[Collective]) -> Sent:
         return together(wires.collective(each.kind, each.payload_bytes, groups[each.group]) for each in collectives)
 
+    def exchange(each: Collective) -> Sent:
+        group = groups[each.group]
+        sent = wires.collective(each.kind, each.payload_bytes, group)
+        if not stack.sends_once_a_node:
+            return sent
+        return replace(sent, outer_s=wires.once_a_node(group, layers.num_active, layers.groups) * sent.outer_s)
+
     # Hosts take exponential times to launch a collective; the group waits for the slowest: H(t), one of it its own.
     slowest_s = stack.host_s_per_collective * (sum(1.0 / rank for rank in range(1, plan.tensor + 1)) - 1.0)
     shape = len(layers.parts), len(EVERY)
-    between_s, beside_s, host_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    between_s, beside_s, tokens_s, host_s = (np.zeros(shape) for _ in range(4))
     for part, all_places in enumerate(layers.parts):
         for column, each_pass in enumerate(EVERY):
             places = layers.inner_places[part] if each_pass == AGAIN else all_places
             sent = [layers.collectives[place][column] for place in places]
             between = all_of([each for own in sent for each in own.between])
             between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
+            tokens = together(exchange(each) for own in sent for each in own.tokens)
+            slower = replace(tokens, inner_s=tokens.inner_s / stack.expert_efficiency)
+            slower = replace(slower, outer_s=tokens.outer_s / stack.expert_efficiency)
+            tokens_s[part, column] = slower.called_seconds(stack)
             beside_s[part, column] = all_of([each for own in sent for each in own.beside]).seconds(stack)
             launches = sum(layers.launches[place][column] for place in places)
-            host_s[part, column] = launches * stack.host_s_per_operator + between.number * slowest_s
-    return PassTraffic(between_s, beside_s, host_s)
+            number = between.number + tokens.number
+            host_s[part, column] = launches * stack.host_s_per_operator + number * slowest_s
+    return PassTraffic(between_s, beside_s, tokens_s, host_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +138,18 @@ def layer_pace(
         backward_s[HEAD] /= stack.lone_head_efficiency
     # Gradients are added up at the rate of the update.
     backward_s += stack.accumulation_bytes / layers.update_bytes * update_s
-    taken = [_taken(on_cores, traffic, column) for column, on_cores in enumerate((forward_s, backward_s, again_s))]
+    passes = enumerate((forward_s, backward_s, again_s))
+    taken = [_taken(on_cores, traffic, column, stack) for column, on_cores in passes]
     return LayerPace(taken[0], taken[1], taken[2], layers.in_parts(attention_s, is_again=True), update_s)
 
 
-def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int) -> Floats:
+def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int, stack: TrainingStack) -> Floats:
     """A pass of all layers: on cores, what it sends, and the host where that is slower, shape (layers, chips), s."""
-    between_s, beside_s, host_s = (
-        each[:, column, None] for each in (traffic.between_s, traffic.beside_s, traffic.host_s)
-    )
+    between_s, beside_s, tokens_s, host_s = (getattr(traffic, each.name)[:, column, None] for each in fields(traffic))
     device_s = on_cores_s + between_s + np.maximum(beside_s - on_cores_s, 0.0)
+    # What tokens hide behind hides nothing else.
+    idle_s = np.maximum(on_cores_s - beside_s, 0.0)
+    device_s = device_s + tokens_s - stack.expert_overlap * np.minimum(tokens_s, idle_s)
     if not traffic.host_s[:, column].any():
         return np.asarray(device_s)
     slower, faster = np.maximum(device_s, host_s), np.minimum(device_s, host_s)

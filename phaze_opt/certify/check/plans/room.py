@@ -95,11 +95,17 @@ class PlanRoom:
         # Neighbours keep what lies between them once; a chunk's first layer keeps its input alone.
         twice = recompute is not Recompute.FULL
         inside, around = twice * _held_twice(unit), twice * _held_twice((unit[-1], unit[0]))
+        share = self._share(recompute)
+        kept, inside, around = [share * each for each in kept], share * inside, share * around
         held = flights * count * (sum(kept) - inside - around) + flights * self.plan.interleave * around
         if self.stack.keeps_on_host:
             # Two layers are on their way there or back.
             held = np.minimum(held, 2.0 * max(kept))
         return np.where(count > 0, held, 0.0)
+
+    def _share(self, recompute: Recompute) -> float:
+        """Of what the graph keeps of blocks and what is before them: software may run operators again, or cast."""
+        return 1.0 if recompute is Recompute.FULL else self.stack.kept_share
 
     def _anew(self, stage: int, count: Floats, recompute: Recompute) -> Floats:
         """What the layer of a stage that makes the most anew makes."""
@@ -135,7 +141,8 @@ class PlanRoom:
         root = self.layers.roots[0] if part == EMBEDDING else self.layers.roots[1]
         again = sum(_kept_of(layer, recompute) for layer in self.layers.inner[part])
         twice = 0.0 if recompute is Recompute.FULL else _held_twice(self.layers.of(part))
-        return sum(layer.stash_bytes for layer in root) + again - twice
+        total = sum(layer.stash_bytes for layer in root) + again - twice
+        return total * (self._share(recompute) if part == EMBEDDING else 1.0)
 
     def _wide_logits(self) -> float:
         """Logits in more than the 16 bits of the graph."""

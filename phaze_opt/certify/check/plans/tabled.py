@@ -140,7 +140,7 @@ class PlanTabler:
         tied = layers.tied_parameters if plan.pipeline == 1 else 0
         return StepShape(
             num_micro_batches=plan.num_micro_batches(self._training.global_batch),
-            interleave=plan.interleave,
+            interleave=plan.interleave * self._stack.fill_chunks,
             update_shards=shards,
             tied_share=tied / layers.parameters(HEAD) if tied else 0.0,
             waiting=self._stack.waiting_share * float(np.log2(self._wires.num_islands(plan))),

@@ -124,6 +124,22 @@ class Wires:
         across = group_dimensions(network, size=size // near, stride=one_pipeline * skipped, is_aligned=True)
         return tuple(replace(one, size=one.size * other.size) for one, other in zip(inside, across, strict=True))
 
+    def once_a_node(self, group: Group, num_active: int, groups: tuple[int, int]) -> float:
+        """Share of a token's copies that leave its node where no other node gets more than one of them.
+
+        Of its experts each lies on any node alike, so that a node has none of them by chance (1 - 1/n)^k.
+
+        Args:
+            group: devices that share the experts.
+            num_active: experts of a token.
+            groups: of experts, and those of a token.
+        """
+        nodes = num_devices(group[1:])
+        met = nodes - nodes * (1.0 - 1.0 / nodes) ** num_active
+        every, own = groups
+        # A group of experts has nodes of its own, or shares one with others.
+        return min(met, own * nodes / min(every, nodes) if every else met) / num_active
+
     def flat(self, plan: ParallelPlan, group: Group) -> Group:
         """A group as one ring over the outermost level, unless it stays inside the innermost."""
         size = num_devices(group)
