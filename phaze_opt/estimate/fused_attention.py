@@ -131,6 +131,17 @@ def attention_bytes(rows: AttentionRows, *, kv_passes: Floats | float = 1.0) -> 
     return np.asarray(rows.batch * tokens * (rows.head_size + rows.value_size) * rows.element_bytes)
 
 
+def attention_roofline(shape: tuple[float, ...], *, element_bytes: float) -> tuple[float, float]:
+    """FLOPs of the scores that the mask leaves, and bytes moved once a pass, of one attention.
+
+    Args:
+        shape: values of the fields of `AttentionRows` up to ``passes``, in their order.
+        element_bytes: of operands.
+    """
+    rows = AttentionRows(*(np.asarray(value) for value in shape), np.asarray(element_bytes))
+    return float(attention_flops(rows)), float(rows.passes * attention_bytes(rows))
+
+
 def visible_pairs(rows: AttentionRows) -> Floats:
     """Pairs of a query and a key that it sees, of one head; queries are the last of the keys' positions."""
     before = np.maximum(rows.keys - rows.queries, 0.0)

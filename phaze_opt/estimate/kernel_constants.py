@@ -138,7 +138,7 @@ def kernel_group(kernel: Kernel, owner: Owner, name: str) -> str:
 def machine_values(kernel: Kernel, device: Device, width: Width, *, fitted: FittedConstants) -> dict[str, float]:
     """Constants of a machine by name, for operands of a width; of its kin where nothing was fitted to it."""
     known = fitted.groups.get(kernel_group(kernel, Owner.MACHINE, device.name))
-    kin = None if known else nearest_kin(kernel, device, fitted=fitted)
+    kin = None if known else nearest_kin(kernel, device, width, fitted=fitted)
     if kin is not None:
         known = fitted.groups[kernel_group(kernel, Owner.MACHINE, kin.name)]
     found = {}
@@ -147,7 +147,7 @@ def machine_values(kernel: Kernel, device: Device, width: Width, *, fitted: Fitt
             value = (known or {}).get(constant.name, constant.start)
             found[constant.name] = (known or {}).get(f"{constant.name}.{width}", value) if constant.widths else value
     if kin is not None and "sustained" in found:
-        found["sustained"] *= _carried_over(kin, device)
+        found["sustained"] *= _carried_over(kin, device, width)
     return found
 
 
@@ -162,21 +162,21 @@ def recipe_values(kernel: Kernel, names: Sequence[str], *, fitted: FittedConstan
     }
 
 
-def nearest_kin(kernel: Kernel, device: Device, *, fitted: FittedConstants) -> Device | None:
-    """The measured machine whose data sheet is nearest; of its own maker if one of those was measured."""
+def nearest_kin(kernel: Kernel, device: Device, width: Width, *, fitted: FittedConstants) -> Device | None:
+    """The measured machine whose data sheet is nearest for a width; of its own maker if one of those was measured."""
     measured = [
         each
         for each in shipped_devices().devices
         if each.name != device.name and fitted.has(kernel_group(kernel, Owner.MACHINE, each.name))
     ]
     own = [each for each in measured if each.maker == device.maker]
-    return min(own or measured, key=lambda each: (_distance(each, device), each.name), default=None)
+    return min(own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
 
 
-def _distance(one: Device, other: Device) -> float:
+def _distance(one: Device, other: Device, width: Width) -> float:
     """Sum of squared logarithms of what operators see of a machine: rates, units, cache and power."""
     pairs = (
-        (one.peak_flops_per_s.get(ComputePath.BF16, 1e12), other.peak_flops_per_s.get(ComputePath.BF16, 1e12)),
+        (width_peak(one, width), width_peak(other, width)),
         (one.hbm_bandwidth_bytes_per_s, other.hbm_bandwidth_bytes_per_s),
         (float(one.num_multiprocessors), float(other.num_multiprocessors)),
         (one.cache_bytes, other.cache_bytes),
@@ -185,18 +185,25 @@ def _distance(one: Device, other: Device) -> float:
     return sum(math.log(left / right) ** 2 for left, right in pairs)
 
 
-def _carried_over(kin: Device, device: Device) -> float:
+def width_peak(device: Device, width: Width) -> float:
+    """Peak for operands of a width, of the next wider one where the machine has no units for it, FLOP/s."""
+    wide = device.peak_flops_per_s.get(ComputePath.BF16) or max(device.peak_flops_per_s.values())
+    eight = device.peak_flops_per_s.get(ComputePath.FP8, wide)
+    return {Width.WIDE: wide, Width.EIGHT: eight, Width.FOUR: device.fp4_peak_flops_per_s or eight}[width]
+
+
+def _carried_over(kin: Device, device: Device, width: Width) -> float:
     """Share of the peak at the power limit over the kin's: watts and peak of a multiprocessor count."""
     if not (kin.tdp_w and device.tdp_w):
         return 1.0
     watts = (device.tdp_w / device.num_multiprocessors) / (kin.tdp_w / kin.num_multiprocessors)
-    peaks = _unit_peak(device) / _unit_peak(kin)
+    peaks = _unit_peak(device, width) / _unit_peak(kin, width)
     # Of chips with other multiprocessors nothing is said but that their shares are alike.
     return watts**POWER_EXPONENT / peaks if abs(math.log(peaks)) < math.log(1.25) else 1.0
 
 
-def _unit_peak(device: Device) -> float:
-    return device.peak_flops_per_s.get(ComputePath.BF16, 1.0) / device.num_multiprocessors
+def _unit_peak(device: Device, width: Width) -> float:
+    return width_peak(device, width) / device.num_multiprocessors
 
 
 def is_priced(device: Device) -> bool:
