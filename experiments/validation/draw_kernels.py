@@ -2,9 +2,9 @@
 
     python experiments/validation/draw_kernels.py FOLDER
 
-FOLDER holds the tables named in phaze_opt/validation/data/README.md in the columns that `phaze-opt validate` reads. Writes
-op_modern.csv, attn_modern.csv and moe_modern.csv into the package's data. A row keeps what its prediction reads; what
-its note says of library and quantisation stands in columns.
+FOLDER holds the tables named in phaze_opt/validation/data/README.md in the columns that `phaze-opt validate` reads.
+Writes op_modern.csv, attn_modern.csv and moe_modern.csv into the package's data. A row keeps what its prediction reads;
+what its note says of library and quantisation stands in columns.
 """
 
 import csv
@@ -26,8 +26,8 @@ COLUMNS = {
     OPERATORS: "id hardware op b m n k dtype latency_us timing library quantised source",
     ATTENTION: "id hardware op b seq_q seq_kv heads kv_heads head_dim head_dim_v causal window dtype latency_us timing "
     "library source",
-    EXPERTS: "id hardware op tokens hidden ffn experts experts_per_token tp ep mlp_matrices distribution dtype latency_us "
-    "timing library source",
+    EXPERTS: "id hardware op tokens hidden ffn experts experts_per_token tp ep mlp_matrices distribution dtype "
+    "latency_us timing library source",
 }
 
 

@@ -93,7 +93,9 @@ def _print(result: Validation) -> None:
 
     screen = out()
     print_plain_table(validation_tables.overview_table(result), has_title=False)
-    for sentence in (*validation_tables.unscored_sentences(result), *validation_tables.unmeasured_sentences(result)):
+    tables = validation_tables
+    sentences = (tables.unscored_sentences, tables.unmeasured_sentences, tables.shape_sentences)
+    for sentence in (each for say_of in sentences for each in say_of(result)):
         screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()

@@ -1,9 +1,9 @@
 """How many rows every expert of a rank gets: balanced, or drawn from a power law as routing benchmarks draw them.
 
-A benchmark of fused experts says ``balanced`` or ``power_law_A``: loads are drawn from a density x^-A between 1 and 0.8
-tokens (between 0.01 and 2 where there are fewer rows than experts), scaled to all rows and rounded; of several ranks the
-one with most rows is timed. A prediction is the mean over a few draws with fixed seeds: the draw that was timed is not
-known.
+A benchmark of fused experts says ``balanced`` or ``power_law_A``: loads are drawn from a density x^-A between 1 and
+0.8 tokens (between 0.01 and 2 where there are fewer rows than experts), scaled to all rows and rounded; of several
+ranks the one with most rows is timed. A prediction is the mean over a few draws with a fixed seed: the draw that was
+timed is not known.
 """
 
 from dataclasses import dataclass

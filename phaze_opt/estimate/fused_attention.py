@@ -6,11 +6,12 @@
 
 A tile is ``q`` queries of one head. With a causal mask tiles differ in length and fill the machine nearly evenly, so
 that a share of a wave is lost; without one they go in whole waves. ``softmax`` is what the exponentials of one score
-cost in multiply-accumulates: why heads of 64 reach less of the peak than heads of 128. Heads are laid out in multiples of
-16; libraries have no fast kernel for others. Backward does 5 products for 2 of forward, and recomputes scores: it takes 3
-times as long at one rate, and reads and writes 3 times as much.
+cost in multiply-accumulates: why heads of 64 reach less of the peak than heads of 128. Heads are laid out in multiples
+of 16; libraries have few fast kernels for others. Backward does 5 products for 2 of forward, at a lower rate: it takes
+3 times as long, and reads and writes 3 times as much.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,6 +132,24 @@ def attention_bytes(rows: AttentionRows, *, kv_passes: Floats | float = 1.0) -> 
     return np.asarray(rows.batch * tokens * (rows.head_size + rows.value_size) * rows.element_bytes)
 
 
+def attention_rows(shape: Sequence[Floats], element_bytes: Floats) -> AttentionRows:
+    """Attentions of columns in the order of the fields up to ``passes``."""
+    batch, queries, keys, heads, kv_heads, head_size, value_size, is_causal, window, passes = shape
+    return AttentionRows(
+        batch=batch,
+        queries=queries,
+        keys=keys,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        value_size=value_size,
+        is_causal=is_causal,
+        window=window,
+        passes=passes,
+        element_bytes=element_bytes,
+    )
+
+
 def attention_roofline(shape: tuple[float, ...], *, element_bytes: float) -> tuple[float, float]:
     """FLOPs of the scores that the mask leaves, and bytes moved once a pass, of one attention.
 
@@ -138,7 +157,7 @@ def attention_roofline(shape: tuple[float, ...], *, element_bytes: float) -> tup
         shape: values of the fields of `AttentionRows` up to ``passes``, in their order.
         element_bytes: of operands.
     """
-    rows = AttentionRows(*(np.asarray(value) for value in shape), np.asarray(element_bytes))
+    rows = attention_rows([np.asarray(value) for value in shape], np.asarray(element_bytes))
     return float(attention_flops(rows)), float(rows.passes * attention_bytes(rows))
 
 
@@ -172,7 +191,9 @@ def head_note(head_size: int) -> str:
     """What of a head's size costs time, as a sentence; empty if nothing does."""
     if head_size % HEAD_STEP:
         laid = -(-head_size // HEAD_STEP) * HEAD_STEP
-        return f"heads of {head_size} are no multiple of {HEAD_STEP}: laid out as {laid}, and few fused kernels take them"
+        return (
+            f"heads of {head_size} are no multiple of {HEAD_STEP}: laid out as {laid}, and few fused kernels take them"
+        )
     if head_size % GOOD_HEAD_STEP:
         return f"heads of {head_size} are no multiple of {GOOD_HEAD_STEP}: part of the widest instructions stays empty"
     return ""

@@ -25,6 +25,8 @@ SLIM_TILES = ((16, 64), (32, 64), (32, 128))
 """Tiles of few rows, for the steps of a decoder."""
 K_SPLITS = (1, 2, 4, 8)
 """Parts that k may be cut into, each summed by multiprocessors of its own."""
+GOOD_TILE = 128
+"""Rows and columns from which tiles run at nearly the full rate."""
 SUM_BYTES = 4.0
 """Of a partial sum."""
 SUM_BANDWIDTHS = 2.0
@@ -224,12 +226,13 @@ def waste_note(m: int, n: int, num_units: int, *, batch: int = 1, limit: float =
     of a tile or of a wave, unless the library finds another.
 
     Args:
-        m, n: rows and columns of the result.
+        m: rows of the result.
+        n: columns of the result.
         num_units: multiprocessors.
         batch: products.
         limit: waste of the best tile that is said.
     """
-    least, sizes = min((_waste(batch, m, n, tile, num_units), tile) for tile in TILES)
+    least, sizes = _least_waste(m, n, num_units, batch)
     if least < limit:
         return ""
     per_cent = 100.0 * (1.0 - 1.0 / least)
@@ -237,6 +240,15 @@ def waste_note(m: int, n: int, num_units: int, *, batch: int = 1, limit: float =
         f"{per_cent:.0f} % of the waves of {m:,} x {n:,} stay empty on {num_units} multiprocessors "
         f"(tiles of {sizes[0]} x {sizes[1]})"
     )
+
+
+def wave_waste(m: int, n: int, num_units: int, *, batch: int = 1) -> float:
+    """Waves of the best large tile over those that a result of m x n fills."""
+    return _least_waste(m, n, num_units, batch)[0]
+
+
+def _least_waste(m: int, n: int, num_units: int, batch: int) -> tuple[float, tuple[int, int]]:
+    return min((_waste(batch, m, n, tile, num_units), tile) for tile in TILES if min(tile) >= GOOD_TILE)
 
 
 def _waste(batch: int, m: int, n: int, tile: tuple[int, int], num_units: int) -> float:

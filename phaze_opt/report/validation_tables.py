@@ -10,6 +10,8 @@ from phaze_opt.report.text import format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
+from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.schema import DIES
 
@@ -152,6 +154,16 @@ def unmeasured_sentences(result: Validation) -> tuple[str, ...]:
         for entry in result.sets
         if entry.dataset.name not in entry.dataset.likes
         for each in entry.unmeasured
+    )
+
+
+def shape_sentences(result: Validation) -> tuple[str, ...]:
+    """What of the shapes of a user's sets costs time by itself."""
+    return tuple(
+        f"{entry.name}: {sentence}."
+        for entry in result.sets
+        if entry.dataset.name not in entry.dataset.likes
+        for sentence in shape_notes([each.row for each in entry.rows if each.row.dataset in MODERN_SETS])
     )
 
 

@@ -92,7 +92,12 @@ def _attention_parts(row: Row, device: Device) -> tuple[float, float]:
 def _expert_parts(row: Row, device: Device) -> tuple[float, float]:
     """Products of the busiest rank's rows at the peak, and the weights of its experts once."""
     number_format = row_format(row)
-    sizes = row.integer("tokens"), max(1, row.integer("experts_per_token")), row.integer("experts"), row.integer("ep", 1)
+    sizes = (
+        row.integer("tokens"),
+        max(1, row.integer("experts_per_token")),
+        row.integer("experts"),
+        row.integer("ep", 1),
+    )
     load = expert_load(*sizes, exponent_of(row.text("distribution", "")))
     expert = row.number("mlp_matrices", 3.0) * row.number("hidden") * row.number("ffn") / row.number("tp", 1.0)
     compute_s = 2.0 * load.rows * expert / format_peak(device, number_format)

@@ -83,7 +83,8 @@ def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema
 OPERATORS = _schema(
     "operators",
     required="hardware:text op:text m:count n:count dtype:text latency_us:positive",
-    optional="n_devices:count b:count k:count tflops:amount gbytes_per_s:amount timing:text library:text quantised:flag",
+    optional="n_devices:count b:count k:count tflops:amount gbytes_per_s:amount timing:text library:text "
+    "quantised:flag",
     identity="hardware op b m n k dtype",
 )
 ATTENTION = _schema(
@@ -96,9 +97,10 @@ ATTENTION = _schema(
 # Tuned tables give -1 where the number of experts of a token, and with it the rate, is not known.
 EXPERTS = _schema(
     "experts",
-    required="hardware:text op:text tokens:count hidden:count ffn:count experts:count experts_per_token:text dtype:text "
-    "latency_us:positive",
-    optional="n_devices:count tp:count ep:count mlp_matrices:count distribution:text tflops:text timing:text library:text",
+    required="hardware:text op:text tokens:count hidden:count ffn:count experts:count experts_per_token:text "
+    "dtype:text latency_us:positive",
+    optional="n_devices:count tp:count ep:count mlp_matrices:count distribution:text tflops:text timing:text "
+    "library:text",
     identity="hardware op tokens hidden ffn experts dtype",
 )
 COLLECTIVES = _schema(
@@ -168,7 +170,20 @@ MLPERF = _schema(
     identity="hardware n_devices",
 )
 
-SCHEMAS = (OPERATORS, ATTENTION, EXPERTS, COLLECTIVES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, DIES, NVDLA, EYERISS, MLPERF)
+SCHEMAS = (
+    OPERATORS,
+    ATTENTION,
+    EXPERTS,
+    COLLECTIVES,
+    TRAINING,
+    LAYER,
+    WHOLE_MODEL,
+    DIE_AREA,
+    DIES,
+    NVDLA,
+    EYERISS,
+    MLPERF,
+)
 
 DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
     {

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
-from phaze_opt.estimate.fused_attention import AttentionConstants, AttentionRows, attention_terms
+from phaze_opt.estimate.fused_attention import AttentionConstants, attention_rows, attention_terms
 from phaze_opt.estimate.kernel_constants import (
     CONSTANTS,
-    Kernel,
+    KernelKind,
     Owner,
     kernel_group,
     machine_values,
@@ -51,7 +51,7 @@ class KernelBlock:
         options: of matmuls, tiles and splits prepared.
     """
 
-    kernel: Kernel
+    kernel: KernelKind
     cases: tuple[KernelCase, ...]
     sizes: Floats
     sheet: GpuSheet
@@ -77,11 +77,11 @@ class KernelBlock:
     def terms(self, fitted: FittedConstants) -> list[tuple[str, Floats]]:
         """Named shares of all rows' times, s."""
         values = self._values(fitted)
-        if self.kernel is Kernel.MATMUL:
+        if self.kernel is KernelKind.MATMUL:
             return self._matmul_terms(values)
-        if self.kernel is Kernel.ATTENTION:
+        if self.kernel is KernelKind.ATTENTION:
             return self._attention_terms(values)
-        return self._expert_terms(values) if self.kernel is Kernel.EXPERTS else self._stream_terms(values)
+        return self._expert_terms(values) if self.kernel is KernelKind.EXPERTS else self._stream_terms(values)
 
     def owners(self, group: str, name: str) -> NDArray[np.bool_]:
         """Which rows have a constant as their own, shape (num_rows,)."""
@@ -132,9 +132,8 @@ class KernelBlock:
         ]
 
     def _attention_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
-        sizes = self.sizes
         element_bytes = np.array([facts_of(case.number_format).left_bytes for case in self.cases])
-        rows = AttentionRows(*sizes, element_bytes)
+        rows = attention_rows(list(self.sizes), element_bytes)
         constants = AttentionConstants(
             launch_s=values["launch_s"] + values["extra_s"],
             efficiency=values["efficiency"] * values["rate"],
@@ -200,7 +199,7 @@ class KernelBlock:
         ]
 
 
-def build_block(kernel: Kernel, cases: Sequence[KernelCase]) -> KernelBlock:
+def build_block(kernel: KernelKind, cases: Sequence[KernelCase]) -> KernelBlock:
     """Rows of one kind prepared once."""
     machines = [(case.device, facts_of(case.number_format).width) for case in cases]
     distinct = {(device.name, width): (device, width) for device, width in machines}
@@ -218,7 +217,7 @@ def build_block(kernel: Kernel, cases: Sequence[KernelCase]) -> KernelBlock:
         recipes=tuple(recipes),
         recipe_of=np.array([recipe_places[case.recipes] for case in cases]),
         repeats=np.array([case.repeats for case in cases]),
-        options=wave_options(matmul_rows(cases, sizes), sheet) if kernel is Kernel.MATMUL else None,
+        options=wave_options(matmul_rows(cases, sizes), sheet) if kernel is KernelKind.MATMUL else None,
     )
 
 

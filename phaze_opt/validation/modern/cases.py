@@ -6,10 +6,20 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.expert_load import expert_load, exponent_of
 from phaze_opt.estimate.fused_attention import BACKWARD_PASSES
-from phaze_opt.estimate.kernel_constants import Kernel, is_priced
+from phaze_opt.estimate.kernel_constants import KernelKind, is_priced
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.number_format import NumberFormat, facts_of
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.modern.recipes import (
+    Recipe,
+    attention_recipes,
+    expert_recipes,
+    machine_classes,
+    matmul_recipes,
+    recipe_of,
+    stream_recipes,
+    with_classes,
+)
 from phaze_opt.validation.modern.shapes import (
     STREAM_BYTES,
     attention_passes,
@@ -18,16 +28,6 @@ from phaze_opt.validation.modern.shapes import (
     matmul_sizes,
     operator_name,
     row_format,
-)
-from phaze_opt.validation.modern.recipes import (
-    Recipe,
-    attention_recipes,
-    expert_recipes,
-    matmul_recipes,
-    recipe_of,
-    stream_recipes,
-    machine_classes,
-    with_classes,
 )
 
 OPERATORS, ATTENTION, EXPERTS = "op_modern", "attn_modern", "moe_modern"
@@ -53,7 +53,7 @@ class KernelCase:
     """
 
     device: Device
-    kernel: Kernel
+    kernel: KernelKind
     number_format: NumberFormat
     recipes: tuple[str, ...]
     recipe: Recipe
@@ -86,16 +86,13 @@ def _operator(row: Row, device: Device, number_format: NumberFormat) -> KernelCa
         name = "quantise_cast"
     if name not in STREAM_BYTES:
         return f"no model of the operator '{name[:40]}'"
-    if name.startswith("layernorm"):
-        kind = name.replace("layernorm", "norm")
-    else:
-        kind = name.replace("rmsnorm", "norm")
+    kind = name.replace("layernorm", "norm").replace("rmsnorm", "norm")
     elements = row.number("b", 1.0) * row.number("m") * row.number("n")
     names = stream_recipes(recipe, kind)
     if name.startswith("quantise"):
         names = with_classes(names, machine_classes(device))
     num_bytes = elements * STREAM_BYTES[name] * facts_of(number_format).left_bytes / 2.0
-    return KernelCase(device, Kernel.STREAM, number_format, names, recipe, 1.0, (num_bytes,))
+    return KernelCase(device, KernelKind.STREAM, number_format, names, recipe, 1.0, (num_bytes,))
 
 
 def _matmul(row: Row, device: Device, number_format: NumberFormat, recipe: Recipe) -> KernelCase:
@@ -103,7 +100,7 @@ def _matmul(row: Row, device: Device, number_format: NumberFormat, recipe: Recip
     quantise = _quantise_bytes(number_format) if recipe.is_quantised else 0.0
     names = with_classes(matmul_recipes(recipe, number_format), machine_classes(device))
     sizes = (batch, m, n, k, quantise)
-    return KernelCase(device, Kernel.MATMUL, number_format, names, recipe, matmul_repeats(row), sizes)
+    return KernelCase(device, KernelKind.MATMUL, number_format, names, recipe, matmul_repeats(row), sizes)
 
 
 def _quantise_bytes(number_format: NumberFormat) -> float:
@@ -120,7 +117,7 @@ def _attention(row: Row, device: Device, number_format: NumberFormat) -> KernelC
     if suffix and "deterministic_bwd True" in row.text("note", "") and "det" not in recipe.library:
         recipe = Recipe(f"{recipe.library}+det", recipe.is_eager, recipe.is_quantised)
     names = with_classes(attention_recipes(recipe, number_format, suffix), machine_classes(device))
-    return KernelCase(device, Kernel.ATTENTION, number_format, names, recipe, 1.0, attention_shape(row))
+    return KernelCase(device, KernelKind.ATTENTION, number_format, names, recipe, 1.0, attention_shape(row))
 
 
 def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCase | str:
@@ -134,6 +131,14 @@ def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCas
         return f"{per_token} experts of a token are none of 1 to {experts}"
     load = expert_load(tokens, per_token, experts, ranks, exponent_of(row.text("distribution", "")))
     ffn = row.number("ffn") / row.number("tp", 1.0)
-    sizes = (float(tokens), load.rows, load.active, row.number("hidden"), ffn, row.number("mlp_matrices", 3.0), *load.tiles)
+    sizes = (
+        float(tokens),
+        load.rows,
+        load.active,
+        row.number("hidden"),
+        ffn,
+        row.number("mlp_matrices", 3.0),
+        *load.tiles,
+    )
     names = with_classes(expert_recipes(recipe, number_format), machine_classes(device))
-    return KernelCase(device, Kernel.EXPERTS, number_format, names, recipe, 1.0, sizes)
+    return KernelCase(device, KernelKind.EXPERTS, number_format, names, recipe, 1.0, sizes)

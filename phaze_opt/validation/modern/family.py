@@ -7,8 +7,9 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.kernel_constants import Kernel, Owner, kernel_group
+from phaze_opt.estimate.kernel_constants import KernelKind, Owner, kernel_group
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Family, FitParameter, Floats, Part
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.modern.blocks import KernelBlock, build_block
@@ -17,7 +18,7 @@ from phaze_opt.validation.modern.fitting import fit_block
 from phaze_opt.validation.modern.parameters import kernel_parameters
 from phaze_opt.validation.modern.recipes import is_suspect
 from phaze_opt.validation.modern.shapes import operator_name
-from phaze_opt.units import MICRO
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledKernelRows:
@@ -52,7 +53,7 @@ def _compile(rows: Sequence[Row]) -> CompiledKernelRows:
     """Rows by kind of kernel."""
     measured = np.array([row.number("latency_us") * MICRO for row in rows])
     cases, unscored = read_rows(read_case, rows)
-    by_kernel: dict[Kernel, list[int]] = {}
+    by_kernel: dict[KernelKind, list[int]] = {}
     for index, case in cases.items():
         by_kernel.setdefault(case.kernel, []).append(index)
     blocks = tuple((own, build_block(kernel, [cases[index] for index in own])) for kernel, own in by_kernel.items())
@@ -67,7 +68,7 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     """One fit for each kind of kernel: no row depends on two."""
     fitted = start
     cases = read_rows(read_case, rows)[0]
-    for kernel in Kernel:
+    for kernel in KernelKind:
         parameters = kernel_parameters(case for case in cases.values() if case.kernel is kernel)
         groups = {each.group for each in parameters}
         own_rows = [rows[index] for index, case in cases.items() if case.kernel is kernel and _is_own(case, groups)]
@@ -93,7 +94,7 @@ def _regime(row: Row) -> str:
         return "other"
     if isinstance(case, str):
         return "other"
-    if case.kernel is Kernel.STREAM:
+    if case.kernel is KernelKind.STREAM:
         return operator_name(row)
     return f"{case.kernel} {case.number_format}{' eager' if case.recipe.is_eager else ''}"
 

@@ -1,8 +1,8 @@
 """Fit of the constants of one kind of kernel: hundreds of them, of which a row sees two dozen.
 
-Derivatives of constants that share no row are taken together, a dozen evaluations in all, and steps come from the normal
-equations (Levenberg and Marquardt), with weights that count large errors linearly (soft L1). Every constant is pulled
-to what is expected of it, which fixes those that rows leave open.
+Derivatives of constants that share no row are taken together, a dozen evaluations in all, and steps come from the
+normal equations (Levenberg and Marquardt), with weights that count large errors linearly (soft L1). Every constant is
+pulled to what is expected of it, which fixes those that rows leave open.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from phaze_opt.validation.modern.blocks import KernelBlock
 Floats = NDArray[np.float64]
 
 PULL = 0.1
-"""Weight of a constant that is off by a factor of e from what is expected, against the relative error of a row: the error of
-a row, 5 to 10 %, over the logarithm of the factor that machines and libraries differ by, 1.5 to 2."""
+"""Weight of a constant that is off by a factor of e from what is expected, against the relative error of a row: the
+error of a row, 5 to 10 %, over the logarithm of the factor that machines and libraries differ by, 1.5 to 2."""
 SOFT_ERROR = 0.05
 """Relative error beyond which a row counts linearly: then the fit follows the mean that is scored."""
 FAR = 20.0

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from phaze_opt.estimate.kernel_constants import CONSTANTS, Kernel, KernelConstant, Owner, kernel_group
 from phaze_opt.estimate.fused_attention import HEAD_STEP
+from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelConstant, KernelKind, Owner, kernel_group
 from phaze_opt.hardware.number_format import Width, facts_of, has_units
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.modern.cases import KernelCase
@@ -18,7 +18,7 @@ _HEAD_SIZE, _WINDOW, _QUANTISE = 5, 8, 4
 
 def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
     """Constants of the machines and recipes that these cases show often enough."""
-    by_group: dict[tuple[Kernel, Owner, str], list[KernelCase]] = {}
+    by_group: dict[tuple[KernelKind, Owner, str], list[KernelCase]] = {}
     for case in cases:
         by_group.setdefault((case.kernel, Owner.MACHINE, case.device.name), []).append(case)
         by_group.setdefault((case.kernel, Owner.RECIPE, case.recipes[0]), []).append(case)
@@ -52,9 +52,7 @@ def _widths(constant: KernelConstant, cases: list[KernelCase]) -> Iterator[str]:
     if not constant.widths:
         yield ""
         return
-    counts = Counter(
-        facts_of(case.number_format).width for case in cases if has_units(case.device, case.number_format)
-    )
+    counts = Counter(facts_of(case.number_format).width for case in cases if has_units(case.device, case.number_format))
     yield ""
     yield from (f".{width}" for width in (Width.EIGHT, Width.FOUR) if counts[width] >= LEAST_ROWS)
 

@@ -1,8 +1,8 @@
 """Whose kernel a row timed: its library and recipe, and whether the operands' quantisation is part of the time.
 
-Columns say it (``library``, ``quantised``). Public tables say it in their own words instead, in ``source``, ``note`` and
-``timing``; the rules here are those of docs/validation.md. A recipe is a library and a format (``trtllm/fp8``); one that
-nothing was fitted to is priced by the next of the names given.
+Columns say it (``library``, ``quantised``). Public tables say it in their own words instead, in ``source``, ``note``
+and ``timing``; the rules here are those of docs/validation.md. A recipe is a library, a format and a class of machines
+(``trtllm/fp8@hbm-8``); one that nothing was fitted to is priced by the next of the names given.
 """
 
 import math
@@ -37,7 +37,7 @@ SUSPECT = "SUSPECT"
 BOARD_BYTES_PER_S = 11.5e9
 """Memory rate of a multiprocessor below which an NVIDIA machine is a board with GDDR memory."""
 GB200_SLOW_FLOPS = 1e12
-"""Above it one table's 16-bit matmuls of vLLM on GB200 are a fifth slower than another's on the same machine: not fitted."""
+"""Above it one table's 16-bit matmuls of vLLM on GB200 are a fifth slower than another's there: not fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def with_classes(names: tuple[str, ...], classes: tuple[str, ...]) -> tuple[str,
 def machine_classes(device: Device) -> tuple[str, ...]:
     """Class of a machine that libraries have kernels of their own for, and the others, nearest first.
 
-    Another maker's machines are a class. NVIDIA's are told apart by the narrowest operands that their units multiply, 16,
-    8 or 4 bits, and by their memory: boards with GDDR have far less of its rate for a multiprocessor.
+    Another maker's machines are a class. NVIDIA's are told apart by the narrowest operands that their units multiply,
+    16, 8 or 4 bits, and by their memory: boards with GDDR have far less of its rate for a multiprocessor.
     """
     per_unit = device.hbm_bandwidth_bytes_per_s / device.num_multiprocessors
     bits = 4 if device.fp4_peak_flops_per_s else 8 if ComputePath.FP8 in device.peak_flops_per_s else 16
@@ -158,8 +158,18 @@ def matmul_recipes(recipe: Recipe, number_format: NumberFormat) -> tuple[str, ..
     """Names under which constants of a matmul may stand, nearest first."""
     eager = "-eager" if recipe.is_eager else ""
     base = recipe.library.partition("-")[0]
-    libraries = (recipe.library + eager, recipe.library, base, PLAIN, "trtllm", "vllm-cutlass", "vllm-flashinfer", "xla", "aiter")
-    wide = (f"{base}/{NumberFormat.BF16}", f"trtllm/{NumberFormat.BF16}")
+    libraries = (
+        recipe.library + eager,
+        recipe.library,
+        base,
+        PLAIN,
+        "trtllm",
+        "vllm-cutlass",
+        "vllm-flashinfer",
+        "xla",
+        "aiter",
+    )
+    wide: tuple[str, ...] = (f"{base}/{NumberFormat.BF16}", f"trtllm/{NumberFormat.BF16}")
     if number_format is NumberFormat.MXFP8:
         wide = (*(f"{name}/{NumberFormat.FP8}" for name in ("trtllm", "xla")), *wide)
     return tuple(dict.fromkeys([*(f"{name}/{number_format}" for name in libraries), *wide]))

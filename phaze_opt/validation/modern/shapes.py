@@ -1,9 +1,11 @@
 """Sizes of a row's matmuls and attention, as its columns and the words of public tables say them."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from phaze_opt.estimate.fused_attention import BACKWARD_PASSES
+from phaze_opt.estimate.fused_attention import BACKWARD_PASSES, HEAD_STEP, head_note
+from phaze_opt.estimate.wave_matmul import GOOD_TILE, waste_note, wave_waste
 from phaze_opt.hardware.number_format import NumberFormat, format_of
 from phaze_opt.validation.measured_row import Row
 
@@ -22,6 +24,10 @@ STREAM_BYTES: Mapping[str, float] = MappingProxyType(
     }
 )
 """Bytes moved for one 16-bit element, by operator; a silu reads a gate besides, a cast writes 8 bits."""
+
+
+MOST_WASTE = 1.25
+"""Waves over those that are filled, from which a shape is said to cost."""
 
 
 def operator_name(row: Row) -> str:
@@ -83,3 +89,30 @@ def attention_passes(row: Row) -> float:
     if name.endswith("_fwd_bwd"):
         return 1.0 + BACKWARD_PASSES
     return BACKWARD_PASSES if name.endswith("_bwd") else 1.0
+
+
+def shape_notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What of the shapes of a file costs time by itself: sentences, the worst shape of each kind by name."""
+    heads = Counter(int(row.number("head_dim")) for row in rows if row.text("head_dim", ""))
+    odd = {size: count for size, count in heads.items() if head_note(size)}
+    found = []
+    if odd:
+        worst = max(odd, key=lambda size: (size % HEAD_STEP > 0, odd[size]))
+        found.append(f"{sum(odd.values()):,} of {heads.total():,} attentions: {head_note(worst)}")
+    matmuls = [row for row in rows if row.text("k", "") and row.find_device() is not None]
+    wasted = [(waste, row) for row in matmuls if (waste := _waste(row)) > MOST_WASTE]
+    if wasted:
+        waste, row = max(wasted, key=lambda each: (each[0], -each[1].line))
+        batch, m, n, _ = matmul_sizes(row)
+        empty = 1.0 - 1.0 / MOST_WASTE
+        words = f"{len(wasted):,} of {len(matmuls):,} matmuls leave over {empty:.0%} of their waves empty"
+        note = waste_note(int(m), int(n), row.device().num_multiprocessors, batch=int(batch))
+        found.append(f"{words}; line {row.line}: {note}")
+    return tuple(found)
+
+
+def _waste(row: Row) -> float:
+    """Waves of the best large tile over those that the result fills; 1 below a wave, which no shape can fill."""
+    batch, m, n, _ = matmul_sizes(row)
+    units = row.device().num_multiprocessors
+    return wave_waste(int(m), int(n), units, batch=int(batch)) if batch * m * n > units * GOOD_TILE**2 else 1.0
