@@ -9,7 +9,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.kernel_constants import is_priced
 from phaze_opt.hardware.device import ComputePath, Device, path_of
-from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device
 from phaze_opt.hardware.number_format import format_of
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.modern.cases import OPERATORS as MODERN_OPERATORS
@@ -54,7 +54,8 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
     Raises:
         InputError: the row names a software that is not known.
     """
-    device = (machines or shipped_devices()).find(values.get("hardware", ""))
+    name = values.get("hardware", "")
+    device = find_device(name) if machines is None else machines.find(name)
     if schema.kind == "operators":
         return MODERN_OPERATORS if is_modern(values, device) else _like_operators(values, device)
     if schema.kind == "training":

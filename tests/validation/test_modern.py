@@ -137,7 +137,7 @@ def test_tables_are_read_as_they_stand(tmp_path) -> None:
     dataset = read_dataset(path)
     assert dataset.likes == (OPERATORS,)
     trained, grouped, _ = (read_case(each) for each in dataset.rows)
-    assert (trained.sizes[:4], trained.repeats) == ((2, 64000, 8192, 5120), 3.0)
+    assert (trained.sizes[:4], trained.repeats) == ((2, 64000, 8192, 5120), 4.0)
     assert (grouped.sizes[:4], grouped.repeats) == ((4, 8192, 4096, 7168), 1.0)
     compiled = MODERN.compile(dataset.rows)
     assert not compiled.unscored

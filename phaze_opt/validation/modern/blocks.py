@@ -47,7 +47,7 @@ class KernelBlock:
         sheet: their machines' data sheets.
         machines, machine_of: machines with widths of operands, and each row's among them.
         recipes, recipe_of: names of recipes, and each row's among them.
-        repeats: products in a row's time over those of its sizes.
+        repeats: a row's time over that of one product of its sizes.
         options: of matmuls, tiles and splits prepared.
     """
 

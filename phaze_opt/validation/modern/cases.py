@@ -24,7 +24,7 @@ from phaze_opt.validation.modern.shapes import (
     STREAM_BYTES,
     attention_passes,
     attention_shape,
-    matmul_repeats,
+    grouped_cost,
     matmul_sizes,
     operator_name,
     row_format,
@@ -48,7 +48,7 @@ class KernelCase:
         device, kernel, number_format: machine, kind of kernel, operands.
         recipes: names under which the constants of its library may stand, nearest first.
         recipe: library, clock, quantisation.
-        repeats: products in the row's time over those of its sizes.
+        repeats: time over that of one product of its sizes.
         sizes: numbers that the kernel's rows are built of, in their order.
     """
 
@@ -100,7 +100,7 @@ def _matmul(row: Row, device: Device, number_format: NumberFormat, recipe: Recip
     quantise = _quantise_bytes(number_format) if recipe.is_quantised else 0.0
     names = with_classes(matmul_recipes(recipe, number_format), machine_classes(device))
     sizes = (batch, m, n, k, quantise)
-    return KernelCase(device, KernelKind.MATMUL, number_format, names, recipe, matmul_repeats(row), sizes)
+    return KernelCase(device, KernelKind.MATMUL, number_format, names, recipe, grouped_cost(row), sizes)
 
 
 def _quantise_bytes(number_format: NumberFormat) -> float:

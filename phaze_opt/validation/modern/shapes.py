@@ -26,6 +26,9 @@ STREAM_BYTES: Mapping[str, float] = MappingProxyType(
 """Bytes moved for one 16-bit element, by operator; a silu reads a gate besides, a cast writes 8 bits."""
 
 
+WEIGHT_GRADIENT_COST = 2.0
+"""Time of a grouped matmul that sums over each group's rows, over one of the same FLOPs that does not (assumption, 1.3
+to 2.7: mxfp8 on B200 1.26, fp8 with block scales on H100 2.7)."""
 MOST_WASTE = 1.25
 """Waves over those that are filled, from which a shape is said to cost."""
 
@@ -63,6 +66,14 @@ def matmul_sizes(row: Row) -> tuple[float, float, float, float]:
 def matmul_repeats(row: Row) -> float:
     """Products in the time over those of the sizes: backward multiplies twice, for its input and for the weights."""
     return 3.0 if operator_name(row).endswith("_fwd_bwd") else 1.0
+
+
+def grouped_cost(row: Row) -> float:
+    """Time over that of one product of the sizes: as many as there are, and more of those that sum over the groups."""
+    name = operator_name(row)
+    if name.endswith("_fwd_bwd"):
+        return matmul_repeats(row) - 1.0 + WEIGHT_GRADIENT_COST
+    return WEIGHT_GRADIENT_COST if name.startswith("grouped") and name.endswith("wgrad") else 1.0
 
 
 def attention_shape(row: Row) -> tuple[float, ...]:
