@@ -11,10 +11,11 @@ from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.stacks import measured_rows
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.fused_attention import head_note
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.device import ComputePath, Device, path_of
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
 from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network
@@ -41,6 +42,7 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK
@@ -277,6 +279,8 @@ def _notes(
         return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in apply_rules(about)))
     traced = traced_model_note(Answer(load_constants(), models=request.models))
     said = (*said, Note("traced_model", traced.rstrip("."))) if traced else said
+    if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
+        said = (*said, Note("head_size", head_note(job.model.head_size)))
     if device.network or request.network:
         return said
     sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"

@@ -11,6 +11,7 @@ import typer
 
 from phaze_opt.cli.output import say
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import shorten
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device_catalogue import DeviceCatalogue
@@ -47,7 +48,9 @@ NEEDED_COLUMNS = (
 )
 """Of the common kinds of files, as the schemas have them."""
 
-TIMED_APART = ("operators", "whole model")
+MOST_NAMED = 8
+"""Columns passed over that are named."""
+TIMED_APART = ("operators", "attention", "experts", "whole model")
 """Kinds of files that are predicted with constants of the machine itself."""
 TIMED_IN_STEPS = ("training", "layer")
 """Kinds that are predicted with constants of the software."""
@@ -81,6 +84,9 @@ def read_measurements(
     for note in notes:
         say(f"note: {note}")
     for dataset in datasets:
+        if dataset.unread:
+            columns = ", ".join(shorten(name) for name in dataset.unread[:MOST_NAMED])
+            say(f"note: {dataset.name}: columns that no model reads are passed over: {columns}")
         sentence = _likeness_sentence(dataset)
         if sentence:
             say(f"note: {sentence}")
@@ -173,7 +179,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
     """
     from phaze_opt.hardware.device_catalogue import find_device
 
-    measured = {group.split("/")[1] for group in fitted.groups if group.count("/")}
+    measured = {part for group in fitted.groups if group.count("/") for part in group.split("/")[1:]}
     found: dict[str, str] = {}
     for row, kind in ((row, dataset.schema.kind) for dataset in datasets for row in dataset.rows):
         device = row.find_device()

@@ -95,8 +95,8 @@ def _print(result: Validation) -> None:
     screen = out()
     print_plain_table(validation_tables.overview_table(result), has_title=False)
     tables = validation_tables
-    said = tables.unscored_sentences(result), tables.middle_sentences(result), tables.unmeasured_sentences(result)
-    for sentence in (each for sentences in said for each in sentences):
+    told = (tables.unscored_sentences, tables.middle_sentences, tables.unmeasured_sentences, tables.shape_sentences)
+    for sentence in (each for say_of in told for each in say_of(result)):
         screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()

@@ -156,6 +156,7 @@ def load_device(name: str) -> Device:
     return shipped_devices().load(name)
 
 
+@lru_cache(maxsize=4096)
 def find_device(name: str) -> Device | None:
     """As `load_device`; None if the name is that of no machine or of several."""
     return shipped_devices().find(name)

@@ -10,6 +10,8 @@ from phaze_opt.report.text import format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
+from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.schema import DIES
 
@@ -167,6 +169,16 @@ def middle_sentences(result: Validation) -> tuple[str, ...]:
                 f"middle of those that suit its machine and sharding; {within} were measured within their range."
             )
     return tuple(found)
+
+
+def shape_sentences(result: Validation) -> tuple[str, ...]:
+    """What of the shapes of a user's sets costs time by itself."""
+    return tuple(
+        f"{entry.name}: {sentence}."
+        for entry in result.sets
+        if entry.dataset.name not in entry.dataset.likes
+        for sentence in shape_notes([each.row for each in entry.rows if each.row.dataset in MODERN_SETS])
+    )
 
 
 def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:

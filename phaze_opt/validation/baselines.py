@@ -15,6 +15,7 @@ from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
 from phaze_opt.validation.row_times import MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
@@ -51,6 +52,8 @@ def describe_baseline(kind: str) -> str:
     """What the baseline of a kind of file is, for tables; empty if there is none."""
     return {
         "operators": "roofline x one constant per device and operator",
+        "attention": "roofline x one constant per device and type",
+        "experts": "roofline x one constant per device and type",
         "collectives": "latency and bandwidth, one line per fabric",
         "expert exchanges": "latency and bandwidth, one line per device and direction",
         "training": "one utilisation per set and device",
@@ -82,7 +85,9 @@ def _fit_lines(dataset: Dataset) -> dict[tuple[str, ...], Line]:
 
 def _keys(row: Row, kind: str) -> tuple[tuple[str, ...], ...]:
     """Keys of a row's line, narrowest first."""
-    if kind == "operators":
+    if row.dataset in MODERN_SETS:
+        narrow = (row.text("hardware"), f"{_operator(row)} {row.text('dtype')}")
+    elif kind == "operators":
         narrow = (_scope(row), _operator(row))
     elif kind == "collectives":
         narrow = (row.text("hardware"), row.text("fabric", ""))

@@ -26,6 +26,7 @@ from phaze_opt.validation.schema import (
     ColumnType,
     MeasuredColumn,
     Schema,
+    is_slip,
     suggest_column,
 )
 
@@ -44,11 +45,13 @@ class Dataset:
         name: stem of the file, under which results are reported.
         schema: kind of the file.
         rows: in the file's order; each says which published set's models predict it.
+        unread: columns that are none of the kind's, passed over.
     """
 
     name: str
     schema: Schema
     rows: tuple[Row, ...]
+    unread: tuple[str, ...] = ()
 
     @property
     def likes(self) -> tuple[str, ...]:
@@ -122,7 +125,8 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
         if schema.kind == TRAINING.kind:
             check_training_rows(rows)
         check_times(rows, schema.kind)
-    return Dataset(name=stem, schema=schema, rows=tuple(rows))
+    unread = tuple(name for name in header if name not in schema.columns)
+    return Dataset(name=stem, schema=schema, rows=tuple(rows), unread=unread)
 
 
 def _refuse(rule: str, source: str, line: int) -> None:
@@ -230,7 +234,7 @@ def _header_fault(header: Sequence[str], schema: Schema) -> str:
             return f"column '{_short(name)}' is there twice; leave one out"
         if any(mark in name for mark in ";\t|"):
             return f"column '{_short(name)}' is not one column; separate columns by commas"
-        if name not in schema.columns:
+        if name not in schema.columns and is_slip(name, schema):
             return f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
     missing = [name for name in schema.required if name not in header]
     if missing:
@@ -244,7 +248,8 @@ def _row_fault(header: Sequence[str], fields: Sequence[str], schema: Schema, *, 
         at = header[len(fields)] if len(fields) < len(header) else header[-1]
         word = "missing from" if len(fields) < len(header) else "after"
         return f"row has {len(fields)} fields and the header {len(header)}: fields are {word} column '{at}' on"
-    faults = ((name, _fault(text, schema.columns[name], may_lack)) for name, text in zip(header, fields, strict=True))
+    pairs = ((name, text) for name, text in zip(header, fields, strict=True) if name in schema.columns)
+    faults = ((name, _fault(text, schema.columns[name], may_lack)) for name, text in pairs)
     return next((f"column '{name}': {rule}" for name, rule in faults if rule), "")
 
 

@@ -8,8 +8,12 @@ from types import MappingProxyType
 
 from phaze_opt.cost.stacks import find_software
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.kernel_constants import is_priced
 from phaze_opt.hardware.device import ComputePath, Device, path_of
-from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device
+from phaze_opt.hardware.number_format import format_of
+from phaze_opt.validation.modern.cases import OPERATORS as MODERN_OPERATORS
+from phaze_opt.validation.modern.recipes import says_quantised
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
 
@@ -54,9 +58,10 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
         values: of the row.
         machines: what the row may name; the package's machines unless given.
     """
-    device = (machines or shipped_devices()).find(values.get("hardware", ""))
+    name = values.get("hardware", "")
+    device = find_device(name) if machines is None else machines.find(name)
     if schema.kind == "operators":
-        return _like_operators(values, device)
+        return MODERN_OPERATORS if is_modern(values, device) else _like_operators(values, device)
     if schema.kind == "collectives":
         return "collective_kinds"
     if schema.kind == "training":
@@ -83,6 +88,29 @@ def _like_operators(values: Mapping[str, str], device: Device | None) -> str:
     is_device_clock = "host" not in values.get("timing", "")
     is_fp32 = _path(values) is ComputePath.FP32
     return "op_neusight_fp32" if is_fp32 and is_device_clock else "op_llmcompass"
+
+
+def is_modern(values: Mapping[str, str], device: Device | None) -> bool:
+    """Whether a row of an operator is predicted as one of a GPU's library kernels.
+
+    Its machine is a GPU, it was timed on the device or states its library, and it is no fp32 on ordinary cores.
+    """
+    if device is None or not is_priced(device):
+        return False
+    note, timing = values.get("note", ""), values.get("timing", "")
+    path = _path(values)
+    if path is ComputePath.FP32:
+        return "narrower type" in note
+    is_told = bool(values.get("library", "")) or says_quantised(note)
+    return "device" in timing or is_told or (path is None and _has_format(values))
+
+
+def _has_format(values: Mapping[str, str]) -> bool:
+    try:
+        format_of(values.get("dtype", ""))
+    except InputError:
+        return False
+    return True
 
 
 def _like_training(values: Mapping[str, str], device: Device | None) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
-from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device, shipped_devices
 
 T = TypeVar("T")
 
@@ -89,6 +89,9 @@ class Row:
             InputError: the column is empty (with its line), or names no one machine (without).
         """
         name, known = self.text("hardware"), self._catalogue
+        device = self.find_device()
+        if device is not None:
+            return device
         if known.named(name):
             return known.load(name)
         message = f"{known.explain(name)} or describe it in a file of its own (--machine)"
@@ -97,7 +100,9 @@ class Row:
     def find_device(self) -> Device | None:
         """As `device`; None if the column names no one machine, or there is none."""
         name = self.text("hardware", "")
-        return self._catalogue.find(name) if name else None
+        if not name:
+            return None
+        return find_device(name) if self.machines is None else self.machines.find(name)
 
     @property
     def _catalogue(self) -> DeviceCatalogue:

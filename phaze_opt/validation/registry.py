@@ -9,6 +9,7 @@ from phaze_opt.validation.expert_exchange import EXPERT_EXCHANGE
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fp32.family import FP32_OPERATORS
 from phaze_opt.validation.fp32.models import FP32_MODELS
+from phaze_opt.validation.modern.family import MODERN
 from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.silicon.dies import DIES
 from phaze_opt.validation.silicon.family import SILICON
@@ -20,6 +21,7 @@ FAMILIES = (
     COLLECTIVE_KINDS,
     EXPERT_EXCHANGE,
     OPERATORS,
+    MODERN,
     FP32_OPERATORS,
     FP32_MODELS,
     TRAINING,

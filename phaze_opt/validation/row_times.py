@@ -4,13 +4,26 @@ import math
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.expert_load import expert_load, exponent_of
+from phaze_opt.estimate.fused_attention import attention_roofline
 from phaze_opt.hardware.device import Device, element_bytes, path_of
+from phaze_opt.hardware.number_format import facts_of, format_peak
 from phaze_opt.units import MICRO, MILLI
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.modern.shapes import (
+    attention_shape,
+    matmul_repeats,
+    matmul_sizes,
+    operator_name,
+    row_format,
+    stream_bytes,
+)
 
 MEASURED = MappingProxyType(
     {
         "operators": ("latency_us", MICRO),
+        "attention": ("latency_us", MICRO),
+        "experts": ("latency_us", MICRO),
         "collectives": ("latency_us", MICRO),
         "expert exchanges": ("latency_us", MICRO),
         "training": ("iter_time_s", 1.0),
@@ -19,9 +32,6 @@ MEASURED = MappingProxyType(
     }
 )
 """Column of the measured time by kind of file, and its unit in seconds."""
-
-_PASSES = MappingProxyType({"add": 3.0})
-"""Tensors that an operator on vectors moves; all others read one and write one."""
 
 
 def measured_seconds(row: Row, kind: str) -> float:
@@ -44,7 +54,7 @@ def ideal_seconds(row: Row, kind: str) -> float:
         if kind in SENT_BYTES:
             return SENT_BYTES[kind](row)
         device = row.device()
-        return max(roofline_parts(row, device)) if kind == "operators" else MODEL_SECONDS[kind](row, device)
+        return max(ROOFLINES[kind](row, device)) if kind in ROOFLINES else MODEL_SECONDS[kind](row, device)
     except (InputError, KeyError):
         return math.nan
 
@@ -71,14 +81,43 @@ def roofline_parts(row: Row, device: Device) -> tuple[float, float]:
     Raises:
         InputError: a malformed value, or the device lacks the path of the type.
     """
-    path = path_of(row.text("dtype"))
-    size, batch = element_bytes(path), row.number("b", 1.0)
-    m, n, k = row.number("m"), row.number("n"), row.number("k", 0.0)
-    if k == 0.0:
-        moved = _PASSES.get(row.text("op"), 2.0) * batch * m * n * size
+    number_format = row_format(row)
+    facts = facts_of(number_format)
+    if row.number("k", 0.0) == 0.0:
+        elements = row.number("b", 1.0) * row.number("m") * row.number("n")
+        moved = stream_bytes(operator_name(row)) / 2.0 * elements * facts.left_bytes
         return 0.0, moved / device.hbm_bandwidth_bytes_per_s
-    moved = batch * (m * k + k * n + m * n) * size
-    return 2.0 * batch * m * n * k / device.peak(path), moved / device.hbm_bandwidth_bytes_per_s
+    batch, m, n, k = matmul_sizes(row)
+    repeats = matmul_repeats(row)
+    moved = batch * ((m * k + m * n) * facts.left_bytes + k * n * facts.right_bytes)
+    compute_s = repeats * 2.0 * batch * m * n * k / format_peak(device, number_format)
+    return compute_s, repeats * moved / device.hbm_bandwidth_bytes_per_s
+
+
+def _attention_parts(row: Row, device: Device) -> tuple[float, float]:
+    """Products of the scores that the mask leaves at the peak, and queries, keys, values and result once."""
+    number_format = row_format(row)
+    flops, moved = attention_roofline(attention_shape(row), element_bytes=facts_of(number_format).left_bytes)
+    return flops / format_peak(device, number_format), moved / device.hbm_bandwidth_bytes_per_s
+
+
+def _expert_parts(row: Row, device: Device) -> tuple[float, float]:
+    """Products of the busiest rank's rows at the peak, and the weights of its experts once."""
+    number_format = row_format(row)
+    sizes = (
+        row.integer("tokens"),
+        max(1, row.integer("experts_per_token")),
+        row.integer("experts"),
+        row.integer("ep", 1),
+    )
+    load = expert_load(*sizes, exponent_of(row.text("distribution", "")))
+    expert = row.number("mlp_matrices", 3.0) * row.number("hidden") * row.number("ffn") / row.number("tp", 1.0)
+    compute_s = 2.0 * load.rows * expert / format_peak(device, number_format)
+    return compute_s, load.active * expert * facts_of(number_format).right_bytes / device.hbm_bandwidth_bytes_per_s
+
+
+ROOFLINES = MappingProxyType({"operators": roofline_parts, "attention": _attention_parts, "experts": _expert_parts})
+"""Time of one operator at the peak and at the memory rate by kind of file, s."""
 
 
 def _training_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:

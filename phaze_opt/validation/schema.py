@@ -83,8 +83,25 @@ def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema
 OPERATORS = _schema(
     "operators",
     required="hardware:text op:text m:count n:count dtype:text latency_us:positive",
-    optional="n_devices:count b:count k:count tflops:amount gbytes_per_s:amount timing:text",
+    optional="n_devices:count b:count k:count tflops:amount gbytes_per_s:amount timing:text library:text "
+    "quantised:flag",
     identity="hardware op b m n k dtype",
+)
+ATTENTION = _schema(
+    "attention",
+    required="hardware:text op:text seq_q:count heads:count head_dim:count dtype:text latency_us:positive",
+    optional="n_devices:count b:count seq_kv:count kv_heads:count head_dim_v:count causal:flag window:amount "
+    "tflops:amount timing:text library:text",
+    identity="hardware op b seq_q seq_kv heads kv_heads head_dim dtype",
+)
+# Tuned tables give -1 where the number of experts of a token, and with it the rate, is not known.
+EXPERTS = _schema(
+    "experts",
+    required="hardware:text op:text tokens:count hidden:count ffn:count experts:count experts_per_token:text "
+    "dtype:text latency_us:positive",
+    optional="n_devices:count tp:count ep:count mlp_matrices:count distribution:text tflops:text timing:text "
+    "library:text",
+    identity="hardware op tokens hidden ffn experts dtype",
 )
 COLLECTIVES = _schema(
     "collectives",
@@ -163,7 +180,21 @@ MLPERF = _schema(
     identity="hardware n_devices",
 )
 
-SCHEMAS = (OPERATORS, COLLECTIVES, EXCHANGES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, DIES, NVDLA, EYERISS, MLPERF)
+SCHEMAS = (
+    OPERATORS,
+    ATTENTION,
+    EXPERTS,
+    COLLECTIVES,
+    EXCHANGES,
+    TRAINING,
+    LAYER,
+    WHOLE_MODEL,
+    DIE_AREA,
+    DIES,
+    NVDLA,
+    EYERISS,
+    MLPERF,
+)
 
 DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
     {
@@ -172,6 +203,9 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "op_neusight_fp32": OPERATORS,
         "op_tpu_gemm": OPERATORS,
         "op_best_matmul": OPERATORS,
+        "op_modern": OPERATORS,
+        "attn_modern": ATTENTION,
+        "moe_modern": EXPERTS,
         "collective_all_reduce": COLLECTIVES,
         "collective_kinds": COLLECTIVES,
         "expert_exchange": EXCHANGES,
@@ -254,6 +288,14 @@ OTHER_NAMES = MappingProxyType(
     }
 )
 """Names by column, separated by spaces; the column's name says its unit."""
+
+
+def is_slip(name: str, schema: Schema) -> bool:
+    """Whether an unknown column is meant to be one of the kind: it has another name of it, or nearly its own.
+
+    Passed over, what it says would be missing without a word; other columns may stand beside those that are read.
+    """
+    return not suggest_column(name, schema).startswith("known: ")
 
 
 def suggest_column(name: str, schema: Schema) -> str:

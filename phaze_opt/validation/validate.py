@@ -59,8 +59,10 @@ def _validate_set(
     trivial = _trivial(dataset.rows, baselines)
     cells = [rows[index].cell for index in scored]
 
+    is_mixed = len(dataset.likes) > 1
+
     def labels(result: RowResult) -> tuple[str, ...]:
-        likeness = (f"as {result.row.dataset}",) if len(dataset.likes) > 1 else ()
+        likeness = (f"as {result.row.dataset}",) if is_mixed else ()
         return (*likeness, *group_labels(result.row))
 
     def groups(labels: Callable[[RowResult], tuple[str, ...]]) -> tuple[GroupResult, ...]:

@@ -1,0 +1,199 @@
+"""Fused attention of modern GPUs as an operator of its own: forward, backward or both, by shape, heads and mask.
+
+    t = launch + norm(W, M)
+    W = busy tiles x 2 q (pairs / q + ramp) (d_qk + d_v + softmax) / (peak e) x passes
+    M = bytes of queries, keys, values and result / (bandwidth x share)
+
+A tile is ``q`` queries of one head. With a causal mask tiles differ in length and fill the machine nearly evenly, so
+that a share of a wave is lost; without one they go in whole waves. ``softmax`` is what the exponentials of one score
+cost in multiply-accumulates: why heads of 64 reach less of the peak than heads of 128. Heads are laid out in multiples
+of 16; libraries have few fast kernels for others. Backward does 5 products for 2 of forward, at a lower rate: it takes
+3 times as long, and reads and writes 3 times as much.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.estimate.wave_matmul import Floats, GpuSheet, stable_norm
+
+QUERY_TILES = ((64, 1.15), (128, 1.0), (256, 1.05))
+"""Queries of a tile and the relative time of its FLOPs (assumptions)."""
+HEAD_STEP = 16
+"""Heads are laid out in multiples of this."""
+GOOD_HEAD_STEP = 64
+"""Heads that are no multiple of this leave part of the widest instructions empty."""
+BACKWARD_PASSES = 3.0
+"""Time of backward over forward at one rate (cuDNN on H200 3.0, on GB200 3.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRows:
+    """Attentions; arrays of one shape.
+
+    Attributes:
+        batch, queries, keys: sequences and their lengths.
+        heads, kv_heads: of queries, and of keys and values.
+        head_size, value_size: of queries and keys, and of values.
+        is_causal: 1 where a query sees no later key, else 0.
+        window: keys that a query sees; 0: all.
+        passes: 1 forward, `BACKWARD_PASSES` backward, the sum of both.
+        element_bytes: of operands.
+    """
+
+    batch: Floats
+    queries: Floats
+    keys: Floats
+    heads: Floats
+    kv_heads: Floats
+    head_size: Floats
+    value_size: Floats
+    is_causal: Floats
+    window: Floats
+    passes: Floats
+    element_bytes: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConstants:
+    """Constants of every row; arrays of one shape, SI units.
+
+    Attributes:
+        launch_s: floor.
+        efficiency: share of the peak in full waves of long rows.
+        ramp: keys that take as long as starting a tile.
+        softmax: multiply-accumulates that one score's softmax takes as long as.
+        lost_wave: share of a wave that tiles of different length lose.
+        odd_head: factor of heads that are no multiple of `HEAD_STEP`.
+        window_use: how much of what a window masks is skipped: 0 nothing, 1 all.
+        memory_share: of the memory's bandwidth.
+        kv_passes: how many times keys and values are moved: to a paged cache, into another type.
+        overlap_norm: order of the norm of compute and memory.
+    """
+
+    launch_s: Floats
+    efficiency: Floats
+    ramp: Floats
+    softmax: Floats
+    lost_wave: Floats
+    odd_head: Floats
+    window_use: Floats
+    memory_share: Floats
+    kv_passes: Floats
+    overlap_norm: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTerms:
+    """Where the time goes; arrays of one shape, s: the launch, products at the peak, and what comes on top."""
+
+    launch_s: Floats
+    ideal_s: Floats
+    below_peak_s: Floats
+    memory_s: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """The whole."""
+        return np.asarray(self.launch_s + self.ideal_s + self.below_peak_s + self.memory_s)
+
+
+def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionConstants) -> AttentionTerms:
+    """Times of fused attentions by term."""
+    pairs = _visible(rows, constants.window_use)
+    mean_keys = pairs / rows.queries
+    products = _laid_out(rows.head_size) + _laid_out(rows.value_size) + constants.softmax
+    odd = np.where(rows.head_size % HEAD_STEP > 0, constants.odd_head, 1.0)
+    best = np.full(rows.queries.shape, np.inf)
+    for queries, cost in QUERY_TILES:
+        waves = rows.batch * rows.heads * np.ceil(rows.queries / queries) / sheet.num_units
+        uneven = np.maximum(waves + constants.lost_wave, 1.0)
+        busy = np.where(rows.is_causal > 0, uneven, np.ceil(waves)) * sheet.num_units * queries
+        work = busy * (mean_keys + constants.ramp) * cost
+        best = np.minimum(best, work)
+    compute = 2.0 * best * products * odd * rows.passes / (sheet.peak_flops_per_s * constants.efficiency)
+    memory = rows.passes * attention_bytes(rows, kv_passes=constants.kv_passes)
+    memory = memory / (sheet.bandwidth_bytes_per_s * constants.memory_share)
+    ideal = attention_flops(rows) / sheet.peak_flops_per_s
+    total = stable_norm(compute, memory, constants.overlap_norm)
+    return AttentionTerms(constants.launch_s, ideal, compute - ideal, total - compute)
+
+
+def attention_flops(rows: AttentionRows) -> Floats:
+    """FLOPs of the scores that the mask leaves, with the passes of forward and backward."""
+    products = rows.head_size + rows.value_size
+    return np.asarray(2.0 * rows.batch * rows.heads * visible_pairs(rows) * products * rows.passes)
+
+
+def attention_bytes(rows: AttentionRows, *, kv_passes: Floats | float = 1.0) -> Floats:
+    """Bytes of queries, result, keys and values of one pass."""
+    tokens = rows.queries * rows.heads + kv_passes * rows.keys * rows.kv_heads
+    return np.asarray(rows.batch * tokens * (rows.head_size + rows.value_size) * rows.element_bytes)
+
+
+def attention_rows(shape: Sequence[Floats], element_bytes: Floats) -> AttentionRows:
+    """Attentions of columns in the order of the fields up to ``passes``."""
+    batch, queries, keys, heads, kv_heads, head_size, value_size, is_causal, window, passes = shape
+    return AttentionRows(
+        batch=batch,
+        queries=queries,
+        keys=keys,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        value_size=value_size,
+        is_causal=is_causal,
+        window=window,
+        passes=passes,
+        element_bytes=element_bytes,
+    )
+
+
+def attention_roofline(shape: tuple[float, ...], *, element_bytes: float) -> tuple[float, float]:
+    """FLOPs of the scores that the mask leaves, and bytes moved once a pass, of one attention.
+
+    Args:
+        shape: values of the fields of `AttentionRows` up to ``passes``, in their order.
+        element_bytes: of operands.
+    """
+    rows = attention_rows([np.asarray(value) for value in shape], np.asarray(element_bytes))
+    return float(attention_flops(rows)), float(rows.passes * attention_bytes(rows))
+
+
+def visible_pairs(rows: AttentionRows) -> Floats:
+    """Pairs of a query and a key that it sees, of one head; queries are the last of the keys' positions."""
+    before = np.maximum(rows.keys - rows.queries, 0.0)
+    window = np.where(rows.window > 0, np.minimum(rows.window, rows.keys), rows.keys)
+    # Queries whose keys are fewer than the window see all of them.
+    short = np.clip(window - before, 0.0, rows.queries)
+    causal = short * before + short * (short + 1.0) / 2.0 + (rows.queries - short) * window
+    return np.asarray(np.where(rows.is_causal > 0, causal, rows.queries * window))
+
+
+def _visible(rows: AttentionRows, use: Floats) -> Floats:
+    """Pairs that are worked on: between those without the window and those within it."""
+    unmasked = _without_window(rows)
+    return np.asarray(unmasked * (visible_pairs(rows) / unmasked) ** use)
+
+
+def _without_window(rows: AttentionRows) -> Floats:
+    before = np.maximum(rows.keys - rows.queries, 0.0)
+    causal = rows.queries * before + rows.queries * (rows.queries + 1.0) / 2.0
+    return np.asarray(np.where(rows.is_causal > 0, causal, rows.queries * rows.keys))
+
+
+def _laid_out(size: Floats) -> Floats:
+    return np.asarray(HEAD_STEP * np.ceil(size / HEAD_STEP))
+
+
+def head_note(head_size: int) -> str:
+    """What of a head's size costs time, as a sentence; empty if nothing does."""
+    if head_size % HEAD_STEP:
+        laid = -(-head_size // HEAD_STEP) * HEAD_STEP
+        return (
+            f"heads of {head_size} are no multiple of {HEAD_STEP}: laid out as {laid}, and few fused kernels take them"
+        )
+    if head_size % GOOD_HEAD_STEP:
+        return f"heads of {head_size} are no multiple of {GOOD_HEAD_STEP}: part of the widest instructions stays empty"
+    return ""

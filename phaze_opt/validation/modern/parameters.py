@@ -1,0 +1,71 @@
+"""Constants of modern kernels that some rows can tell, each by at least `LEAST_ROWS` of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from phaze_opt.estimate.fused_attention import HEAD_STEP
+from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelConstant, KernelKind, Owner, kernel_group
+from phaze_opt.hardware.number_format import Width, facts_of, has_units
+from phaze_opt.validation.family import FitParameter
+from phaze_opt.validation.modern.cases import KernelCase
+from phaze_opt.validation.modern.recipes import PLAIN
+
+LEAST_ROWS = 8
+"""Fewer rows fix no constant."""
+_HEAD_SIZE, _WINDOW, _QUANTISE = 5, 8, 4
+"""Places of a head's size and the window, and of bytes to quantise, among a case's sizes."""
+
+
+def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
+    """Constants of the machines and recipes that these cases show often enough."""
+    by_group: dict[tuple[KernelKind, Owner, str], list[KernelCase]] = {}
+    for case in cases:
+        by_group.setdefault((case.kernel, Owner.MACHINE, case.device.name), []).append(case)
+        by_group.setdefault((case.kernel, Owner.RECIPE, case.recipes[0]), []).append(case)
+    found: list[FitParameter] = []
+    for (kernel, owner, name), own in sorted(by_group.items()):
+        # A library that is not named is none: its rows are priced as another's.
+        if len(own) < LEAST_ROWS or (owner is Owner.RECIPE and name.startswith(PLAIN)):
+            continue
+        group = kernel_group(kernel, owner, name)
+        for constant in CONSTANTS[kernel]:
+            if constant.owner is owner and _num_showing(constant, own) >= LEAST_ROWS:
+                found += (_parameter(group, constant, width) for width in _widths(constant, own))
+    return tuple(found)
+
+
+def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
+    """How many rows show a constant at all."""
+    shows = {
+        "host_s": lambda case: case.recipe.is_eager,
+        "quantise_s": lambda case: case.sizes[_QUANTISE] > 0,
+        "quantise_share": lambda case: case.sizes[_QUANTISE] > 0,
+        "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
+        "window_use": lambda case: case.sizes[_WINDOW] > 0,
+    }
+    show = shows.get(constant.name)
+    return len(cases) if show is None else sum(map(show, cases))
+
+
+def _widths(constant: KernelConstant, cases: list[KernelCase]) -> Iterator[str]:
+    """Names' endings: none of 16 bits or of all, else of a width that enough rows multiply on units of their own."""
+    if not constant.widths:
+        yield ""
+        return
+    counts = Counter(facts_of(case.number_format).width for case in cases if has_units(case.device, case.number_format))
+    yield ""
+    yield from (f".{width}" for width in (Width.EIGHT, Width.FOUR) if counts[width] >= LEAST_ROWS)
+
+
+def _parameter(group: str, constant: KernelConstant, ending: str) -> FitParameter:
+    bits = f", operands of {ending[1:]} bits" if ending else ""
+    return FitParameter(
+        group,
+        f"{constant.name}{ending}",
+        constant.unit,
+        constant.low,
+        constant.high,
+        constant.start,
+        f"{constant.meaning}{bits}",
+        is_log=True,
+    )

@@ -1,0 +1,266 @@
+"""Kernels of modern GPUs: waves by brute force, pairs by counting, loads by their sums, kin by closed form."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.expert_load import ROW_TILES, expert_load, exponent_of
+from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
+from phaze_opt.estimate.fused_attention import (
+    AttentionConstants,
+    AttentionRows,
+    attention_flops,
+    attention_terms,
+    head_note,
+    visible_pairs,
+)
+from phaze_opt.estimate.kernel_constants import (
+    CONSTANTS,
+    KernelKind,
+    Owner,
+    kernel_group,
+    machine_values,
+    nearest_kin,
+    recipe_values,
+)
+from phaze_opt.estimate.wave_matmul import (
+    K_SPLITS,
+    SLIM_TILES,
+    SUM_BANDWIDTHS,
+    SUM_BYTES,
+    SUM_S,
+    TILES,
+    GpuSheet,
+    MatmulRows,
+    WaveConstants,
+    waste_note,
+    wave_options,
+    wave_terms,
+)
+from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.number_format import NumberFormat, Width, facts_of, format_of, format_peak, has_units
+
+NONE = FittedConstants({})
+
+
+def sheet(count: int = 1, *, units: float = 132, peak: float = 1e15, bandwidth: float = 3e12) -> GpuSheet:
+    return GpuSheet(*(np.full(count, value) for value in (units, peak, bandwidth, 50e6)))
+
+
+def wave_constants(count: int = 1, **given: float) -> WaveConstants:
+    values = dict(launch_s=2e-6, host_s=0.0, efficiency=0.8, sustained=0.7, memory_share=0.8, cache_ratio=2.0)
+    values |= dict(
+        cache_copies=4.0, k_ramp=100.0, small_tile=0.5, overlap_norm=3.0, quantise_s=3e-6, quantise_share=0.6
+    )
+    return WaveConstants(**{name: np.full(count, value) for name, value in (values | given).items()})
+
+
+def matmuls(sizes: list[tuple[float, float, float, float]], *, quantise: float = 0.0) -> MatmulRows:
+    batch, m, n, k = np.array(sizes, np.float64).T
+    two = np.full(len(sizes), 2.0)
+    return MatmulRows(batch, m, n, k, two, two, two, np.full(len(sizes), quantise))
+
+
+def seconds(rows: MatmulRows, constants: WaveConstants, machine: GpuSheet) -> np.ndarray:
+    return wave_terms(rows, wave_options(rows, machine), machine, constants).seconds
+
+
+def by_hand(batch: float, m: float, n: float, k: float) -> float:
+    """The formula of the module, one option after the other, in plain numbers."""
+    best = math.inf
+    for a, c in (*TILES, *SLIM_TILES):
+        cost = 1 + 0.5 * (math.sqrt(128 * 256 / (a * c)) - 1)
+        for split in K_SPLITS:
+            waves = math.ceil(batch * math.ceil(m / a) * math.ceil(n / c) * split / 132)
+            time = 2 * 132 * a * c * waves * (k / split + 100) * cost / (1e15 * 0.8)
+            if split > 1:
+                time += SUM_S + SUM_BYTES * (split + 1) * batch * m * n / (SUM_BANDWIDTHS * 3e12)
+            best = min(best, time)
+    power = 2 * batch * m * n * k / 1e15 / 0.7
+    compute = (best**8 + power**8) ** (1 / 8)
+    num_bytes = 2 * batch * (m * k + k * n + m * n)
+    ratio = 1 + 1 / (1 + (4 * num_bytes / 50e6) ** 4)
+    memory = num_bytes / (3e12 * 0.8 * ratio)
+    return 2e-6 + (compute**3 + memory**3) ** (1 / 3)
+
+
+def test_waves_are_those_of_every_option_tried_in_turn() -> None:
+    rng = np.random.default_rng(3)
+    sizes = [tuple(float(value) for value in (rng.integers(1, 5), *rng.integers(1, 9000, 3))) for _ in range(60)]
+    sizes += [(1, 1, 1, 1), (1, 256, 256, 8192), (1, 257, 8192, 8192), (1, 65536, 65536, 128)]
+    found = seconds(matmuls(sizes), wave_constants(len(sizes)), sheet(len(sizes)))
+    assert found == pytest.approx([by_hand(*each) for each in sizes], rel=1e-12)
+
+
+def test_one_row_past_a_tile_costs_and_more_units_never_do() -> None:
+    sizes = [(1.0, 256.0, 8192.0, 8192.0), (1.0, 257.0, 8192.0, 8192.0)]
+    even, odd = seconds(matmuls(sizes), wave_constants(2, overlap_norm=12.0), sheet(2))
+    assert 1.02 < odd / even < 2.0
+    for size in sizes:
+        few, many = (sheet(units=units, peak=units * 7e12) for units in (64, 128))
+        assert seconds(matmuls([size]), wave_constants(), many) <= seconds(matmuls([size]), wave_constants(), few)
+
+
+def test_the_power_limit_is_the_rate_of_long_matmuls() -> None:
+    rows = matmuls([(1.0, 16384.0, 16384.0, 16384.0)])
+    time = seconds(rows, wave_constants(sustained=0.4), sheet())[0]
+    assert rows.flops[0] / time / 1e15 == pytest.approx(0.4, rel=0.01)
+
+
+def test_quantising_and_the_host_add_what_they_take() -> None:
+    plain, quantised = (matmuls([(1.0, 512.0, 4096.0, 4096.0)], quantise=moved) for moved in (0.0, 5.0))
+    extra = seconds(quantised, wave_constants(), sheet()) - seconds(plain, wave_constants(), sheet())
+    assert extra == pytest.approx(3e-6 + 512 * 4096 * 5.0 / (3e12 * 0.6))
+    eager = seconds(plain, wave_constants(host_s=1e-3), sheet())
+    assert eager == pytest.approx(1e-3, rel=1e-6)
+    terms = wave_terms(plain, wave_options(plain, sheet()), sheet(), wave_constants(host_s=1e-3))
+    assert terms.host_s > 9e-4
+
+
+def attention(**given: float) -> AttentionRows:
+    values = dict(batch=2, queries=64, keys=64, heads=3, kv_heads=1, head_size=64, value_size=64, is_causal=1, window=0)
+    values |= dict(passes=1, element_bytes=2)
+    return AttentionRows(**{name: np.array([float(value)]) for name, value in (values | given).items()})
+
+
+@pytest.mark.parametrize("queries", [1, 7, 33])
+@pytest.mark.parametrize("before", [0, 5, 40])
+@pytest.mark.parametrize("window", [0, 1, 6, 1000])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_visible_pairs_are_counted(queries: int, before: int, window: int, causal: int) -> None:
+    keys = queries + before
+    reach = min(window or keys, keys)
+    seen = (min(before + query + 1, reach) if causal else reach for query in range(queries))
+    rows = attention(queries=queries, keys=keys, window=window, is_causal=causal)
+    assert visible_pairs(rows)[0] == sum(seen)
+
+
+def attention_constants(**given: float) -> AttentionConstants:
+    values = dict(launch_s=1e-5, efficiency=0.8, ramp=64, softmax=50, lost_wave=0.5, odd_head=2.0, window_use=1.0)
+    values |= dict(memory_share=0.7, kv_passes=1.0, overlap_norm=3.0)
+    return AttentionConstants(**{name: np.array([float(value)]) for name, value in (values | given).items()})
+
+
+def test_attention_approaches_its_share_and_pays_for_heads_and_passes() -> None:
+    long = attention(batch=8, queries=16384, keys=16384, heads=64, kv_heads=8, head_size=128, value_size=128)
+
+    def time(rows: AttentionRows, **given: float) -> float:
+        return float(attention_terms(rows, sheet(), attention_constants(**given)).seconds[0])
+
+    share = attention_flops(long)[0] / time(long, softmax=1e-9, ramp=1e-9, lost_wave=0.0) / 1e15
+    assert share == pytest.approx(0.8, rel=0.01)
+    backward = replace(long, passes=np.array([3.0]))
+    assert (time(backward) - 1e-5) / (time(long) - 1e-5) == pytest.approx(3.0)
+    odd, wide = (replace(long, head_size=np.array([size]), value_size=np.array([size])) for size in (72.0, 80.0))
+    assert (time(odd) - 1e-5) / (time(wide) - 1e-5) == pytest.approx(2.0, rel=1e-3)
+    narrow = replace(long, head_size=np.array([64.0]), value_size=np.array([64.0]))
+    rates = [attention_flops(rows)[0] / time(rows) for rows in (narrow, long)]
+    assert rates[0] < 0.9 * rates[1]
+    windowed = replace(long, window=np.array([1024.0]))
+    assert time(windowed) < 0.2 * time(long)
+    assert time(windowed, window_use=1e-9) == pytest.approx(time(long))
+
+
+def test_loads_add_up_to_all_rows() -> None:
+    for exponent in (None, 1.01, 1.2):
+        whole = expert_load(512, 8, 64, 1, exponent)
+        assert whole.rows == pytest.approx(512 * 8, rel=0.02)
+        assert 1 <= whole.active <= 64
+        assert all(tiles * height >= whole.rows * 0.99 for tiles, height in zip(whole.tiles, ROW_TILES, strict=True))
+    even = expert_load(512, 8, 64, 8, None)
+    assert (even.rows, even.active, even.tiles[-1]) == (512.0, 8.0, 8.0)
+    uneven = expert_load(512, 8, 64, 8, 1.2)
+    assert even.rows < uneven.rows < 512 * 8
+    assert expert_load(1, 8, 128, 1, None).active == 8.0
+    assert expert_load(4, 2, 16, 4, 1.2) == expert_load(4, 2, 16, 4, 1.2)
+
+
+def test_distributions_have_names() -> None:
+    assert exponent_of("balanced?") is exponent_of("") is None
+    assert exponent_of("power_law_1.2") == 1.2
+    for name in ("zipf", "power_law_", "power_law_-1", "power_law_9"):
+        with pytest.raises(InputError, match="is no distribution of rows; give balanced or power_law_1.2"):
+            exponent_of(name)
+
+
+def test_experts_of_few_rows_read_their_weights() -> None:
+    load = expert_load(64, 8, 128, 1, None)
+    sizes = dict(
+        tokens=64, rows=load.rows, active=load.active, hidden=4096, ffn=1536, matrices=3, left_bytes=2, right_bytes=2
+    )
+    rows = ExpertRows(
+        **{name: np.array([float(value)]) for name, value in sizes.items()}, tiles=np.array(load.tiles)[:, None]
+    )
+    values = dict(launch_s=2e-5, efficiency=0.6, memory_share=0.8, cache_ratio=1.0, k_ramp=64, small_tile=0.3)
+    values |= dict(overlap_norm=12.0, activation_passes=1.0, token_passes=1.0)
+    constants = ExpertConstants(**{name: np.array([float(value)]) for name, value in values.items()})
+    terms = expert_terms(rows, sheet(), constants)
+    assert terms.weights_s == pytest.approx(128 * 3 * 4096 * 1536 * 2 / (3e12 * 0.8))
+    assert terms.compute_s < 0.1 * terms.weights_s
+    assert terms.seconds == pytest.approx(
+        2e-5 + terms.weights_s + terms.compute_s + (rows.activation_bytes + rows.token_bytes) / 3e12
+    )
+
+
+def test_formats_have_bytes_units_and_other_names() -> None:
+    assert format_of("FP16") is NumberFormat.BF16
+    assert format_of("sq") is NumberFormat.INT8
+    assert facts_of(NumberFormat.NVFP4).right_bytes == 0.5 + 1 / 16
+    with pytest.raises(InputError, match="did you mean nvfp4"):
+        format_of("nvpf4")
+    b200, h100, a100 = (load_device(name) for name in ("b200", "h100", "a100-80g"))
+    assert format_peak(b200, NumberFormat.NVFP4) == 9e15
+    assert format_peak(h100, NumberFormat.NVFP4) == format_peak(h100, NumberFormat.FP8) == 1979e12
+    assert format_peak(a100, NumberFormat.FP8) == 312e12
+    assert [has_units(each, NumberFormat.FP8) for each in (h100, a100)] == [True, False]
+
+
+def test_an_unmeasured_machine_follows_its_kin_and_its_watts() -> None:
+    names = ("b300", "h100")
+    fitted = FittedConstants(
+        {
+            kernel_group(KernelKind.MATMUL, Owner.MACHINE, name): {
+                "launch_s": 1e-6,
+                "sustained": 0.7,
+                "sustained.8": 0.5,
+            }
+            for name in names
+        }
+    )
+    gb300, b300 = load_device("gb300"), load_device("b300")
+    assert nearest_kin(KernelKind.MATMUL, gb300, Width.WIDE, fitted=fitted) is b300
+    values = machine_values(KernelKind.MATMUL, gb300, Width.WIDE, fitted=fitted)
+    watts = (1400 / 152) / (1100 / 148)
+    peaks = (2500 / 152) / (2250 / 148)
+    assert values["sustained"] == pytest.approx(0.7 * watts ** (1 / 3) / peaks)
+    assert values["launch_s"] == 1e-6
+    own = machine_values(KernelKind.MATMUL, b300, Width.EIGHT, fitted=fitted)
+    assert (own["sustained"], own["efficiency"]) == (0.5, 0.9)
+    assert machine_values(KernelKind.MATMUL, b300, Width.FOUR, fitted=fitted)["sustained"] == 0.7
+
+
+def test_recipes_fall_back_in_the_order_given() -> None:
+    fitted = FittedConstants({kernel_group(KernelKind.STREAM, Owner.RECIPE, "b/norm"): {"memory": 0.4}})
+    assert recipe_values(KernelKind.STREAM, ["a/norm", "b/norm"], fitted=fitted)["memory"] == 0.4
+    expected = {each.name: each.start for each in CONSTANTS[KernelKind.STREAM] if each.owner is Owner.RECIPE}
+    assert recipe_values(KernelKind.STREAM, ["a/norm"], fitted=fitted) == expected
+
+
+def test_constants_start_within_their_bounds() -> None:
+    for constants in CONSTANTS.values():
+        assert len({each.name for each in constants}) == len(constants)
+        assert all(0 < each.low < each.start < each.high or each.low == each.start for each in constants)
+
+
+def test_shapes_that_cost_are_said() -> None:
+    assert waste_note(8192, 8192, 132) == ""
+    empty = 100 * (1 - 257 * 8192 / (2 * 132 * 128**2))
+    assert waste_note(257, 8192, 132).startswith(f"{empty:.0f} % of the waves of 257 x 8,192")
+    assert "no multiple of 16" in head_note(108)
+    assert "no multiple of 16" in head_note(150)
+    assert "no multiple of 64" in head_note(80)
+    assert head_note(128) == head_note(64) == head_note(192) == ""
