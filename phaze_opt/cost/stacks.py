@@ -28,6 +28,8 @@ FOLDED = "experts folded over tensor groups"
 ZERO_1, ZERO_2, ZERO_3 = "ZeRO 1", "ZeRO 2", "ZeRO 3"
 DESIGN_SOFTWARE = "maxtext"
 """Training software of designed chips: the only one that was measured on systolic arrays (decision 0257)."""
+MEMORY_GROUP = "memory"
+"""Group of fitted constants of software with PyTorch's caching allocator: fields of `StackMemory`."""
 ASSUMED_SOFTWARE = MappingProxyType({MatrixStyle.TILES: "megatron-core", MatrixStyle.SYSTOLIC: DESIGN_SOFTWARE})
 """The software of machines that none was measured on, by how they multiply."""
 FAR = 2
@@ -77,7 +79,9 @@ def load_stack(name: str, fitted: FittedConstants) -> TrainingStack:
         if key not in numbers:
             message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, numbers)}"
             raise InputError(message, key=key)
-    return replace(_stated(name), **values)  # type: ignore[arg-type]
+    stack: TrainingStack = replace(_stated(name), **values)  # type: ignore[arg-type]
+    habits = fitted.groups.get(MEMORY_GROUP, {})
+    return replace(stack, memory=replace(stack.memory, **habits)) if stack.memory.caches else stack
 
 
 @cache
@@ -86,7 +90,8 @@ def _stated(name: str) -> TrainingStack:
     if name == IDEAL_STACK.name:
         return IDEAL_STACK
     own = software_tables()[name]
-    stated = {**software_tables().get(own.get("extends", ""), {}), **own, "name": name}
+    base = software_tables().get(own.get("extends", ""), {})
+    stated = {**base, **own, "name": name, "memory": {**base.get("memory", {}), **own.get("memory", {})}}
     return from_plain(
         TrainingStack, {key: value for key, value in stated.items() if key not in ("extends", "measured")}
     )
