@@ -156,12 +156,20 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
+    rows = rows_of_plan(plan, blocks, num_micro_batches=num_micro_batches)
+    sizes = graph_sizes([parts], stack.memory).take(np.zeros(len(blocks), np.intp))
+    memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
+    return PlanMemory(list_stages(memory), stack.memory.low_share, stack.memory.high_share)
+
+
+def rows_of_plan(plan: ParallelPlan, blocks: Sequence[int], *, num_micro_batches: int) -> StageRows:
+    """The stages of one plan; arguments as `plan_memory` takes them."""
     num_stages = len(blocks)
 
     def same(number: int) -> Ints:
         return np.full(num_stages, number)
 
-    rows = StageRows(
+    return StageRows(
         counts=stage_counts(blocks),
         stage=np.arange(num_stages),
         tensor=same(plan.tensor),
@@ -174,9 +182,6 @@ def plan_memory(
         expert_shards=same(plan.expert_shards),
         recompute=np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
     )
-    sizes = graph_sizes([parts], stack.memory).take(np.zeros(num_stages, np.intp))
-    memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
-    return PlanMemory(list_stages(memory), stack.memory.low_share, stack.memory.high_share)
 
 
 def list_stages(memory: StageMemory[Floats]) -> tuple[StageMemory[float], ...]:

@@ -30,6 +30,8 @@ DESIGN_SOFTWARE = "maxtext"
 """Training software of designed chips: the only one that was measured on systolic arrays (decision 0257)."""
 MEMORY_GROUP = "memory"
 """Group of fitted constants of software with PyTorch's caching allocator: fields of `StackMemory`."""
+CONTEXT_BYTES = float(1 << 30)
+"""Of software with that allocator: the driver's context and the kernels' code (assumption, 0.5 to 1.5 GiB)."""
 ASSUMED_SOFTWARE = MappingProxyType({MatrixStyle.TILES: "megatron-core", MatrixStyle.SYSTOLIC: DESIGN_SOFTWARE})
 """The software of machines that none was measured on, by how they multiply."""
 FAR = 2
@@ -80,7 +82,7 @@ def load_stack(name: str, fitted: FittedConstants) -> TrainingStack:
             message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, numbers)}"
             raise InputError(message, key=key)
     stack: TrainingStack = replace(_stated(name), **values)  # type: ignore[arg-type]
-    habits = fitted.groups.get(MEMORY_GROUP, {})
+    habits = {"context_bytes": CONTEXT_BYTES, **fitted.groups.get(MEMORY_GROUP, {})}
     return replace(stack, memory=replace(stack.memory, **habits)) if stack.memory.caches else stack
 
 

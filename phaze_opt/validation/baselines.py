@@ -55,6 +55,7 @@ def describe_baseline(kind: str) -> str:
         "training": "one utilisation per set and device",
         "layer": "one utilisation",
         "whole model": "one utilisation per device and mode",
+        "memory": "one amount per device",
     }.get(kind, "")
 
 

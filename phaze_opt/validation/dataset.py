@@ -20,6 +20,7 @@ from phaze_opt.validation.plausibility import check_times, check_training_rows
 from phaze_opt.validation.schema import (
     CONTEXT,
     DATASET_SCHEMAS,
+    MEMORY,
     SCHEMAS,
     SMALLEST,
     TRAINING,
@@ -33,6 +34,10 @@ KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
 """About 300,000 rows."""
 _SHOWN = 40
+_ANY = "train_megatron_sc21"
+"""A published set of training steps: of a table that is looked up nothing is predicted."""
+Numbered = tuple[int, dict[str, str]]
+"""Line and texts of a row."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -95,13 +100,16 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     may_lack = stem in DATASET_SCHEMAS
     chosen = like or (stem if may_lack else None)
     found = []
-    for number, fields in records:
-        _refuse(_row_fault(header, fields, schema, may_lack=may_lack), source, number)
-        found.append((number, MappingProxyType(dict(zip(header, fields, strict=True)))))
+    for number, texts in records:
+        _refuse(_row_fault(header, texts, schema, may_lack=may_lack), source, number)
+        found.append((number, dict(zip(header, texts, strict=True))))
     if not found:
         _refuse(f"has a header but no rows; give {KIND}", source, line)
+    if schema is MEMORY:
+        found = _with_tables(found, path, source)
     rows = []
-    for number, values in found:
+    for number, fields in found:
+        values = MappingProxyType(fields)
         try:
             rows.append(Row(_like(schema, values, chosen, machines), source, number, values, machines))
         except InputError as error:
@@ -113,6 +121,34 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
             check_training_rows(rows)
         check_times(rows, schema.kind)
     return Dataset(name=stem, schema=schema, rows=tuple(rows))
+
+
+def _with_tables(found: Sequence[Numbered], path: Path, source: str) -> list[Numbered]:
+    """Rows of memory, those that name a row of a training table beside their file with its columns too.
+
+    Raises:
+        InputError: the table cannot be read, or has no such row.
+    """
+    tables: dict[str, dict[str, Row]] = {}
+    joined = []
+    for number, fields in found:
+        table, name = fields.get("table", ""), fields.get("id", "")
+        if table and not fields.get("layers", ""):
+            if table not in tables:
+                _refuse(_table_fault(table), source, number)
+                tables[table] = {row.id: row for row in read_dataset(path.with_name(f"{table}.csv"), like=_ANY).rows}
+            if name not in tables[table]:
+                _refuse(f"column 'id': no row of {table}.csv is named '{_short(name)}'; give the id of one", source, number)
+            fields = {**tables[table][name].values, **{key: text for key, text in fields.items() if text}}
+        joined.append((number, fields))
+    return joined
+
+
+def _table_fault(table: str) -> str:
+    """What is wrong with the name of a table; empty if nothing is."""
+    if Path(table).name == table:
+        return ""
+    return f"column 'table': value '{_short(table)}' must be the name of a CSV file in the same folder, without .csv"
 
 
 def _refuse(rule: str, source: str, line: int) -> None:

@@ -9,11 +9,12 @@ from phaze_opt.validation.family import Family
 from phaze_opt.validation.fp32.family import FP32_OPERATORS
 from phaze_opt.validation.fp32.models import FP32_MODELS
 from phaze_opt.validation.operators.family import OPERATORS
+from phaze_opt.validation.memory import MEMORY
 from phaze_opt.validation.silicon.dies import DIES
 from phaze_opt.validation.silicon.family import SILICON
 from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING
 
-FAMILIES = (COLLECTIVES, OPERATORS, FP32_OPERATORS, FP32_MODELS, TRAINING, MODERN_TRAINING, SILICON, DIES)
+FAMILIES = (COLLECTIVES, OPERATORS, FP32_OPERATORS, FP32_MODELS, TRAINING, MODERN_TRAINING, MEMORY, SILICON, DIES)
 """In the order of fitting: later ones may build on earlier ones."""
 
 

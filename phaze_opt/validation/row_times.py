@@ -15,9 +15,10 @@ MEASURED = MappingProxyType(
         "training": ("iter_time_s", 1.0),
         "layer": ("forward_ms", MILLI),
         "whole model": ("e2e_ms", MILLI),
+        "memory": ("measured_gib", 1.0),
     }
 )
-"""Column of the measured time by kind of file, and its unit in seconds."""
+"""Column of the measured time by kind of file, and its unit in seconds; of memory in GiB."""
 
 _PASSES = MappingProxyType({"add": 3.0})
 """Tensors that an operator on vectors moves; all others read one and write one."""
@@ -36,8 +37,11 @@ def ideal_seconds(row: Row, kind: str) -> float:
     """Time of a row at the device's specification; nan where its device is not known.
 
     Operators: roofline of peak and memory rate. Training, layers, whole models: FLOPs of the model at the peak of all
-    devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends.
+    devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends. Memory: 1, so
+    that a constant times it is one amount for all.
     """
+    if kind == "memory":
+        return 1.0
     try:
         if kind == "collectives":
             return ring_bytes(row)
