@@ -1,4 +1,4 @@
-"""Sizes of sharded graphs as a training software keeps them: parameters, kept activations, what is made anew, logits."""
+"""Sizes of sharded graphs as a software keeps them: parameters, kept activations, what is made anew, logits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -57,7 +57,8 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]], habits: StackMemory) -> G
         return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
 
     def of_layers(parts: Sequence[PartGraph]) -> Floats:
-        return np.max([_kept_of(PartGraph((each,)), habits) for each in parts[BLOCK].layers], axis=0)
+        kept = np.array([_kept_of(PartGraph((each,)), habits) for each in parts[BLOCK].layers], float)
+        return np.asarray(kept.max(axis=0))
 
     return GraphSizes(
         parameters=of_parts("num_parameters"),

@@ -221,8 +221,8 @@ def stage_memory(
 def _device_bytes(stages: StageRows, habits: StackMemory) -> Floats:
     """What lies outside the allocator: the context, and buffers of the groups of a plan and of all devices together."""
     degrees = (stages.tensor, stages.pipeline, stages.replicas)
-    groups = sum((degree > 1).astype(float) for degree in degrees)
-    return habits.context_bytes + (groups + (groups > 0)) * habits.group_bytes
+    groups = np.sum([degree > 1 for degree in degrees], axis=0)
+    return np.asarray(habits.context_bytes + (groups + (groups > 0)) * habits.group_bytes)
 
 
 def _state_bytes(

@@ -172,7 +172,8 @@ def choice_bytes(step: CompiledStep) -> Floats:
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
     )
-    sizes = graph_sizes([[part.graph for part in step.parts]], step.stack.memory).take(np.zeros(rows * num_stages, np.intp))
+    one = graph_sizes([[part.graph for part in step.parts]], step.stack.memory)
+    sizes = one.take(np.zeros(rows * num_stages, np.intp))
     memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
     return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
 

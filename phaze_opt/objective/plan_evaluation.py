@@ -95,7 +95,7 @@ def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
     if broken is not None:
         return broken
     if not ranking.ranked:
-        return refuse_misfits(blank, ranking.num_misfits, ranking.least_bytes, job.machine.memory_bytes)
+        return refuse_misfits(blank, ranking.num_misfits, ranking.least_bytes, job.machine.room_bytes)
     return evaluate_plan(job, ranking.ranked[0])
 
 
@@ -106,7 +106,7 @@ def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memo
         blank: what is known before any plan is priced.
         num_misfits: plans that do not fit.
         least_bytes: what the smallest of them needs.
-        memory_bytes: of a device.
+        memory_bytes: of a device; of a real one the largest predicted peak that may run.
     """
     return replace(
         blank,
@@ -152,7 +152,7 @@ def evaluate_plan(
         placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network),
         schedules=known.schedules,
         breakdown=plan_breakdown(ranked.time),
-        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.memory_bytes - 1.0)),
+        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),
     )
     return _with_metrics(found, job, step, ranked, known)
 

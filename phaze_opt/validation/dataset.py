@@ -131,15 +131,16 @@ def _with_tables(found: Sequence[Numbered], path: Path, source: str) -> list[Num
     """
     tables: dict[str, dict[str, Row]] = {}
     joined = []
-    for number, fields in found:
-        table, name = fields.get("table", ""), fields.get("id", "")
-        if table and not fields.get("layers", ""):
+    for number, own in found:
+        table, name, fields = own.get("table", ""), own.get("id", ""), own
+        if table and not own.get("layers", ""):
             if table not in tables:
                 _refuse(_table_fault(table), source, number)
                 tables[table] = {row.id: row for row in read_dataset(path.with_name(f"{table}.csv"), like=_ANY).rows}
             if name not in tables[table]:
-                _refuse(f"column 'id': no row of {table}.csv is named '{_short(name)}'; give the id of one", source, number)
-            fields = {**tables[table][name].values, **{key: text for key, text in fields.items() if text}}
+                rule = f"column 'id': no row of {table}.csv is named '{_short(name)}'; give the id of one"
+                _refuse(rule, source, number)
+            fields = {**tables[table][name].values, **{key: text for key, text in own.items() if text}}
         joined.append((number, fields))
     return joined
 

@@ -1,7 +1,7 @@
 """Measured peaks of training runs against the memory of their plans (decision 0287); "seconds" are GiB."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -177,7 +177,8 @@ def software_of(row: Row, plan: ParallelPlan) -> tuple[str, ...]:
 def _named(text: str) -> str:
     """The software whose name stands in a text, the longest first; empty if none does."""
     known = {name: name for name in software_tables()} | dict(NAMES_IN_SOURCES)
-    found = [name for name in known if re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text.replace("_", " "))]
+    words = text.replace("_", " ")
+    found = [name for name in known if re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", words)]
     return known[max(found, key=len)] if found else ""
 
 

@@ -8,8 +8,8 @@ from phaze_opt.validation.collectives import COLLECTIVES
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fp32.family import FP32_OPERATORS
 from phaze_opt.validation.fp32.models import FP32_MODELS
-from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.memory import MEMORY
+from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.silicon.dies import DIES
 from phaze_opt.validation.silicon.family import SILICON
 from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING

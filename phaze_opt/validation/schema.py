@@ -110,7 +110,10 @@ _OF_RUNS = " ".join(
 )
 # A row names one of a training table beside its file, or has that table's columns itself.
 MEMORY = _schema(
-    "memory", required="measured_gib:positive", optional=f"table:text kind:text device_gib:positive {_OF_RUNS}", identity=""
+    "memory",
+    required="measured_gib:positive",
+    optional=f"table:text kind:text device_gib:positive {_OF_RUNS}",
+    identity="",
 )
 LAYER = _schema(
     "layer",

@@ -81,7 +81,8 @@ class TrainingStack:
         fusion, attention: how its blocks are lowered to kernels.
         order: layout of the ranks.
         combines_qkv: query, key and value are one matmul, whatever the model's own code does.
-        gradient_bytes: bytes of a gradient element, as replicas send it; as memory holds it, unless ``memory`` says more.
+        gradient_bytes: bytes of a gradient element, as replicas send it, and as memory holds it
+            unless ``memory`` says otherwise.
         gradient_source: where that is known from.
         has_scatter_gather: a stage boundary is crossed by each device of the tensor group with its own share, then
             gathered inside the group (Narayanan et al. 2021, section 4.1).
