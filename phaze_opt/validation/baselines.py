@@ -15,7 +15,7 @@ from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.row_times import MEASURED, ideal_seconds, measured_seconds
+from phaze_opt.validation.row_times import AMOUNTS, MEASURED, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ def fit_baselines(datasets: Sequence[Dataset]) -> dict[str, Baseline]:
     return {
         dataset.name: Baseline(dataset.schema.kind, _fit_lines(dataset))
         for dataset in datasets
-        if dataset.schema.kind in MEASURED and dataset.name in DATASET_SCHEMAS
+        if dataset.schema.kind in {*MEASURED, *AMOUNTS} and dataset.name in DATASET_SCHEMAS
     }
 
 

@@ -15,17 +15,20 @@ MEASURED = MappingProxyType(
         "training": ("iter_time_s", 1.0),
         "layer": ("forward_ms", MILLI),
         "whole model": ("e2e_ms", MILLI),
-        "memory": ("measured_gib", 1.0),
     }
 )
-"""Column of the measured time by kind of file, and its unit in seconds; of memory in GiB."""
+"""Column of the measured time by kind of file, and its unit in seconds."""
+AMOUNTS = MappingProxyType({"memory": "measured_gib"})
+"""Column of what was measured by kind of file whose rows have no time."""
 
 _PASSES = MappingProxyType({"add": 3.0})
 """Tensors that an operator on vectors moves; all others read one and write one."""
 
 
 def measured_seconds(row: Row, kind: str) -> float:
-    """Measured time of a row, s; forward and backward together for a layer."""
+    """Measured time of a row, s; forward and backward together for a layer; of memory GiB."""
+    if kind in AMOUNTS:
+        return row.number(AMOUNTS[kind])
     column, unit = MEASURED[kind]
     total = row.number(column)
     if kind == "layer":
@@ -40,7 +43,7 @@ def ideal_seconds(row: Row, kind: str) -> float:
     devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends. Memory: 1, so
     that a constant times it is one amount for all.
     """
-    if kind == "memory":
+    if kind in AMOUNTS:
         return 1.0
     try:
         if kind == "collectives":

@@ -64,7 +64,7 @@ def test_what_ran_fits(dataset: str) -> None:
 
 
 def test_llm_foundrys_micro_batches_leave_little_room() -> None:
-    """Most would not fit with twice theirs (74 of 99 when written, 57 refused): a memory that counts too little fails."""
+    """Most would not fit with twice theirs (74 of 99 when written, 57 refused): too little counted fails."""
     found = entries("train_llmfoundry_fsdp")
     doubled = [(memory(entry, times=2), entry.row.device.hbm_bytes) for entry in found]
     assert sum(not each.fits(room) for each, room in doubled) >= 0.7 * len(found)
