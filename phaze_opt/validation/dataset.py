@@ -34,8 +34,6 @@ KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
 """About 300,000 rows."""
 _SHOWN = 40
-_ANY = "train_megatron_sc21"
-"""A published set of training steps: of a table that is looked up nothing is predicted."""
 Numbered = tuple[int, dict[str, str]]
 """Line and texts of a row."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -129,20 +127,38 @@ def _with_tables(found: Sequence[Numbered], path: Path, source: str) -> list[Num
     Raises:
         InputError: the table cannot be read, or has no such row.
     """
-    tables: dict[str, dict[str, Row]] = {}
+    tables: dict[str, dict[str, dict[str, str]]] = {}
     joined = []
     for number, own in found:
         table, name, fields = own.get("table", ""), own.get("id", ""), own
         if table and not own.get("layers", ""):
             if table not in tables:
                 _refuse(_table_fault(table), source, number)
-                tables[table] = {row.id: row for row in read_dataset(path.with_name(f"{table}.csv"), like=_ANY).rows}
+                tables[table] = _table(path.with_name(f"{table}.csv"))
             if name not in tables[table]:
                 rule = f"column 'id': no row of {table}.csv is named '{_short(name)}'; give the id of one"
                 _refuse(rule, source, number)
-            fields = {**tables[table][name].values, **{key: text for key, text in own.items() if text}}
+            fields = {**tables[table][name], **{key: text for key, text in own.items() if text}}
         joined.append((number, fields))
     return joined
+
+
+def _table(path: Path) -> dict[str, dict[str, str]]:
+    """Texts of a table's rows by their ids, whatever its columns: what a run needs of them is found when it is read.
+
+    Raises:
+        InputError: it cannot be read, or a row is longer or shorter than its header.
+    """
+    source = shorten_path(path)
+    records = _records(read_text_file(path, kind=KIND, max_bytes=MAX_BYTES), source=source)
+    _, header = next(records, (1, []))
+    rows = {}
+    for number, texts in records:
+        if len(texts) != len(header):
+            _refuse(f"row has {len(texts)} fields and the header {len(header)}; give as many", source, number)
+        fields = dict(zip(header, texts, strict=True))
+        rows[fields.get("id", "")] = fields
+    return rows
 
 
 def _table_fault(table: str) -> str:

@@ -26,8 +26,8 @@ class StackMemory:
     """What one training software makes a device hold (decision 0287); the defaults are those of an ideal one.
 
     Attributes:
-        logit_bytes: memory of a logit while the loss runs backward: 2 for one copy in 16 bits; 14 for that and, in 32
-            bits, the log-softmax and the gradients of both.
+        logit_bytes: memory of a logit while the loss runs backward: 2 for one copy in 16 bits; 12 for three in
+            32: the log-softmax, the gradient of the loss and that of the logits.
         sharded_logit_bytes: the same where a tensor group shares the vocabulary; 0 for the same.
         gradient_bytes: memory of a parameter's gradient; 0 for as many bytes as replicas send.
         staged_gradient_bytes: memory of a parameter's gradient that is whole on a device until the last micro-batch of

@@ -111,7 +111,7 @@ def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
     assert "…" not in out
     note = " ".join(" ".join(lines[start + 12 :]).split())
     assert "MFU of the bf16 peak" in note
-    assert "memory includes 5% for workspace and fragmentation" in note
+    assert "GiB of the fullest stage, which may take 14% less to 12% more" in note
     # The fullest stage of the first plan is the same figure in both tables.
     assert f"{rows[0].split()[-1]} GiB" in next(line for line in lines if line.startswith("all "))
 

@@ -60,11 +60,11 @@ def test_what_ran_fits(dataset: str) -> None:
     names = Counter(entry.row.model.name for entry in found if entry.row.row.id in misfits)
     assert names == MISFITS.get(dataset, {})
     if dataset != "train_maxtext_tpu":
-        assert all(each <= 1.03 for each in misfits.values())
+        assert all(each <= 1.04 for each in misfits.values())
 
 
 def test_llm_foundrys_micro_batches_leave_little_room() -> None:
-    """Most would not fit with twice theirs (74 of 99 when written, 57 refused): too little counted fails."""
+    """Most would not fit with twice theirs (75 of 99 when written, 62 refused): too little counted fails."""
     found = entries("train_llmfoundry_fsdp")
     doubled = [(memory(entry, times=2), entry.row.device.hbm_bytes) for entry in found]
     assert sum(not each.fits(room) for each, room in doubled) >= 0.7 * len(found)
