@@ -33,8 +33,8 @@ MEMORY_GROUP = "memory"
 CONTEXT_BYTES = float(1 << 30)
 """Of software with that allocator: the driver's context and the kernels' code (assumption, 0.5 to 1.5 GiB)."""
 PEAK_LOW_SHARE, PEAK_HIGH_SHARE = 0.14, 0.12
-"""Of such software, how far below and above a predicted peak, as shares of it, nine of ten measured ones lie, of sources
-that were kept out of the fit (decision 0287; tests/validation/test_memory.py works it out again)."""
+"""Of such software, how far below and above a predicted peak, as shares of it, nine of ten measured ones lie, of
+sources that were kept out of the fit (decision 0287; tests/validation/test_memory.py works it out again)."""
 ASSUMED_SOFTWARE = MappingProxyType({MatrixStyle.TILES: "megatron-core", MatrixStyle.SYSTOLIC: DESIGN_SOFTWARE})
 """The software of machines that none was measured on, by how they multiply."""
 FAR = 2
