@@ -209,7 +209,7 @@ def stage_memory(
     """
     habits = stack.memory
     state = _state_bytes(sizes, stages, optimizer=optimizer, stack=stack)
-    whole = _whole(sizes, stages, num_sets=habits.whole_sets) * optimizer.weight_bytes
+    whole = _whole(sizes, stages, num_sets=stack.whole_sets) * optimizer.weight_bytes
     whole = whole + np.where(stages.replicas > 1, habits.bucket_bytes, 0)
     kept = _kept_bytes(sizes, stages, stack=stack)
     ends = _ends_bytes(sizes, stages)
@@ -288,14 +288,14 @@ def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, stack: TrainingStack) -
     is_last = stages.stage == stages.pipeline - 1
     sent = stack.memory.keeps_outputs * np.where(is_last, 0.0, flights * sizes.boundary_bytes)
     # The loss is over before the first layer is recomputed.
-    once = np.maximum(again, _loss_bytes(sizes, stages, stack.memory))
+    once = np.maximum(again, _loss_bytes(sizes, stages, stack))
     return np.asarray(np.where(stages.counts[:, 1] > 0, here, 0.0) + once + sent)
 
 
-def _loss_bytes(sizes: GraphSizes, stages: StageRows, habits: StackMemory) -> Floats:
+def _loss_bytes(sizes: GraphSizes, stages: StageRows, stack: TrainingStack) -> Floats:
     """What the loss holds beyond the 16-bit logits in the graph."""
-    sharded = habits.sharded_logit_bytes or habits.logit_bytes
-    per_logit = np.where(stages.tensor > 1, sharded, habits.logit_bytes) - LOGIT_BYTES
+    sharded = stack.memory.sharded_logit_bytes or stack.logit_bytes
+    per_logit = np.where(stages.tensor > 1, sharded, stack.logit_bytes) - LOGIT_BYTES
     return np.asarray(stages.counts[:, HEAD] * per_logit * sizes.logits)
 
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from phaze_opt.record.plain_data import later
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -23,20 +25,15 @@ class RankOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StackMemory:
-    """What one training software makes a device hold (decision 0287); the defaults are those of an ideal one.
+    """What one software makes a device hold beside its plan (decision 0287); the defaults are those of an ideal one.
 
     Attributes:
-        logit_bytes: memory of a logit while the loss runs backward: 2 for one copy in 16 bits; 12 for three in
-            32: the log-softmax, the gradient of the loss and that of the logits.
-        sharded_logit_bytes: the same where a tensor group shares the vocabulary; 0 for the same.
+        sharded_logit_bytes: memory of a logit where a tensor group shares the vocabulary; 0 for as much as elsewhere.
         gradient_bytes: memory of a parameter's gradient; 0 for as many bytes as replicas send.
         staged_gradient_bytes: memory of a parameter's gradient that is whole on a device until the last micro-batch of
             a pipeline, though ZeRO 2 or 3 shards it; 0 where every micro-batch's is sharded at once.
         casts_masters: under ZeRO 3 the shards of weights are the 32-bit ones of the optimizer, cast when gathered, so
             that none in 16 bits are held.
-        whole_sets: how often a layer's parameters are whole on a device at once under ZeRO 3: 1 where they are gathered
-            and their gradients reduced module by module, 3 with this layer's weights, the next one's and this layer's
-            gradients (FSDP, which gathers ahead).
         kept_operators: selective recomputation keeps the input of a layer and what these operators write; without any,
             all but the attention core.
         kept_twice: operators whose result is kept once more, in a form that the graph has not (an activation's value
@@ -53,12 +50,10 @@ class StackMemory:
             the reserve's range (decision 0257).
     """
 
-    logit_bytes: int = 2
     sharded_logit_bytes: int = 0
     gradient_bytes: int = 0
     staged_gradient_bytes: int = 0
     casts_masters: bool = False
-    whole_sets: int = 1
     kept_operators: tuple[str, ...] = ()
     kept_twice: tuple[str, ...] = ()
     bucket_bytes: int = 0
@@ -70,6 +65,10 @@ class StackMemory:
     group_bytes: float = 0.0
     low_share: float = 0.0
     high_share: float = 0.05 / 1.05
+
+
+NO_HABITS = StackMemory()
+"""Of an ideal software, and of TPUs'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +120,15 @@ class TrainingStack:
         cast_bytes: memory traffic of an operand element of fp8 matmuls, beyond the product's own: casts and scales.
         kept_operators: forward operators of a block that full recomputation does not run again, because their result
             is kept or nothing needs it.
+        logit_bytes: memory of a logit while the loss runs backward: 2 for one copy in 16 bits; 12 for three in
+            32: the log-softmax, the gradient of the loss and that of the logits.
         keeps_on_host: whether the activations that blocks keep for backward lie in the host's memory meanwhile.
+        whole_sets: how often a layer's parameters are whole on a device at once under ZeRO 3: 1 where they are gathered
+            and their gradients reduced module by module, 3 with this layer's weights, the next one's and this layer's
+            gradients (FSDP, which gathers ahead).
         waiting_share: share of a step lost to waiting for the slowest island (node, slice) each time their number
             doubles.
-        memory: what it makes a device hold.
+        memory: what else it makes a device hold.
     """
 
     name: str = "ideal"
@@ -165,9 +169,11 @@ class TrainingStack:
     softmax_flops: float = 0.0
     cast_bytes: float = 0.0
     kept_operators: tuple[str, ...] = ()
+    logit_bytes: int = 2
     keeps_on_host: bool = False
+    whole_sets: int = 1
     waiting_share: float = 0.0
-    memory: StackMemory = StackMemory()
+    memory: Annotated[StackMemory, later(NO_HABITS)] = NO_HABITS
 
 
 IDEAL_STACK = TrainingStack()

@@ -19,7 +19,7 @@ from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.software import StackMemory, TrainingStack
+from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 GB = 1e9
@@ -295,9 +295,9 @@ def test_layers_whole_at_once_and_activations_on_the_host() -> None:
         plan = ParallelPlan(zero=3, recompute=Recompute.FULL, **degrees)
         return plan_memory(layers, plan, blocks=[8], num_micro_batches=1, stack=stack)
 
-    (one,), (three,) = (memory(TrainingStack(memory=StackMemory(whole_sets=sets)), data=2).stages for sets in (1, 3))
+    (one,), (three,) = (memory(TrainingStack(whole_sets=sets), data=2).stages for sets in (1, 3))
     assert three.gathered_bytes == 3 * one.gathered_bytes > 0
-    assert memory(TrainingStack(memory=StackMemory(whole_sets=3))).stages[0].gathered_bytes == 0
+    assert memory(TrainingStack(whole_sets=3)).stages[0].gathered_bytes == 0
     (device,), (host,) = (memory(TrainingStack(keeps_on_host=is_host), data=2).stages for is_host in (False, True))
     assert device.activation_bytes - host.activation_bytes == 6 * layers[1].input_bytes
 
@@ -311,7 +311,7 @@ def test_ends_of_the_model_keep_what_korthikanti_says(t: int, p: int) -> None:
     s, b, h, v = 2048, 1, 12288, 51200
     plan = ParallelPlan(tensor=t, pipeline=p, is_sequence_parallel=True)
     layers = layers_of(gpt(h, 96, p, vocab=v), plan, attention=AttentionForm.UNFUSED)
-    wide = TrainingStack(memory=StackMemory(logit_bytes=4))
+    wide = TrainingStack(logit_bytes=4)
     memory = plan_memory(layers, plan, blocks=[1] * p, num_micro_batches=p, reserve_share=0.0, stack=wide)
     first, last = memory.stages[0], memory.stages[-1]
     head = 4 * s * b * h / t * (1 + v / h)

@@ -125,14 +125,14 @@ def plain_memory(
         counts = (int(number == 0), count, int(number == plan.pipeline - 1))
         several = num_micro_batches > 1
         state = _state(layers, counts, plan, optimizer=optimizer, stack=stack, has_several=several)
-        whole = _whole_bytes(layers, counts, plan, num_sets=habits.whole_sets) * optimizer.weight_bytes
+        whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
         whole += habits.bucket_bytes * (plan.data * plan.context > 1)
         flights = _chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
         kept, anew = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, stack=stack)
         ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
         if habits.keeps_outputs and number < plan.pipeline - 1:
             ends += flights * plan.interleave * layers[1].output_bytes
-        per_logit = (plan.tensor > 1 and habits.sharded_logit_bytes) or habits.logit_bytes
+        per_logit = (plan.tensor > 1 and habits.sharded_logit_bytes) or stack.logit_bytes
         held = kept + ends + max(anew, counts[2] * _wide_logits_bytes(layers[2], logit_bytes=per_logit))
         share = habits.reserve_share if reserve_share is None else reserve_share
         groups = sum(size > 1 for size in (plan.tensor, plan.pipeline, plan.data * plan.context, plan.num_devices))

@@ -29,10 +29,10 @@ GIVEN = PlanChoices(
 )
 SOFTWARE = {
     "ideal": {},
-    "on the host": {"keeps_on_host": True, "memory": StackMemory(logit_bytes=4)},
+    "on the host": {"keeps_on_host": True, "logit_bytes": 4},
     "heavy": {
+        "logit_bytes": 14,
         "memory": StackMemory(
-            logit_bytes=14,
             staged_gradient_bytes=4,
             kept_operators=("attention", "mlp_up"),
             kept_twice=("mlp_norm",),
@@ -40,7 +40,7 @@ SOFTWARE = {
             keeps_outputs=True,
             context_bytes=5000.0,
             group_bytes=300.0,
-        )
+        ),
     },
 }
 

@@ -17,7 +17,7 @@ from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.software import IDEAL_STACK, StackMemory
+from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 MODELS = Path(__file__).parents[2] / "traced_models"
@@ -55,7 +55,7 @@ def stash(graph):
 
 WIDE = replace(
     IDEAL_STACK,
-    memory=StackMemory(logit_bytes=4),
+    logit_bytes=4,
     combines_qkv=True,
     kept_operators=("query_key_value", "mlp_down", "mlp_output_bias", "mlp_dropout", "mlp_residual"),
 )

@@ -67,9 +67,9 @@ class PlanRoom:
         """What the loss holds of logits beyond the 16 bits of the graph."""
         if not self._has(stage)[1]:
             return 0.0
-        habits, each = self.stack.memory, self.stack.memory.logit_bytes
-        if self.plan.tensor > 1 and habits.sharded_logit_bytes:
-            each = habits.sharded_logit_bytes
+        each, sharded = self.stack.logit_bytes, self.stack.memory.sharded_logit_bytes
+        if self.plan.tensor > 1 and sharded:
+            each = sharded
         return (each - _GRAPH_LOGIT_BYTES) * self._logits()
 
     def _has(self, stage: int) -> tuple[bool, bool]:
@@ -104,7 +104,7 @@ class PlanRoom:
         is_first, is_last = self._has(stage)
         ends = max(is_first * first, is_last * last)
         largest = np.maximum(ends, np.where(count > 0, block, 0.0))
-        times = self.stack.memory.whole_sets if self.plan.zero == 3 else 1
+        times = self.stack.whole_sets if self.plan.zero == 3 else 1
         return np.asarray(largest * times * self.training.optimizer.weight_bytes)
 
     def _gathered(self, layer: LayerGraph) -> float:
