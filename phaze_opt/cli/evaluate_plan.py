@@ -91,7 +91,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     known = _constants(request, network)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
     links = with_link_rate(network, chip.accelerator.link_bytes_per_s)
-    machine = Machine(chip.clock, chip.memory_bytes, links, software.stack)
+    machine = Machine(chip.clock, chip.memory_bytes, links, software.stack, is_real=device is not None)
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None)
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)

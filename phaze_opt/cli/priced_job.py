@@ -123,6 +123,7 @@ def plans_to_json(plans: RankedJob, setting: PriceSetting, *, top: int) -> list[
             "throughput_tokens_per_s": setting.tokens_per_s(each.time),
             "mfu": setting.mfu(each),
             "peak_memory_bytes": each.memory.peak_bytes,
+            "memory_range_bytes": list(each.memory.range_bytes),
             "memory_share": each.memory.peak_bytes / setting.memory_bytes,
             "is_to_the_brim": setting.is_to_the_brim(each),
             "is_within_error": setting.is_within_error(each, best[0]),

@@ -1,4 +1,4 @@
-"""Memory of every pipeline stage of parallel plans (docs/decisions/0170, 0206): of one plan, or of those of a table.
+"""Memory of every pipeline stage of parallel plans (docs/decisions/0170, 0206, 0287): of one plan, or of a table's.
 
 Micro-batches in flight: stage i of p holds min(p - i, m) under 1F1B. Interleaved 1F1B with v model chunks a stage holds
 min(2 (p - i - 1) + (v - 1) p + 1, m v) chunks of 1/v of its blocks (Narayanan et al. 2021), which for the first stage
@@ -12,30 +12,25 @@ from dataclasses import dataclass, fields, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, HEAD
+from phaze_opt.cost.graph_sizes import LOGIT_BYTES, Floats, GraphSizes, graph_sizes
 from phaze_opt.cost.step_table import StepTable, ranges
 from phaze_opt.cost.step_traffic import stage_counts
 from phaze_opt.errors import InputError
-from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.part import PartGraph
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, Ints, Rows
-from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.software import IDEAL_STACK, StackMemory, TrainingStack
 from phaze_opt.workload.training import Optimizer
 
-Floats = NDArray[np.float64]
 Bytes = TypeVar("Bytes", float, Floats)
 IntsOrOne = int | Ints
 
-LOGITS, LOGIT_BYTES = "logits", 2
-"""Name of the output matmul in graphs, and bytes of one of its results there."""
-RESERVE_SHARE = 0.05
+ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
+RESERVE_SHARE = IDEAL_STACK.memory.reserve_share
 """What workspaces, buffers of collectives, the driver's context and fragmentation take for each byte that is counted
-(assumption, 0.02 to 0.1: decision 0206)."""
-MOST_RESERVE_SHARE = 0.1
-"""The high end of that range: a plan that fits only with less fills the memory to the brim (decision 0257)."""
+where no software is known (assumption, 0.02 to 0.1: decision 0206)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +40,11 @@ class StageMemory(Generic[Bytes]):
     Attributes:
         weight_bytes, gradient_bytes, optimizer_bytes: parameters and their state, after ZeRO's sharding.
         gathered_bytes: weights and gradients of single layers that are whole for a while: under ZeRO 3 as many as the
-            software holds, under ZeRO 2 the gradients of the largest; else 0.
-        activation_bytes: of all micro-batches in flight, with what recomputation makes anew for one layer.
-        reserve_bytes: for what is not counted, a share of all else.
+            software holds, under ZeRO 2 the gradients of the largest, and gradients on their way; else 0.
+        activation_bytes: of all micro-batches in flight, with the larger of what recomputation makes anew for one layer
+            and what the loss holds.
+        reserve_bytes: for what is not counted, a share of all above.
+        device_bytes: outside the software's allocator: the driver's context and buffers of groups that talk.
     """
 
     weight_bytes: Bytes
@@ -56,6 +53,7 @@ class StageMemory(Generic[Bytes]):
     gathered_bytes: Bytes
     activation_bytes: Bytes
     reserve_bytes: Bytes
+    device_bytes: Bytes
 
     @property
     def state_bytes(self) -> Bytes:
@@ -64,20 +62,27 @@ class StageMemory(Generic[Bytes]):
 
     @property
     def counted_bytes(self) -> Bytes:
-        """Everything but the reserve."""
+        """What the software has allocated: everything but the reserve and what lies outside its allocator."""
         return self.state_bytes + self.gathered_bytes + self.activation_bytes
 
     @property
-    def total_bytes(self) -> Bytes:
-        """Everything."""
+    def reserved_bytes(self) -> Bytes:
+        """What its allocator has reserved."""
         return self.counted_bytes + self.reserve_bytes
+
+    @property
+    def total_bytes(self) -> Bytes:
+        """Everything, as the driver counts it."""
+        return self.reserved_bytes + self.device_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class PlanMemory:
-    """Memory of every stage, first stage first."""
+    """Memory of every stage, first stage first, and how far below and above its peak a run may lie, as shares of it."""
 
     stages: tuple[StageMemory[float], ...]
+    low_share: float = IDEAL_STACK.memory.low_share
+    high_share: float = IDEAL_STACK.memory.high_share
 
     @property
     def peak_bytes(self) -> float:
@@ -88,90 +93,14 @@ class PlanMemory:
         """Whether every stage fits a device of ``memory_bytes``."""
         return self.peak_bytes <= memory_bytes
 
+    @property
+    def range_bytes(self) -> tuple[float, float]:
+        """What the fullest stage holds at least and at most."""
+        return self.peak_bytes * (1.0 - self.low_share), self.peak_bytes * (1.0 + self.high_share)
+
     def is_to_the_brim(self, memory_bytes: float) -> bool:
-        """Whether some stage would not fit if the reserve were at the high end of its range."""
-        most = max(stage.counted_bytes for stage in self.stages)
-        return most * (1.0 + MOST_RESERVE_SHARE) > memory_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GraphSizes:
-    """Sizes of front, unit and back on one device; rows are graphs.
-
-    Attributes:
-        parameters, expert_parameters: shape (rows, parts), as in `PartGraph`.
-        largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
-            shape (rows, parts, 4).
-        tied_parameters: of the back, shape (rows,).
-        kept_bytes, again_bytes: what a part keeps under each recomputation, and what one of its layers makes anew;
-            shape (rows, parts, recomputations).
-        joint_bytes, layer_bytes: what two units that follow one another both keep, and what the layer of a unit with
-            the most keeps; shape (rows, recomputations).
-        logits: of a micro-batch, shape (rows,).
-    """
-
-    parameters: Floats
-    expert_parameters: Floats
-    largest: Floats
-    tied_parameters: Floats
-    kept_bytes: Floats
-    again_bytes: Floats
-    joint_bytes: Floats
-    layer_bytes: Floats
-    logits: Floats
-
-    def take(self, rows: Rows) -> "GraphSizes":
-        """Some rows, or the same one often."""
-        return GraphSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-
-def graph_sizes(graphs: Sequence[Sequence[PartGraph]]) -> GraphSizes:
-    """Sizes of front, unit and back of several graphs, a row for each."""
-
-    def of_parts(name: str) -> Floats:
-        return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
-
-    return GraphSizes(
-        parameters=of_parts("num_parameters"),
-        expert_parameters=of_parts("num_expert_parameters"),
-        largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
-        tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
-        kept_bytes=np.array([[_kept_of(part) for part in parts] for parts in graphs], float),
-        again_bytes=np.array([[_again_of(part) for part in parts] for parts in graphs], float),
-        joint_bytes=np.array([_joint_of(parts[BLOCK]) for parts in graphs], float),
-        layer_bytes=np.array([np.max([_kept_of(each) for each in parts[BLOCK].layers], axis=0) for parts in graphs]),
-        logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
-    )
-
-
-def _kept_of(layers: PartGraph | LayerGraph) -> tuple[float, float, float]:
-    """What a part or a layer keeps of a micro-batch under each of `RECOMPUTES`."""
-    return layers.stash_bytes, layers.selective_bytes, layers.input_bytes
-
-
-def _joint_of(unit: PartGraph) -> tuple[float, float, float]:
-    """What a unit and the one behind it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
-    return unit.joint_bytes, unit.joint_bytes, 0.0
-
-
-def _again_of(part: PartGraph) -> tuple[float, float, float]:
-    """What the layer of a part that makes the most anew makes under each of `RECOMPUTES`."""
-    return 0.0, part.attention_bytes, part.working_set_bytes
-
-
-def _largest(part: PartGraph) -> tuple[int, int, int, int]:
-    """The most parameters of any layer: of no sharded ones, all but experts, experts, all."""
-    experts = [layer.num_expert_parameters for layer in part.layers]
-    dense = [layer.num_parameters - own for layer, own in zip(part.layers, experts, strict=True)]
-    both = [layer.num_parameters for layer in part.layers]
-    return 0, max(dense, default=0), max(experts, default=0), max(both, default=0)
-
-
-def _num_logits(back: PartGraph) -> int:
-    """Logits of a micro-batch; 0 where nothing goes by their name."""
-    operators = (operator for layer in back.layers for operator in layer.forward.operators)
-    logits = (each.matmuls[0] for each in operators if each.name.partition("+")[0] == LOGITS)
-    return next((each.m * each.n for each in logits), 0)
+        """Whether the high end of its range lies above the memory."""
+        return self.range_bytes[1] > memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +110,17 @@ class StageRows:
     Attributes:
         counts: embeddings, blocks and heads, shape (stages, layers).
         stage: number of the stage.
-        pipeline, interleave, zero, num_micro_batches: of its plan.
+        tensor, pipeline, interleave, zero, num_micro_batches: of its plan.
+        replicas: data times context parallel degree.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
         recompute: place in `RECOMPUTES`.
     """
 
     counts: Ints
     stage: Ints
+    tensor: Ints
     pipeline: Ints
+    replicas: Ints
     interleave: Ints
     zero: Ints
     num_micro_batches: Ints
@@ -205,7 +137,7 @@ def plan_memory(
     num_micro_batches: int,
     optimizer: Optimizer = Optimizer.ADAM,
     stack: TrainingStack = IDEAL_STACK,
-    reserve_share: float = RESERVE_SHARE,
+    reserve_share: float | None = None,
 ) -> PlanMemory:
     """Memory of a plan.
 
@@ -215,8 +147,8 @@ def plan_memory(
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
         optimizer: bytes of weight and state of a parameter.
-        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
-        reserve_share: of all that is counted, for what is not.
+        stack: bytes of a gradient, where kept activations lie, and what else it holds.
+        reserve_share: of all that is counted, for what is not; the software's unless given.
 
     Raises:
         InputError: the blocks are not one number for each stage.
@@ -224,15 +156,25 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
+    rows = rows_of_plan(plan, blocks, num_micro_batches=num_micro_batches)
+    sizes = graph_sizes([parts], stack.memory).take(np.zeros(len(blocks), np.intp))
+    memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
+    return PlanMemory(list_stages(memory), stack.memory.low_share, stack.memory.high_share)
+
+
+def rows_of_plan(plan: ParallelPlan, blocks: Sequence[int], *, num_micro_batches: int) -> StageRows:
+    """The stages of one plan; arguments as `plan_memory` takes them."""
     num_stages = len(blocks)
 
     def same(number: int) -> Ints:
         return np.full(num_stages, number)
 
-    rows = StageRows(
+    return StageRows(
         counts=stage_counts(blocks),
         stage=np.arange(num_stages),
+        tensor=same(plan.tensor),
         pipeline=same(plan.pipeline),
+        replicas=same(plan.data * plan.context),
         interleave=same(plan.interleave),
         zero=same(plan.zero),
         num_micro_batches=same(num_micro_batches),
@@ -240,9 +182,6 @@ def plan_memory(
         expert_shards=same(plan.expert_shards),
         recompute=np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
     )
-    sizes = graph_sizes([parts]).take(np.zeros(num_stages, np.intp))
-    memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
-    return PlanMemory(list_stages(memory))
 
 
 def list_stages(memory: StageMemory[Floats]) -> tuple[StageMemory[float], ...]:
@@ -257,7 +196,7 @@ def stage_memory(
     *,
     optimizer: Optimizer,
     stack: TrainingStack,
-    reserve_share: float = RESERVE_SHARE,
+    reserve_share: float | None = None,
 ) -> StageMemory[Floats]:
     """Memory of stages of any plans.
 
@@ -265,17 +204,39 @@ def stage_memory(
         sizes: of each stage's graph, a row for each stage.
         stages: the stages.
         optimizer: bytes of weight and state of a parameter.
-        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
-        reserve_share: of all that is counted, for what is not.
+        stack: bytes of a gradient, where kept activations lie, and what else it holds.
+        reserve_share: of all that is counted, for what is not; the software's unless given.
     """
     sizes = _as_kept(sizes, stack.kept_share)
-    weights, gradients, states = _state(sizes, stages)
-    state = (weights * optimizer.weight_bytes, gradients * stack.gradient_bytes, states * optimizer.state_bytes)
+    habits = stack.memory
+    state = _state_bytes(sizes, stages, optimizer=optimizer, stack=stack)
     whole = _whole(sizes, stages, num_sets=stack.whole_sets) * optimizer.weight_bytes
-    kept = _kept_bytes(sizes, stages, is_on_host=stack.keeps_on_host)
-    # What logits kept in more than 16 bits take beyond those in the graph.
-    ends = _ends_bytes(sizes, stages) + stages.counts[:, 2] * (stack.logit_bytes - LOGIT_BYTES) * sizes.logits
-    return StageMemory(*state, whole, kept + ends, reserve_share * (sum(state) + whole + kept + ends))
+    whole = whole + np.where(stages.replicas > 1, habits.bucket_bytes, 0)
+    kept = _kept_bytes(sizes, stages, stack=stack)
+    ends = _ends_bytes(sizes, stages)
+    share = habits.reserve_share if reserve_share is None else reserve_share
+    reserve = share * (sum(state) + whole + kept + ends)
+    return StageMemory(*state, whole, kept + ends, reserve, _device_bytes(stages, habits))
+
+
+def _device_bytes(stages: StageRows, habits: StackMemory) -> Floats:
+    """What lies outside the allocator: the context, and buffers of the groups of a plan and of all devices together."""
+    degrees = (stages.tensor, stages.pipeline, stages.replicas)
+    groups = np.sum([degree > 1 for degree in degrees], axis=0)
+    return np.asarray(habits.context_bytes + (groups + (groups > 0)) * habits.group_bytes)
+
+
+def _state_bytes(
+    sizes: GraphSizes, stages: StageRows, *, optimizer: Optimizer, stack: TrainingStack
+) -> tuple[Floats, Floats, Floats]:
+    """Weights, gradients and optimizer state of stages, bytes."""
+    habits = stack.memory
+    weights, gradients, states, whole = _state(sizes, stages)
+    copies = np.where(stages.zero == ZERO_3, weights * (not habits.casts_masters), weights)
+    held = gradients * (habits.gradient_bytes or stack.gradient_bytes)
+    is_staged = (stages.zero >= ZERO_2) & (stages.pipeline > 1) & (stages.num_micro_batches > 1)
+    staged = np.where(is_staged, whole * habits.staged_gradient_bytes, 0.0)
+    return copies * optimizer.weight_bytes, held + staged, states * optimizer.state_bytes
 
 
 def _as_kept(sizes: GraphSizes, share: float) -> GraphSizes:
@@ -303,14 +264,15 @@ def chunks_in_flight(plan: ParallelPlan | StageRows, *, stage: IntsOrOne, num_mi
     return np.where(plan.interleave == 1, np.minimum(rest, num_micro_batches), chunks)
 
 
-def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats]:
-    """Parameters whose weights, gradients and optimizer state stages hold."""
+def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats, Floats]:
+    """Parameters whose weights, gradients and optimizer state stages hold, and all of theirs."""
     experts = (stages.counts * sizes.expert_parameters).sum(axis=-1)
     dense = (stages.counts * sizes.parameters).sum(axis=-1) - experts
     dense = dense - stages.counts[:, 0] * stages.counts[:, 2] * sizes.tied_parameters
     sharded = dense / stages.shards + experts / stages.expert_shards
-    weights, gradients, states = (np.where(stages.zero >= zero, sharded, dense + experts) for zero in (3, 2, 1))
-    return weights, gradients, states
+    whole = dense + experts
+    weights, gradients, states = (np.where(stages.zero >= zero, sharded, whole) for zero in (ZERO_3, ZERO_2, ZERO_1))
+    return weights, gradients, states, whole
 
 
 def _whole(sizes: GraphSizes, stages: StageRows, *, num_sets: int) -> Floats:
@@ -318,11 +280,11 @@ def _whole(sizes: GraphSizes, stages: StageRows, *, num_sets: int) -> Floats:
     sharded = (stages.shards > 1) + 2 * (stages.expert_shards > 1)
     of_parts = sizes.largest[np.arange(len(sharded)), :, sharded]
     largest = np.where(stages.counts > 0, of_parts, 0.0).max(axis=-1)
-    return np.asarray(largest * np.select([stages.zero == 3, stages.zero == 2], [num_sets, 1], 0))
+    return np.asarray(largest * np.select([stages.zero == ZERO_3, stages.zero == ZERO_2], [num_sets, 1], 0))
 
 
-def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Floats:
-    """Kept activations of stages' blocks in flight, and what the recomputation of any one layer needs besides.
+def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, stack: TrainingStack) -> Floats:
+    """Kept activations of stages' blocks in flight, and what the loss or the recomputation of one layer needs besides.
 
     On the host, all but those of the two layers that are on their way there or back.
     """
@@ -334,8 +296,19 @@ def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Fl
     num_kept = flights / stages.interleave * stages.counts[:, 1]
     # Units of a chunk share what lies between them; the input of the first is its own.
     held = num_kept * (kept - joint) + flights * joint
-    here = np.minimum(2.0 * layer, held) if is_on_host else held
-    return np.asarray(np.where(stages.counts[:, 1] > 0, here, 0.0) + again)
+    here = np.minimum(2.0 * layer, held) if stack.keeps_on_host else held
+    is_last = stages.stage == stages.pipeline - 1
+    sent = stack.memory.keeps_outputs * np.where(is_last, 0.0, flights * sizes.boundary_bytes)
+    # The loss is over before the first layer is recomputed.
+    once = np.maximum(again, _loss_bytes(sizes, stages, stack))
+    return np.asarray(np.where(stages.counts[:, 1] > 0, here, 0.0) + once + sent)
+
+
+def _loss_bytes(sizes: GraphSizes, stages: StageRows, stack: TrainingStack) -> Floats:
+    """What the loss holds beyond the 16-bit logits in the graph."""
+    sharded = stack.memory.sharded_logit_bytes or stack.logit_bytes
+    per_logit = np.where(stages.tensor > 1, sharded, stack.logit_bytes) - LOGIT_BYTES
+    return np.asarray(stages.counts[:, HEAD] * per_logit * sizes.logits)
 
 
 def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
@@ -374,7 +347,7 @@ class TableStages:
         """Stages by their runs in the table and their numbers."""
         plan = table.runs.plan[run]
         graph = table.graph_of_group[table.plans.group[plan]]
-        sizes = graph_sizes([[part.graph for part in step.parts] for step in table.graphs])
+        sizes = graph_sizes([[part.graph for part in step.parts] for step in table.graphs], stack.memory)
         return cls(_stage_rows(table, run, stage), graph, sizes, optimizer, stack)
 
     def memory(self) -> StageMemory[Floats]:
@@ -419,8 +392,10 @@ def plan_memories(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: 
     """Memory of every stage of some plans."""
     memory = list_stages(list_table_stages(table, rows, optimizer=optimizer, stack=stack).memory())
     ends = table.plans.pipeline[rows].cumsum()
+    shares = stack.memory.low_share, stack.memory.high_share
     return [
-        PlanMemory(memory[end - number : end]) for end, number in zip(ends, table.plans.pipeline[rows], strict=True)
+        PlanMemory(memory[end - number : end], *shares)
+        for end, number in zip(ends, table.plans.pipeline[rows], strict=True)
     ]
 
 
@@ -430,7 +405,9 @@ def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
     return StageRows(
         counts=table.runs.counts[run],
         stage=stage,
+        tensor=plans.tensor[plan],
         pipeline=plans.pipeline[plan],
+        replicas=plans.replicas[plan],
         interleave=plans.interleave[plan],
         zero=plans.zero[plan],
         num_micro_batches=plans.num_micro_batches[plan],

@@ -19,7 +19,7 @@ from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.software import IDEAL_STACK, StackMemory, TrainingStack
 
 _STACK = "stack/"
 _FOLDER, _OPTIONS = "software", "software_options.toml"
@@ -30,6 +30,13 @@ FOLDED = "experts folded over tensor groups"
 ZERO_1, ZERO_2, ZERO_3 = "ZeRO 1", "ZeRO 2", "ZeRO 3"
 DESIGN_SOFTWARE = "maxtext"
 """Training software of designed chips: the only one that was measured on systolic arrays (decision 0257)."""
+MEMORY_GROUP = "memory"
+"""Group of fitted constants of software with PyTorch's caching allocator: fields of `StackMemory`."""
+CONTEXT_BYTES = float(1 << 30)
+"""Of software with that allocator: the driver's context and the kernels' code (assumption, 0.5 to 1.5 GiB)."""
+PEAK_LOW_SHARE, PEAK_HIGH_SHARE = 0.14, 0.12
+"""Of such software, how far below and above a predicted peak, as shares of it, nine of ten measured ones lie, of
+sources that were kept out of the fit (decision 0287; tests/validation/test_memory.py works it out again)."""
 ASSUMED_SOFTWARE = MappingProxyType({MatrixStyle.TILES: "megatron-core", MatrixStyle.SYSTOLIC: DESIGN_SOFTWARE})
 """The software of machines that none was measured on, by how they multiply."""
 FAR = 2
@@ -123,7 +130,9 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
         if key not in numbers:
             message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, numbers)}"
             raise InputError(message, key=key)
-    stack = replace(_stated(name), **values)  # type: ignore[arg-type]
+    stack: TrainingStack = replace(_stated(name), **values)  # type: ignore[arg-type]
+    if stack.memory.caches:
+        stack = replace(stack, memory=_with_fit(stack.memory, fitted))
     chosen: dict[str, Any] = {}
     for option in options:
         chosen |= {**_option(name, option), **fitted.groups.get(option_group(option), {})}
@@ -142,13 +151,28 @@ def software_options(name: str) -> dict[str, dict[str, Any]]:
     return {option: stated for table in tables for option, stated in table.items()}
 
 
+def _with_fit(habits: StackMemory, fitted: FittedConstants) -> StackMemory:
+    """What a software with PyTorch's allocator holds, with what was fitted to all such software."""
+    known = fitted.groups.get(MEMORY_GROUP, {})
+    return replace(
+        habits,
+        reserve_share=known.get("reserve_share", habits.reserve_share),
+        context_bytes=CONTEXT_BYTES,
+        group_bytes=known.get("group_bytes", habits.group_bytes),
+        low_share=PEAK_LOW_SHARE,
+        high_share=PEAK_HIGH_SHARE,
+    )
+
+
 @cache
 def _stated(name: str) -> TrainingStack:
     """A stack as its table and that of what it extends state it."""
     if name == IDEAL_STACK.name:
         return IDEAL_STACK
-    stated = {key: value for each in lineage(name) for key, value in software_tables().get(each, {}).items()}
+    tables = [software_tables().get(each, {}) for each in lineage(name)]
+    stated = {key: value for table in tables for key, value in table.items()}
     stated["name"] = name
+    stated["memory"] = {key: value for table in tables for key, value in table.get("memory", {}).items()}
     return from_plain(TrainingStack, {key: value for key, value in stated.items() if key not in _NOT_OF_STACKS})
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, NUM_LAYERS, CompiledStep
-from phaze_opt.cost.plan_memory import StageRows, graph_sizes, stage_memory
+from phaze_opt.cost.graph_sizes import graph_sizes
+from phaze_opt.cost.plan_memory import StageRows, stage_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_table
@@ -161,7 +162,9 @@ def choice_bytes(step: CompiledStep) -> Floats:
     stages = StageRows(
         counts=counts.reshape(-1, NUM_LAYERS),
         stage=np.tile(np.arange(num_stages), rows),
+        tensor=all_alike(step.plan.tensor),
         pipeline=all_alike(step.plan.pipeline),
+        replicas=all_alike(step.plan.data * step.plan.context),
         interleave=all_alike(step.plan.interleave),
         zero=all_alike(step.plan.zero),
         num_micro_batches=all_alike(step.num_micro_batches),
@@ -169,7 +172,8 @@ def choice_bytes(step: CompiledStep) -> Floats:
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
     )
-    sizes = graph_sizes([[part.graph for part in step.parts]]).take(np.zeros(rows * num_stages, np.intp))
+    one = graph_sizes([[part.graph for part in step.parts]], step.stack.memory)
+    sizes = one.take(np.zeros(rows * num_stages, np.intp))
     memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
     return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
 

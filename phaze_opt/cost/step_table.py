@@ -24,8 +24,9 @@ class PlanRows:
 
     Attributes:
         group: row in ``StepTable.inside``.
-        num_micro_batches, interleave, zero, pipeline: of the plan.
+        num_micro_batches, interleave, zero, tensor, pipeline: of the plan.
         fill_chunks: what the other stages' time is divided by while the pipeline fills, model chunks or more.
+        replicas: data times context parallel degree.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
         update_shards: parameters a device holds for each that it updates.
         tied_share: share of the head's update that the embedding on the same stage does already.
@@ -37,7 +38,9 @@ class PlanRows:
     interleave: Ints
     fill_chunks: Ints
     zero: Ints
+    tensor: Ints
     pipeline: Ints
+    replicas: Ints
     shards: Ints
     expert_shards: Ints
     update_shards: Floats

@@ -1,5 +1,6 @@
 """A layer of a sharded model: three operator graphs and the sizes that placement needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phaze_opt.graph.operator import OperatorGraph
@@ -44,6 +45,10 @@ class LayerGraph:
     def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:
         """Forward, backward and update graphs, in that order."""
         return (self.forward, self.backward, self.update)
+
+    def written_bytes(self, names: Sequence[str]) -> float:
+        """What its forward operators of some names write; of a name that is listed twice, twice."""
+        return sum((names.count(each.name) * each.bytes_written for each in self.forward.operators), start=0.0)
 
 
 def shared_bytes(before: LayerGraph, behind: LayerGraph) -> float:

@@ -95,7 +95,9 @@ def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
     if broken is not None:
         return broken
     if not ranking.ranked:
-        return refuse_misfits(blank, ranking.num_misfits, ranking.least_bytes, job.machine.memory_bytes)
+        machine = job.machine
+        least_bytes = ranking.least_bytes * machine.memory_bytes / machine.room_bytes
+        return refuse_misfits(blank, ranking.num_misfits, least_bytes, machine.memory_bytes)
     return evaluate_plan(job, ranking.ranked[0])
 
 
@@ -105,7 +107,7 @@ def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memo
     Args:
         blank: what is known before any plan is priced.
         num_misfits: plans that do not fit.
-        least_bytes: what the smallest of them needs.
+        least_bytes: what the smallest of them needs; on a real machine at the low end of its range.
         memory_bytes: of a device.
     """
     return replace(
@@ -152,7 +154,7 @@ def evaluate_plan(
         placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network),
         schedules=known.schedules,
         breakdown=plan_breakdown(ranked.time),
-        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.memory_bytes - 1.0)),
+        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),
     )
     return _with_metrics(found, job, step, ranked, known)
 

@@ -129,12 +129,20 @@ class Machine:
         memory_bytes: capacity of one device.
         network: of the cluster.
         stack: training software.
+        is_real: whether it exists, so that a plan is refused only where the whole range of its peak lies above the
+            memory; of a designed chip every predicted peak must fit, as its proofs say.
     """
 
     clock: LayerClock
     memory_bytes: float
     network: Network
     stack: TrainingStack
+    is_real: bool = False
+
+    @property
+    def room_bytes(self) -> float:
+        """The largest predicted peak that is not refused."""
+        return self.memory_bytes / (1.0 - self.stack.memory.low_share) if self.is_real else self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,7 @@ class PlanRanking:
 def rank_plans(
     model: Workload, training: TrainingSpec, plans: Iterable[ParallelPlan] | PlanColumns, *, machine: Machine
 ) -> PlanRanking:
-    """Every plan that fits the memory, fastest step first; ties in the order given.
+    """Every plan that is not refused for its memory, fastest step first; ties in the order given.
 
     Plans that differ in pipeline, data, interleave, ZeRO or recomputation alone share the times of their layers.
 
@@ -177,7 +185,7 @@ def rank_plans(
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
     priced = price_plans(model, training, plans, network=machine.network, stack=machine.stack)
-    fitting = priced.fitting(machine.memory_bytes)
+    fitting = priced.fitting(machine.room_bytes)
     times = clock_sets(priced, machine.clock, fitting)
     seconds = priced.seconds(fitting, times.classes_s, times.attention_s)
     order = fitting[np.argsort(comparable(seconds), kind="stable")]

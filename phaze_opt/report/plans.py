@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 
-from phaze_opt.cost.plan_memory import MOST_RESERVE_SHARE, RESERVE_SHARE
+from phaze_opt.cost.plan_memory import PlanMemory
 from phaze_opt.cost.stacks import measured_rows, shared_and_own, unmeasured_parts
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
@@ -42,10 +42,7 @@ PART_NAMES = MappingProxyType(
 """Fields of `StepTime` in words."""
 TRACE = 1e-9
 """Share of a step below which a part is what rounding left of it, and has no row."""
-RESERVE_NOTE = f"memory includes {RESERVE_SHARE:.0%} for workspace and fragmentation"
-BRIM_NOTE = (
-    f"fills the memory to the brim: it would not fit if workspace and fragmentation took {MOST_RESERVE_SHARE:.0%}"
-)
+BRIM_NOTE = "fills the memory to the brim: the range of its peak reaches beyond it"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
 _IDEAL_NOTE = (
     "ideal software: rates of the data sheet (of TPUs what matmuls alone reach of them) but for tiles that are not "
@@ -79,7 +76,7 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "
         f"t tensor, p pipeline, d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, "
-        f"GiB of the fullest stage; {RESERVE_NOTE}; {setting.tokens:,} {setting.counted} a step, "
+        f"GiB of the fullest stage, {_range_note(best)}; {setting.tokens:,} {setting.counted} a step, "
         f"network {setting.network}"
     )
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
@@ -88,6 +85,18 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
     note = "; ".join(filter(None, (note, coverage, caution)))
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return table_of(title, fields, items, note, emphasis=lambda item: item[1] is best[0])
+
+
+def _range_note(plans: Sequence[RankedPlan]) -> str:
+    """How far below and above it a run may lie."""
+    low, high = next(((each.memory.low_share, each.memory.high_share) for each in plans), (0.0, 0.0))
+    return f"which may take {low:.0%} less to {high:.0%} more" if low else f"which may take up to {high:.0%} more"
+
+
+def _range_words(memory: PlanMemory) -> str:
+    """The peak of a plan with its range."""
+    low, high = memory.range_bytes
+    return f"{_gib(memory.peak_bytes)} GiB ({_gib(low)} to {_gib(high)})"
 
 
 def caution_note(plans: Sequence[RankedPlan], setting: PriceSetting) -> tuple[str, tuple[str, ...]]:
@@ -214,6 +223,7 @@ def memory_table(best: RankedPlan) -> TableContent:
         *((("layers whole for a while (ZeRO)", stage.gathered_bytes),) if stage.gathered_bytes else ()),
         ("activations", stage.activation_bytes),
         ("reserve", stage.reserve_bytes),
+        *((("context and communication", stage.device_bytes),) if stage.device_bytes else ()),
         ("all", stage.total_bytes),
     )
     rows = tuple((name, f"{_gib(num_bytes)} GiB") for name, num_bytes in parts)
@@ -274,7 +284,8 @@ def alone_sentences(best: RankedPlan, setting: PriceSetting) -> tuple[str, ...]:
     share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
     coverage, _ = coverage_note([best], setting.software)
     brim = f"it {BRIM_NOTE}" if setting.is_to_the_brim(best) else ""
-    first = f"{best.time.seconds:.4g} s a step, {rate:,.0f} {setting.counted}/s, {share}; {RESERVE_NOTE}"
+    held = f"memory {_range_words(best.memory)}"
+    first = f"{best.time.seconds:.4g} s a step, {rate:,.0f} {setting.counted}/s, {share}; {held}"
     return (first, *filter(None, (coverage, brim)))
 
 

@@ -13,13 +13,13 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
 from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
-from phaze_opt.validation.schema import DIES
+from phaze_opt.validation.schema import DIES, MEMORY
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"))
 OVERVIEW_NOTE = (
     "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
-    "(below 0: predicted too low). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
-    "line. Rank: Spearman's correlation, marked where there is a goal for it."
+    "(below 0: predicted too low). Trivial: mean error of a constant utilisation, a roofline times a constant, a "
+    "line, or one amount of memory. Rank: Spearman's correlation, marked where there is a goal for it."
 )
 CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
 AT_BOUND = 1e-3
@@ -30,7 +30,8 @@ _INDENT = 2 * "\N{NO-BREAK SPACE}"
 _HIDDEN = frozenset(
     {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
      "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s",
-     "e2e_ms", "forward_ms", "backward_ms", "timing", "kv_heads", "head_dim", "ffn", "vocab", "mlp_matrices"}
+     "e2e_ms", "forward_ms", "backward_ms", "timing", "kv_heads", "head_dim", "ffn", "vocab", "mlp_matrices",
+     "measured_gib", "device_gib", "table", "kind"}
 ) | (DIES.columns.keys() - {"chip", "die", "style", "node"})  # fmt: skip
 """Columns that do not tell one configuration from another, or follow from what is measured."""
 
@@ -214,6 +215,8 @@ def _where_time_goes(worst: ExplainedRow) -> str:
 
 
 def _value(entry: SetResult, value: float) -> str:
+    if entry.dataset.schema is MEMORY:
+        return f"{value:.1f} GiB"
     return f"{value:.3g}" if entry.dataset.is_context else format_time(value)
 
 

@@ -16,7 +16,7 @@ from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
-from phaze_opt.validation.row_times import MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
+from phaze_opt.validation.row_times import AMOUNTS, MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 Floats = NDArray[np.float64]
@@ -59,6 +59,7 @@ def describe_baseline(kind: str) -> str:
         "training": "one utilisation per set and device",
         "layer": "one utilisation",
         "whole model": "one utilisation per device and mode",
+        "memory": "one amount per device",
     }.get(kind, "")
 
 
@@ -67,7 +68,7 @@ def fit_baselines(datasets: Sequence[Dataset]) -> dict[str, Baseline]:
     return {
         dataset.name: Baseline(dataset.schema.kind, _fit_lines(dataset))
         for dataset in datasets
-        if dataset.schema.kind in MEASURED and dataset.name in DATASET_SCHEMAS
+        if dataset.schema.kind in {*MEASURED, *AMOUNTS} and dataset.name in DATASET_SCHEMAS
     }
 
 

@@ -20,6 +20,7 @@ from phaze_opt.validation.plausibility import check_times, check_training_rows
 from phaze_opt.validation.schema import (
     CONTEXT,
     DATASET_SCHEMAS,
+    MEMORY,
     SCHEMAS,
     SMALLEST,
     TRAINING,
@@ -34,6 +35,8 @@ KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
 """About 300,000 rows."""
 _SHOWN = 40
+Numbered = tuple[int, dict[str, str]]
+"""Line and texts of a row."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -107,13 +110,16 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     may_lack = stem in DATASET_SCHEMAS
     chosen = like or (stem if may_lack else None)
     found = []
-    for number, fields in records:
-        _refuse(_row_fault(header, fields, schema, may_lack=may_lack), source, number)
-        found.append((number, MappingProxyType(dict(zip(header, fields, strict=True)))))
+    for number, texts in records:
+        _refuse(_row_fault(header, texts, schema, may_lack=may_lack), source, number)
+        found.append((number, dict(zip(header, texts, strict=True))))
     if not found:
         _refuse(f"has a header but no rows; give {KIND}", source, line)
+    if schema is MEMORY:
+        found = _with_tables(found, path, source)
     rows = []
-    for number, values in found:
+    for number, fields in found:
+        values = MappingProxyType(fields)
         try:
             like_it = _like(schema, values, chosen, machines)
             rows.append(Row(like_it, source, number, values, machines, is_guessed=chosen is None))
@@ -127,6 +133,53 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
         check_times(rows, schema.kind)
     unread = tuple(name for name in header if name not in schema.columns)
     return Dataset(name=stem, schema=schema, rows=tuple(rows), unread=unread)
+
+
+def _with_tables(found: Sequence[Numbered], path: Path, source: str) -> list[Numbered]:
+    """Rows of memory, those that name a row of a training table beside their file with its columns too.
+
+    Raises:
+        InputError: the table cannot be read, or has no such row.
+    """
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    joined = []
+    for number, own in found:
+        table, name, fields = own.get("table", ""), own.get("id", ""), own
+        if table and not own.get("layers", ""):
+            if table not in tables:
+                _refuse(_table_fault(table), source, number)
+                tables[table] = _table(path.with_name(f"{table}.csv"))
+            if name not in tables[table]:
+                rule = f"column 'id': no row of {table}.csv is named '{_short(name)}'; give the id of one"
+                _refuse(rule, source, number)
+            fields = {**tables[table][name], **{key: text for key, text in own.items() if text}}
+        joined.append((number, fields))
+    return joined
+
+
+def _table(path: Path) -> dict[str, dict[str, str]]:
+    """Texts of a table's rows by their ids, whatever its columns: what a run needs of them is found when it is read.
+
+    Raises:
+        InputError: it cannot be read, or a row is longer or shorter than its header.
+    """
+    source = shorten_path(path)
+    records = _records(read_text_file(path, kind=KIND, max_bytes=MAX_BYTES), source=source)
+    _, header = next(records, (1, []))
+    rows = {}
+    for number, texts in records:
+        if len(texts) != len(header):
+            _refuse(f"row has {len(texts)} fields and the header {len(header)}; give as many", source, number)
+        fields = dict(zip(header, texts, strict=True))
+        rows[fields.get("id", "")] = fields
+    return rows
+
+
+def _table_fault(table: str) -> str:
+    """What is wrong with the name of a table; empty if nothing is."""
+    if Path(table).name == table:
+        return ""
+    return f"column 'table': value '{_short(table)}' must be the name of a CSV file in the same folder, without .csv"
 
 
 def _refuse(rule: str, source: str, line: int) -> None:

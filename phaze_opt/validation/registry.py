@@ -9,6 +9,7 @@ from phaze_opt.validation.expert_exchange import EXPERT_EXCHANGE
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fp32.family import FP32_OPERATORS
 from phaze_opt.validation.fp32.models import FP32_MODELS
+from phaze_opt.validation.memory import MEMORY
 from phaze_opt.validation.modern.family import MODERN
 from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.silicon.dies import DIES
@@ -27,6 +28,7 @@ FAMILIES = (
     TRAINING,
     MODERN_TRAINING,
     EXPERTS,
+    MEMORY,
     SILICON,
     DIES,
 )

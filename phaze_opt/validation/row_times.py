@@ -32,10 +32,14 @@ MEASURED = MappingProxyType(
     }
 )
 """Column of the measured time by kind of file, and its unit in seconds."""
+AMOUNTS = MappingProxyType({"memory": "measured_gib"})
+"""Column of what was measured by kind of file whose rows have no time."""
 
 
 def measured_seconds(row: Row, kind: str) -> float:
-    """Measured time of a row, s; forward and backward together for a layer."""
+    """Measured time of a row, s; forward and backward together for a layer; of memory GiB."""
+    if kind in AMOUNTS:
+        return row.number(AMOUNTS[kind])
     column, unit = MEASURED[kind]
     total = row.number(column)
     if kind == "layer":
@@ -48,8 +52,10 @@ def ideal_seconds(row: Row, kind: str) -> float:
 
     Operators: roofline of peak and memory rate. Training, layers, whole models: FLOPs of the model at the peak of all
     devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends. Exchanges: a
-    copy of every token for each of its experts.
+    copy of every token for each of its experts. Memory: 1, so that a constant times it is one amount for all.
     """
+    if kind in AMOUNTS:
+        return 1.0
     try:
         if kind in SENT_BYTES:
             return SENT_BYTES[kind](row)

@@ -130,6 +130,18 @@ TRAINING = _schema(
     "experts:count experts_per_token:count ep:count etp:count capacity:amount imbalance:amount",
     identity="hardware n_devices model",
 )
+_OF_RUNS = " ".join(
+    f"{column.name}:{column.type.name.lower()}"
+    for column in TRAINING.columns.values()
+    if column.name not in _EVERYWHERE and column.name != "iter_time_s"
+)
+# A row names one of a training table beside its file, or has that table's columns itself.
+MEMORY = _schema(
+    "memory",
+    required="measured_gib:positive",
+    optional=f"table:text kind:text device_gib:positive {_OF_RUNS}",
+    identity="",
+)
 LAYER = _schema(
     "layer",
     required="hardware:text hidden:count heads:count seq:count tp:count micro_batch:count forward_ms:positive "
@@ -187,6 +199,7 @@ SCHEMAS = (
     COLLECTIVES,
     EXCHANGES,
     TRAINING,
+    MEMORY,
     LAYER,
     WHOLE_MODEL,
     DIE_AREA,
@@ -227,6 +240,7 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "train_maxtext_tpu": TRAINING,
         "train_large_runs": TRAINING,
         "e2e_neusight_fp32": WHOLE_MODEL,
+        "memory": MEMORY,
         "die_area": DIE_AREA,
         "dies": DIES,
         "nvdla_estimates": NVDLA,

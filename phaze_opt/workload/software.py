@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from phaze_opt.record.plain_data import later
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -22,6 +24,54 @@ class RankOrder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StackMemory:
+    """What one software makes a device hold beside its plan (decision 0287); the defaults are those of an ideal one.
+
+    Attributes:
+        sharded_logit_bytes: memory of a logit where a tensor group shares the vocabulary; 0 for as much as elsewhere.
+        gradient_bytes: memory of a parameter's gradient; 0 for as many bytes as replicas send.
+        staged_gradient_bytes: memory of a parameter's gradient that is whole on a device until the last micro-batch of
+            a pipeline, though ZeRO 2 or 3 shards it; 0 where every micro-batch's is sharded at once.
+        casts_masters: under ZeRO 3 the shards of weights are the 32-bit ones of the optimizer, cast when gathered, so
+            that none in 16 bits are held.
+        kept_operators: selective recomputation keeps the input of a layer and what these operators write; without any,
+            all but the attention core.
+        kept_twice: operators whose result is kept once more, in a form that the graph has not (an activation's value
+            beside its product with the gate); none where the layer is recomputed.
+        bucket_bytes: buffers of gradients that replicas are about to send.
+        keeps_outputs: whether what a stage sent is held until its backward pass.
+        counts_ends: whether embedding and head count as blocks where stages are cut.
+        caches: whether memory comes from PyTorch's caching allocator; what that loses and what lies outside it are
+            fitted to published peaks (group ``memory`` of the fitted constants).
+        reserve_share: what workspaces and fragmentation take for each byte that is counted.
+        context_bytes: the driver's context and the kernels' code, outside the allocator.
+        group_bytes: buffers of each group of devices that talks, outside the allocator.
+        low_share, high_share: how far below and above the peak a run may lie, as shares of it. Of an ideal software
+            the reserve's range (decision 0257).
+    """
+
+    sharded_logit_bytes: int = 0
+    gradient_bytes: int = 0
+    staged_gradient_bytes: int = 0
+    casts_masters: bool = False
+    kept_operators: tuple[str, ...] = ()
+    kept_twice: tuple[str, ...] = ()
+    bucket_bytes: int = 0
+    keeps_outputs: bool = False
+    counts_ends: bool = False
+    caches: bool = False
+    reserve_share: float = 0.05
+    context_bytes: float = 0.0
+    group_bytes: float = 0.0
+    low_share: float = 0.0
+    high_share: float = 0.05 / 1.05
+
+
+NO_HABITS = StackMemory()
+"""Of an ideal software, and of TPUs'."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingStack:
     """Behaviour of one training software; the defaults are those of an ideal one that overlaps and loses nothing.
 
@@ -30,7 +80,8 @@ class TrainingStack:
         fusion, attention: how its blocks are lowered to kernels.
         order: layout of the ranks.
         combines_qkv: query, key and value are one matmul, whatever the model's own code does.
-        gradient_bytes: bytes of a gradient element, as replicas send it and as memory holds it.
+        gradient_bytes: bytes of a gradient element, as replicas send it, and as memory holds it
+            unless ``memory`` says otherwise.
         gradient_source: where that is known from.
         has_scatter_gather: a stage boundary is crossed by each device of the tensor group with its own share, then
             gathered inside the group (Narayanan et al. 2021, section 4.1).
@@ -86,7 +137,8 @@ class TrainingStack:
             the median of its generation.
         kept_operators: forward operators of a block that full recomputation does not run again, because their result
             is kept or nothing needs it.
-        logit_bytes: memory of a logit kept for backward: 2 for 16 bits, 4 where the loss keeps them in 32.
+        logit_bytes: memory of a logit while the loss runs backward: 2 for one copy in 16 bits; 12 for three in
+            32: the log-softmax, the gradient of the loss and that of the logits.
         keeps_on_host: whether the activations that blocks keep for backward lie in the host's memory meanwhile.
         kept_share: share of what blocks keep for backward in 16 bits that it keeps: operators that run again in their
             own backward pass, results in 8 bits.
@@ -95,6 +147,7 @@ class TrainingStack:
             gradients (FSDP, which gathers ahead).
         waiting_share: share of a step lost to waiting for the slowest island (node, slice) each time their number
             doubles.
+        memory: what else it makes a device hold.
     """
 
     name: str = "ideal"
@@ -151,6 +204,7 @@ class TrainingStack:
     kept_share: float = 1.0
     whole_sets: int = 1
     waiting_share: float = 0.0
+    memory: Annotated[StackMemory, later(NO_HABITS)] = NO_HABITS
 
 
 IDEAL_STACK = TrainingStack()

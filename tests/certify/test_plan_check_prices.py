@@ -117,7 +117,10 @@ def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
             assert [each.name for each in again] == inside
 
 
-@pytest.mark.parametrize("software", ["ideal", "megatron-core", "maxtext-offload", "llm-foundry"])
+@pytest.mark.parametrize(
+    "software",
+    ["ideal", "megatron-core", "maxtext-offload", "llm-foundry", "torchtitan", "megatron-deepspeed-bf16", "nanotron"],
+)
 @pytest.mark.parametrize("name", ["gpt2-xl", "mixtral-8x7b"])
 def test_memory_is_that_of_every_stage(name, software):
     rng = np.random.default_rng(3)

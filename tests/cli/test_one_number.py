@@ -230,8 +230,11 @@ def test_plans_to_the_brim_and_within_the_error_are_marked(capsys) -> None:
     share, best = answer["setting"]["error_share"], answer["plans"][0]["iteration_time_s"]
     assert 0.01 < share < 0.05
     for plan in answer["plans"]:
-        fullest = max(sum(stage[name] for name in stage if name != "reserve_bytes") for stage in plan["stages"])
-        assert plan["is_to_the_brim"] == (1.1 * fullest > answer["setting"]["memory_bytes"])
+        fullest = max(sum(stage.values()) for stage in plan["stages"])
+        low, high = plan["memory_range_bytes"]
+        assert (plan["peak_memory_bytes"], low, high) == pytest.approx((fullest, 0.86 * fullest, 1.12 * fullest))
+        assert low <= answer["setting"]["memory_bytes"]
+        assert plan["is_to_the_brim"] == (high > answer["setting"]["memory_bytes"])
         assert plan["is_within_error"] == (plan["iteration_time_s"] <= best * (1 + share))
         assert plan["memory_share"] == plan["peak_memory_bytes"] / answer["setting"]["memory_bytes"]
     marks = {name: [plan[name] for plan in answer["plans"]] for name in ("is_to_the_brim", "is_within_error")}

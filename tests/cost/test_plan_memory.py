@@ -311,9 +311,8 @@ def test_ends_of_the_model_keep_what_korthikanti_says(t: int, p: int) -> None:
     s, b, h, v = 2048, 1, 12288, 51200
     plan = ParallelPlan(tensor=t, pipeline=p, is_sequence_parallel=True)
     layers = layers_of(gpt(h, 96, p, vocab=v), plan, attention=AttentionForm.UNFUSED)
-    memory = plan_memory(
-        layers, plan, blocks=[1] * p, num_micro_batches=p, reserve_share=0.0, stack=TrainingStack(logit_bytes=4)
-    )
+    wide = TrainingStack(logit_bytes=4)
+    memory = plan_memory(layers, plan, blocks=[1] * p, num_micro_batches=p, reserve_share=0.0, stack=wide)
     first, last = memory.stages[0], memory.stages[-1]
     head = 4 * s * b * h / t * (1 + v / h)
     embedding = p * (s * b * h / t + 8 * s * b)

@@ -11,7 +11,8 @@ import numpy as np
 from kits.plain_steps import plain_batch
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
-from phaze_opt.cost.plan_memory import LOGIT_BYTES, LOGITS, RESERVE_SHARE, PlanMemory, StageMemory
+from phaze_opt.cost.graph_sizes import LOGIT_BYTES, LOGITS
+from phaze_opt.cost.plan_memory import PlanMemory, StageMemory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, price_batch
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
@@ -100,7 +101,7 @@ def plain_memory(
     num_micro_batches: int,
     optimizer: Optimizer = Optimizer.ADAM,
     stack: TrainingStack = IDEAL_STACK,
-    reserve_share: float = RESERVE_SHARE,
+    reserve_share: float | None = None,
 ) -> PlanMemory:
     """Memory of a plan.
 
@@ -110,8 +111,8 @@ def plain_memory(
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
         optimizer: bytes of weight and state of a parameter.
-        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
-        reserve_share: of all that is counted, for what is not.
+        stack: bytes of a gradient, where kept activations lie, and what else it holds.
+        reserve_share: of all that is counted, for what is not; the software's unless given.
 
     Raises:
         InputError: the blocks are not one number for each stage.
@@ -119,20 +120,26 @@ def plain_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
-    stages = []
+    habits, stages = stack.memory, []
     for number, count in enumerate(blocks):
         counts = (int(number == 0), count, int(number == plan.pipeline - 1))
-        state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
+        several = num_micro_batches > 1
+        state = _state(layers, counts, plan, optimizer=optimizer, stack=stack, has_several=several)
         whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
+        whole += habits.bucket_bytes * (plan.data * plan.context > 1)
         flights = _chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
         share = 1.0 if plan.recompute is Recompute.FULL else stack.kept_share
-        here = stack.keeps_on_host
-        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=here, share=share)
+        kept, anew = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, stack=stack)
         ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches, share=share)
-        ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
-        reserve = reserve_share * (sum(state) + whole + kept + ends)
-        stages.append(StageMemory(*state, whole, kept + ends, reserve))
-    return PlanMemory(tuple(stages))
+        if habits.keeps_outputs and number < plan.pipeline - 1:
+            ends += flights * plan.interleave * layers[1].output_bytes
+        per_logit = (plan.tensor > 1 and habits.sharded_logit_bytes) or stack.logit_bytes
+        held = kept + ends + max(anew, counts[2] * _wide_logits_bytes(layers[2], logit_bytes=per_logit))
+        share = habits.reserve_share if reserve_share is None else reserve_share
+        groups = sum(size > 1 for size in (plan.tensor, plan.pipeline, plan.data * plan.context, plan.num_devices))
+        outside = habits.context_bytes + groups * habits.group_bytes
+        stages.append(StageMemory(*state, whole, held, share * (sum(state) + whole + held), outside))
+    return PlanMemory(tuple(stages), habits.low_share, habits.high_share)
 
 
 def _chunks_in_flight(plan: ParallelPlan, *, stage: int, num_micro_batches: int) -> int:
@@ -150,7 +157,8 @@ def _state(
     plan: ParallelPlan,
     *,
     optimizer: Optimizer,
-    gradient_bytes: int,
+    stack: TrainingStack,
+    has_several: bool,
 ) -> tuple[float, float, float]:
     """Weights, gradients and optimizer state of one stage."""
     held = list(zip(counts, layers, strict=True))
@@ -160,7 +168,12 @@ def _state(
         dense -= layers[2].num_tied_parameters
     sharded = dense / plan.shards + experts / plan.expert_shards
     weights, gradients, states = (sharded if plan.zero >= stage else float(dense + experts) for stage in (3, 2, 1))
-    return weights * optimizer.weight_bytes, gradients * gradient_bytes, states * optimizer.state_bytes
+    habits = stack.memory
+    copies = 0.0 if plan.zero == 3 and habits.casts_masters else weights * optimizer.weight_bytes
+    held = gradients * (habits.gradient_bytes or stack.gradient_bytes)
+    if plan.zero >= 2 and plan.pipeline > 1 and has_several:
+        held += (dense + experts) * habits.staged_gradient_bytes
+    return copies, held, states * optimizer.state_bytes
 
 
 def _whole_bytes(
@@ -179,21 +192,28 @@ def _whole_bytes(
 
 
 def _kept_bytes(
-    block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool, share: float
-) -> float:
+    block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, stack: TrainingStack
+) -> tuple[float, float]:
     """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
 
     On the host, all but those of the two blocks that are on their way there or back.
     """
     if not num_blocks:
-        return 0.0
-    kept, extra = {
-        Recompute.NONE: (block.stash_bytes, 0.0),
-        Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
-        Recompute.FULL: (block.input_bytes, block.working_set_bytes),
+        return 0.0, 0.0
+    habits = stack.memory
+    written = {each.name: each.bytes_written for each in block.forward.operators}
+    named, twice = (sum(written.get(each, 0.0) for each in of) for of in (habits.kept_operators, habits.kept_twice))
+    whole = block.working_set_bytes + twice
+    kept, anew = {
+        Recompute.NONE: (block.stash_bytes + twice, 0.0),
+        Recompute.SELECTIVE: (block.selective_bytes + twice, block.stash_bytes - block.selective_bytes),
+        Recompute.FULL: (block.input_bytes, whole),
     }[plan.recompute]
+    if plan.recompute is Recompute.SELECTIVE and named:
+        kept, anew = block.input_bytes + named, whole - named
     num_kept = flights * num_blocks
-    return (min(2.0, num_kept) if is_on_host else num_kept) * (share * kept) + extra
+    share = 1.0 if plan.recompute is Recompute.FULL else stack.kept_share
+    return (min(2.0, num_kept) if stack.keeps_on_host else num_kept) * share * kept, anew
 
 
 def _ends_bytes(

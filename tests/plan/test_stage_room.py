@@ -15,7 +15,7 @@ from phaze_opt.plan.plan_search import Machine
 from phaze_opt.plan.stage_room import fitting_stages, least_memory_bytes
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, number_rows
-from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.software import StackMemory, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 NETWORK = Network(
@@ -27,7 +27,22 @@ FREE = PlanChoices((1, 2), (1, 2, 3, 4, 8), interleave=(1, 2), micro_batch=(1, 4
 GIVEN = PlanChoices(
     (1, 2), micro_batch=(1, 2), zero=(1, 2), blocks=(3, 1, 2), stage_recompute=(Recompute.FULL, *[Recompute.NONE] * 2)
 )
-SOFTWARE = {"ideal": {}, "on the host": {"keeps_on_host": True, "logit_bytes": 4}}
+SOFTWARE = {
+    "ideal": {},
+    "on the host": {"keeps_on_host": True, "logit_bytes": 4},
+    "heavy": {
+        "logit_bytes": 14,
+        "memory": StackMemory(
+            staged_gradient_bytes=4,
+            kept_operators=("attention", "mlp_up"),
+            kept_twice=("mlp_norm",),
+            bucket_bytes=1000,
+            keeps_outputs=True,
+            context_bytes=5000.0,
+            group_bytes=300.0,
+        ),
+    },
+}
 
 
 class NoClock:

@@ -40,6 +40,30 @@ class TrainingRow:
     measured_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """What a row trains and how it is spread over devices, whatever was measured of it: as in `TrainingRow`."""
+
+    model: ModelSpec
+    training: TrainingSpec
+    plan: ParallelPlan
+
+
+def read_run(row: Row, *, micro_batch: int | None = None, interleave: int | None = None) -> TrainingRun:
+    """What a row trains; arguments and faults as of `read_training_row`."""
+    model, plan = read_model(row), _read_plan(row, micro_batch=micro_batch, interleave=interleave)
+    batch, is_split = row.integer("global_batch"), plan.is_sequence_parallel
+    training = TrainingSpec(
+        plan.micro_batch,
+        row.integer("seq"),
+        batch,
+        is_sequence_parallel=is_split,
+        expert_imbalance=row.number("imbalance", 1.0),
+        expert_capacity=row.number("capacity", 0.0),
+    )
+    return TrainingRun(model, training, plan)
+
+
 def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: int | None = None) -> TrainingRow:
     """A row as objects.
 
@@ -52,18 +76,10 @@ def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: i
     Raises:
         InputError: a malformed value, by file, line and column; no model of it can be made.
     """
-    measured_s, device, model = row.number("iter_time_s"), row.device(), read_model(row)
-    plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
-    batch, is_split = row.integer("global_batch"), plan.is_sequence_parallel
-    training = TrainingSpec(
-        plan.micro_batch,
-        row.integer("seq"),
-        batch,
-        is_sequence_parallel=is_split,
-        expert_imbalance=row.number("imbalance", 1.0),
-        expert_capacity=row.number("capacity", 0.0),
-    )
-    return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, measured_s)
+    measured_s, device = row.number("iter_time_s"), row.device()
+    run = read_run(row, micro_batch=micro_batch, interleave=interleave)
+    dtype = row.text("dtype", "bf16").lower()
+    return TrainingRow(row, device, dtype, run.model, run.training, run.plan, measured_s)
 
 
 def read_layer_row(row: Row) -> TrainingRow:

@@ -1,4 +1,4 @@
-"""Memory that one device of each stage takes, byte by byte (decisions 0170, 0205, 0206)."""
+"""Memory that one device of each stage takes, byte by byte (decisions 0170, 0205, 0206, 0287)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_shards
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.software import StackMemory, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 Floats = NDArray[np.float64]
-UNCOUNTED = 0.05
-"""For each byte counted, what nobody counts takes so many more (decision 0206)."""
 _PARTS = (EMBEDDING, BLOCK, HEAD)
 _GRAPH_LOGIT_BYTES = 2
 _LOGITS = "logits"
@@ -44,12 +42,35 @@ class PlanRoom:
 
     def lasting_bytes(self, stage: int, count: Floats) -> Floats:
         """All but activations: the same of all stages between the ends."""
-        return self._state(stage, count) + self._whole(stage, count)
+        replicas = self.plan.data * self.plan.context
+        bucket = self.stack.memory.bucket_bytes if replicas > 1 else 0
+        return self._state(stage, count) + self._whole(stage, count) + bucket
 
     def with_kept(self, lasting_bytes: Floats, stage: int, count: Floats, recompute: Recompute) -> Floats:
-        """Bytes with the activations of a stage, and with what nobody counts."""
-        kept = self._kept(self.flights(stage), count, recompute) + self._ends(stage, recompute)
-        return (lasting_bytes + kept + self._anew(stage, count, recompute)) * (1.0 + UNCOUNTED)
+        """Bytes with the activations of a stage, what the allocator loses and what lies outside it."""
+        flights, habits = self.flights(stage), self.stack.memory
+        kept = self._kept(flights, count, recompute) + self._ends(stage, recompute)
+        if habits.keeps_outputs and stage < self.plan.pipeline - 1:
+            kept = kept + flights * self.plan.interleave * self.layers.of(BLOCK)[-1].output_bytes
+        # One at a time: the loss is over when a layer is made anew.
+        momentary = np.maximum(self._anew(stage, count, recompute), self._loss(stage))
+        counted = lasting_bytes + kept + momentary
+        return counted * (1.0 + habits.reserve_share) + self._outside()
+
+    def _outside(self) -> float:
+        """The context, and buffers of every kind of group that the plan's devices form, all of them being one."""
+        plan, habits = self.plan, self.stack.memory
+        kinds = [plan.tensor, plan.pipeline, plan.data * plan.context, plan.num_devices]
+        return habits.context_bytes + habits.group_bytes * sum(size > 1 for size in kinds)
+
+    def _loss(self, stage: int) -> float:
+        """What the loss holds of logits beyond the 16 bits of the graph."""
+        if not self._has(stage)[1]:
+            return 0.0
+        each, sharded = self.stack.logit_bytes, self.stack.memory.sharded_logit_bytes
+        if self.plan.tensor > 1 and sharded:
+            each = sharded
+        return (each - _GRAPH_LOGIT_BYTES) * self._logits()
 
     def _has(self, stage: int) -> tuple[bool, bool]:
         """Whether a stage has the embedding, and the head."""
@@ -65,11 +86,15 @@ class PlanRoom:
         if is_first and is_last:
             dense = dense - self.layers.tied_parameters
         shared = dense / self.plan.shards + experts / expert_shards(self.plan)
-        optimizer, zero = self.training.optimizer, self.plan.zero
-        sizes = ((3, optimizer.weight_bytes), (2, self.stack.gradient_bytes), (1, optimizer.state_bytes))
-        return np.asarray(
-            sum((shared if zero >= sharded_from else dense + experts) * size for sharded_from, size in sizes)
-        )
+        optimizer, zero, habits = self.training.optimizer, self.plan.zero, self.stack.memory
+        copy = 0 if zero == 3 and habits.casts_masters else optimizer.weight_bytes
+        gradient = habits.gradient_bytes or self.stack.gradient_bytes
+        sizes = ((3, copy), (2, gradient), (1, optimizer.state_bytes))
+        held = sum((shared if zero >= sharded_from else dense + experts) * size for sharded_from, size in sizes)
+        several = self.plan.num_micro_batches(self.training.global_batch) > 1
+        if zero >= 2 and self.plan.pipeline > 1 and several:
+            held = held + (dense + experts) * habits.staged_gradient_bytes
+        return np.asarray(held)
 
     def _whole(self, stage: int, count: Floats) -> Floats:
         """The largest layer, whole for a while though sharded: weights under ZeRO 3, its gradients under ZeRO 2."""
@@ -91,16 +116,16 @@ class PlanRoom:
     def _kept(self, flights: float, count: Floats, recompute: Recompute) -> Floats:
         """Activations of blocks, of all micro-batches under way."""
         unit = self.layers.of(BLOCK)
-        kept = [_kept_of(layer, recompute) for layer in unit]
+        kept = [_kept_of(layer, recompute, self.stack.memory, unit) for layer in unit]
         # Neighbours keep what lies between them once; a chunk's first layer keeps its input alone.
-        twice = recompute is not Recompute.FULL
+        twice = self._keeps_outputs_of(unit, recompute)
         inside, around = twice * _held_twice(unit), twice * _held_twice((unit[-1], unit[0]))
         share = self._share(recompute)
         kept, inside, around = [share * each for each in kept], share * inside, share * around
         held = flights * count * (sum(kept) - inside - around) + flights * self.plan.interleave * around
         if self.stack.keeps_on_host:
             # Two layers are on their way there or back.
-            held = np.minimum(held, 2.0 * max(kept))
+            held = np.minimum(held, 2.0 * max(_kept_of(layer, recompute, self.stack.memory, [layer]) for layer in unit))
         return np.where(count > 0, held, 0.0)
 
     def _share(self, recompute: Recompute) -> float:
@@ -111,7 +136,8 @@ class PlanRoom:
         """What the layer of a stage that makes the most anew makes."""
         is_first, is_last = self._has(stage)
         first, block, last = (
-            max((_anew_of(layer, recompute) for layer in of), default=0.0) for of in self.layers.inner
+            max((_anew_of(layer, recompute, of, self.stack.memory) for layer in of), default=0.0)
+            for of in self.layers.inner
         )
         return np.maximum(np.where(count > 0, block, 0.0), max(is_first * first, is_last * last))
 
@@ -133,38 +159,60 @@ class PlanRoom:
             num_micro = self.plan.num_micro_batches(self.training.global_batch)
             total += min(rounds * self.plan.pipeline, num_micro) * self._end(EMBEDDING, recompute)
         if is_last:
-            total += self._end(HEAD, recompute) + self._wide_logits()
+            total += self._end(HEAD, recompute)
         return total
 
     def _end(self, part: int, recompute: Recompute) -> float:
         """What embedding or head keep; the first and the last layer of the model keep all."""
         root = self.layers.roots[0] if part == EMBEDDING else self.layers.roots[1]
-        again = sum(_kept_of(layer, recompute) for layer in self.layers.inner[part])
-        twice = 0.0 if recompute is Recompute.FULL else _held_twice(self.layers.of(part))
+        inner = self.layers.inner[part]
+        again = sum(_kept_of(layer, recompute, self.stack.memory, inner) for layer in inner)
+        twice = self._keeps_outputs_of(inner, recompute) * _held_twice(self.layers.of(part))
         total = sum(layer.stash_bytes for layer in root) + again - twice
         return total * (self._share(recompute) if part == EMBEDDING else 1.0)
 
-    def _wide_logits(self) -> float:
-        """Logits in more than the 16 bits of the graph."""
+    def _keeps_outputs_of(self, layers: Sequence[LayerGraph], recompute: Recompute) -> bool:
+        """Whether layers keep what goes on to the next one, not their inputs and some operators' results alone."""
+        if recompute is Recompute.SELECTIVE:
+            return not any(_written(each, self.stack.memory.kept_operators) for each in layers)
+        return recompute is Recompute.NONE
+
+    def _logits(self) -> float:
+        """Logits of a micro-batch on a device."""
         for operator in (each for layer in self.layers.of(HEAD) for each in layer.forward.operators):
             if operator.name.split("+")[0] == _LOGITS:
                 shape = operator.matmuls[0]
-                return float((self.stack.logit_bytes - _GRAPH_LOGIT_BYTES) * shape.m * shape.n)
+                return float(shape.m * shape.n)
         return 0.0
 
 
-def _kept_of(layer: LayerGraph, recompute: Recompute) -> float:
-    """What a layer keeps of a micro-batch."""
+def _written(layer: LayerGraph, names: Sequence[str]) -> float:
+    """What a layer's operators of some names write, as often as they are named."""
+    return sum(each.bytes_written for name in names for each in layer.forward.operators if each.name == name)
+
+
+def _kept_of(layer: LayerGraph, recompute: Recompute, habits: StackMemory, beside: Sequence[LayerGraph]) -> float:
+    """What a layer keeps of a micro-batch; by operators where one of its part has those named."""
     if recompute is Recompute.FULL:
         return layer.input_bytes
-    return layer.selective_bytes if recompute is Recompute.SELECTIVE else layer.stash_bytes
+    twice = _written(layer, habits.kept_twice)
+    if recompute is Recompute.NONE:
+        return layer.stash_bytes + twice
+    if any(_written(each, habits.kept_operators) for each in beside):
+        return layer.input_bytes + _written(layer, habits.kept_operators)
+    return layer.selective_bytes + twice
 
 
-def _anew_of(layer: LayerGraph, recompute: Recompute) -> float:
+def _anew_of(layer: LayerGraph, recompute: Recompute, beside: Sequence[LayerGraph], habits: StackMemory) -> float:
     """What a layer makes anew."""
+    if recompute is Recompute.NONE:
+        return 0.0
+    whole = layer.working_set_bytes + _written(layer, habits.kept_twice)
     if recompute is Recompute.FULL:
-        return layer.working_set_bytes
-    return layer.stash_bytes - layer.selective_bytes if recompute is Recompute.SELECTIVE else 0.0
+        return whole
+    if any(_written(each, habits.kept_operators) for each in beside):
+        return whole - _written(layer, habits.kept_operators)
+    return layer.stash_bytes - layer.selective_bytes
 
 
 def _held_twice(layers: Sequence[LayerGraph]) -> float:

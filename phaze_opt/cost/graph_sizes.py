@@ -1,0 +1,116 @@
+"""Sizes of sharded graphs as a software keeps them: parameters, kept activations, what is made anew, logits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import BLOCK, HEAD
+from phaze_opt.graph.part import PartGraph
+from phaze_opt.workload.plan_columns import Rows
+from phaze_opt.workload.software import StackMemory
+
+Floats = NDArray[np.float64]
+
+LOGITS, LOGIT_BYTES = "logits", 2
+"""Name of the output matmul in graphs, and bytes of one of its results there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """Sizes of front, unit and back on one device; rows are graphs.
+
+    Attributes:
+        parameters, expert_parameters: shape (rows, parts), as in `PartGraph`.
+        largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
+            shape (rows, parts, 4).
+        tied_parameters: of the back, shape (rows,).
+        kept_bytes, again_bytes: what a part keeps under each recomputation, and what one of its layers makes anew;
+            shape (rows, parts, recomputations).
+        joint_bytes, layer_bytes: what two units that follow one another both keep, and what the layer of a unit with
+            the most keeps; shape (rows, recomputations).
+        logits: of a micro-batch, shape (rows,).
+        boundary_bytes: what a stage of blocks sends to the next one, shape (rows,).
+    """
+
+    parameters: Floats
+    expert_parameters: Floats
+    largest: Floats
+    tied_parameters: Floats
+    kept_bytes: Floats
+    again_bytes: Floats
+    joint_bytes: Floats
+    layer_bytes: Floats
+    logits: Floats
+    boundary_bytes: Floats
+
+    def take(self, rows: Rows) -> "GraphSizes":
+        """Some rows, or the same one often."""
+        return GraphSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def graph_sizes(graphs: Sequence[Sequence[PartGraph]], habits: StackMemory) -> GraphSizes:
+    """Sizes of front, unit and back of several graphs, a row for each, as a software keeps them."""
+
+    def of_parts(name: str) -> Floats:
+        return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
+
+    def of_layers(parts: Sequence[PartGraph]) -> Floats:
+        kept = np.array([_kept_of(PartGraph((each,)), habits) for each in parts[BLOCK].layers], float)
+        return np.asarray(kept.max(axis=0))
+
+    return GraphSizes(
+        parameters=of_parts("num_parameters"),
+        expert_parameters=of_parts("num_expert_parameters"),
+        largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
+        tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
+        kept_bytes=np.array([[_kept_of(part, habits) for part in parts] for parts in graphs], float),
+        again_bytes=np.array([[_again_of(part, habits) for part in parts] for parts in graphs], float),
+        joint_bytes=np.array([_joint_of(parts[BLOCK], habits) for parts in graphs], float),
+        layer_bytes=np.array([of_layers(parts) for parts in graphs]),
+        logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
+        boundary_bytes=np.array([parts[BLOCK].output_bytes for parts in graphs], float),
+    )
+
+
+def _keeps_some(part: PartGraph, habits: StackMemory) -> bool:
+    """Whether selective recomputation keeps what operators of some names write: the part has such."""
+    return any(layer.written_bytes(habits.kept_operators) for layer in part.inner)
+
+
+def _kept_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float]:
+    """What a part keeps of a micro-batch under each of `RECOMPUTES`."""
+    twice = sum((layer.written_bytes(habits.kept_twice) for layer in part.inner), start=0.0)
+    selective = part.selective_bytes + twice
+    if _keeps_some(part, habits):
+        selective = part.input_bytes + sum(layer.written_bytes(habits.kept_operators) for layer in part.inner)
+    return part.stash_bytes + twice, selective, part.input_bytes
+
+
+def _joint_of(unit: PartGraph, habits: StackMemory) -> tuple[float, float, float]:
+    """What a unit and the one behind it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
+    return unit.joint_bytes, 0.0 if _keeps_some(unit, habits) else unit.joint_bytes, 0.0
+
+
+def _again_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float]:
+    """What the layer of a part that makes the most anew makes under each of `RECOMPUTES`."""
+    whole = [layer.working_set_bytes + layer.written_bytes(habits.kept_twice) for layer in part.inner]
+    own = [layer.written_bytes(habits.kept_operators) for layer in part.inner]
+    rest = max((each - kept for each, kept in zip(whole, own, strict=True)), default=0.0)
+    return 0.0, rest if _keeps_some(part, habits) else part.attention_bytes, max(whole, default=0.0)
+
+
+def _largest(part: PartGraph) -> tuple[int, int, int, int]:
+    """The most parameters of any layer: of no sharded ones, all but experts, experts, all."""
+    experts = [layer.num_expert_parameters for layer in part.layers]
+    dense = [layer.num_parameters - own for layer, own in zip(part.layers, experts, strict=True)]
+    both = [layer.num_parameters for layer in part.layers]
+    return 0, max(dense, default=0), max(experts, default=0), max(both, default=0)
+
+
+def _num_logits(back: PartGraph) -> int:
+    """Logits of a micro-batch; 0 where nothing goes by their name."""
+    operators = (operator for layer in back.layers for operator in layer.forward.operators)
+    logits = (each.matmuls[0] for each in operators if each.name.partition("+")[0] == LOGITS)
+    return next((each.m * each.n for each in logits), 0)

@@ -1,0 +1,218 @@
+"""Measured peaks of training runs against the memory of their plans (decision 0287); "seconds" are GiB."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
+from phaze_opt.cost.graph_sizes import GraphSizes, graph_sizes
+from phaze_opt.cost.plan_memory import StageMemory, StageRows, rows_of_plan, stage_memory
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, MEMORY_GROUP, list_stacks, load_stack, software_tables
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.units import GIBI
+from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.fit import fit_towards_starts
+from phaze_opt.validation.matching_set import is_tpu
+from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.training.row import TrainingRun, read_run
+from phaze_opt.workload.plan import ParallelPlan, chunked_cuts
+from phaze_opt.workload.software import StackMemory
+
+Floats = NDArray[np.float64]
+
+SHARDS_WEIGHTS = ("torchtitan", "fms-fsdp", "llm-foundry")
+KEEPS_WEIGHTS = ("megatron-core", "megatron-deepspeed", "nanotron")
+"""What a run of unknown software may have been, by whether replicas share weights: the middle of these is predicted."""
+NAMES_IN_SOURCES = MappingProxyType({"bigscience": "megatron-deepspeed"})
+"""Software of sources whose names do not say it."""
+IN_32_BITS = MappingProxyType({"megatron-deepspeed": ("Rebalancing layers", "megatron-deepspeed-bf16")})
+"""Words of a note, and the software that they mean: BigScience's chronicle says of the runs of 28 February 2022, its
+section "Rebalancing layers", that from there on gradients are added up in 32 bits, 4 bytes a parameter more."""
+_PART_NAMES = MappingProxyType(
+    {
+        "weight_bytes": "weights",
+        "gradient_bytes": "gradients",
+        "optimizer_bytes": "optimizer state",
+        "gathered_bytes": "gathered layers and buckets",
+        "activation_bytes": "activations and loss",
+        "reserve_bytes": "allocator",
+        "device_bytes": "context and communication",
+    }
+)
+
+
+class Counter(StrEnum):
+    """Who counted a peak: what tensors take, what the allocator reserved, or what the driver says the device holds."""
+
+    ALLOCATED = "allocated"
+    RESERVED = "reserved"
+    DEVICE = "nvidia-smi"
+
+    @classmethod
+    def of(cls, kind: str) -> "Counter":
+        """The counter that free text names; the allocator's reserve if it names none."""
+        return next((each for each in cls if each.value in kind.lower()), cls.RESERVED)
+
+    def bytes_of(self, memory: StageMemory[Floats]) -> Floats:
+        """What it counts of each stage."""
+        if self is Counter.ALLOCATED:
+            return memory.counted_bytes
+        return memory.reserved_bytes if self is Counter.RESERVED else memory.total_bytes
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Fields of `StageMemory` that it counts."""
+        names = tuple(each.name for each in fields(StageMemory))
+        return names[: {Counter.ALLOCATED: -2, Counter.RESERVED: -1, Counter.DEVICE: len(names)}[self]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A row under one software: its step, the stages of its plan and the sizes of its graphs."""
+
+    step: CompiledStep
+    stages: StageRows
+    sizes: GraphSizes
+
+    def memory(self, fitted: FittedConstants) -> StageMemory[Floats]:
+        """What each stage holds."""
+        stack = load_stack(self.step.stack.name, fitted)
+        return stage_memory(self.sizes, self.stages, optimizer=self.step.training.optimizer, stack=stack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """A row: the counter, and the run under each software that it may have been."""
+
+    counter: Counter
+    runs: tuple[_Run, ...]
+
+    def gib(self, fitted: FittedConstants) -> float:
+        """The middle of the peaks, GiB."""
+        return float(np.median(self._peaks(fitted)))
+
+    def parts(self, fitted: FittedConstants) -> dict[str, float]:
+        """What fills the fullest stage under the software nearest the middle, scaled to it, GiB."""
+        peaks, middle = self._peaks(fitted), self.gib(fitted)
+        nearest = int(np.argmin(np.abs(peaks - middle)))
+        memory = self.runs[nearest].memory(fitted)
+        stage, scale = int(np.argmax(self.counter.bytes_of(memory))), middle / peaks[nearest] / GIBI
+        return {_PART_NAMES[name]: scale * float(getattr(memory, name)[stage]) for name in self.counter.parts}
+
+    def _peaks(self, fitted: FittedConstants) -> Floats:
+        return np.array([self.counter.bytes_of(run.memory(fitted)).max() / GIBI for run in self.runs])
+
+
+class CompiledMemory:
+    """Rows prepared.
+
+    Attributes:
+        measured_s: measured peaks, shape (num_rows,), GiB.
+        unscored: why a row is not predicted, by its index.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Compile the steps; a row whose model cannot be sharded stays unscored.
+
+        Raises:
+            InputError: a malformed value, by file, line and column.
+        """
+        compiler = StepCompiler()
+        self.measured_s = np.array([row.number("measured_gib") for row in rows])
+        self._peaks, self.unscored = read_rows(lambda row: _read_peak(row, compiler), rows)
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted peaks, shape (num_rows,), GiB; nan where unscored."""
+        predicted = np.full(len(self.measured_s), np.nan)
+        for index, peak in self._peaks.items():
+            predicted[index] = peak.gib(fitted)
+        return predicted
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """What fills the fullest stage, GiB."""
+        return tuple(Part(name, gib) for name, gib in self._peaks[index].parts(fitted).items())
+
+
+def _read_peak(row: Row, compiler: StepCompiler) -> _Peak:
+    run = read_run(row)
+    model = replace(run.model, has_hidden_dropout=False, has_attention_dropout=False)
+    runs = [_compile_run(replace(run, model=model), name, compiler) for name in software_of(row, run.plan)]
+    return _Peak(Counter.of(row.text("kind", "")), tuple(runs))
+
+
+def _compile_run(run: TrainingRun, software: str, compiler: StepCompiler) -> _Run:
+    stack = load_stack(software, FittedConstants({}))
+    plan = _cut(run.plan, run.model.num_layers, stack.memory)
+    step = compiler.compile(run.model, run.training, plan, stack=stack)
+    stages = rows_of_plan(plan, step.blocks, num_micro_batches=step.num_micro_batches)
+    sizes = graph_sizes([[part.graph for part in step.parts]], stack.memory)
+    return _Run(step, stages, sizes.take(np.zeros(len(step.blocks), np.intp)))
+
+
+def _cut(plan: ParallelPlan, num_layers: int, habits: StackMemory) -> ParallelPlan:
+    """The plan with stages cut as the software does where blocks alone do not divide evenly."""
+    if not habits.counts_ends or num_layers % (plan.pipeline * plan.interleave) == 0:
+        return plan
+    cuts = chunked_cuts(num_layers, plan.pipeline, plan.interleave)
+    return replace(plan, blocks=cuts[-1]) if cuts else plan
+
+
+def software_of(row: Row, plan: ParallelPlan) -> tuple[str, ...]:
+    """The software of a row: what it states, else what its source or table names, else all that it may have been."""
+    stated = row.text("software", "").lower()
+    name = stated if stated in list_stacks() else _named(f"{row.text('source', '')} {row.text('table', '')}".lower())
+    if name:
+        word, other = IN_32_BITS.get(name, ("", ""))
+        return (other if word and word in row.text("note", "") else name,)
+    if is_tpu(row.text("hardware", ""), row.find_device()):
+        return (DESIGN_SOFTWARE,)
+    return SHARDS_WEIGHTS if plan.zero == 3 else KEEPS_WEIGHTS  # noqa: PLR2004 - of ZeRO
+
+
+def _named(text: str) -> str:
+    """The software whose name stands in a text, the longest first; empty if none does."""
+    known = {name: name for name in software_tables()} | dict(NAMES_IN_SOURCES)
+    words = text.replace("_", " ")
+    found = [name for name in known if re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", words)]
+    return known[max(found, key=len)] if found else ""
+
+
+def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """The two constants, where rows say something of them."""
+    if not rows:
+        return ()
+    habits = StackMemory()
+    reserve = FitParameter(
+        MEMORY_GROUP, "reserve_share", "1", 0.0, 0.2, habits.reserve_share, "what the allocator reserves beyond tensors"
+    )
+    group = FitParameter(
+        MEMORY_GROUP, "group_bytes", "bytes", 0.1 * GIBI, 2.0 * GIBI, 0.5 * GIBI, "buffers of a group that talks", True
+    )
+    counters = {Counter.of(row.text("kind", "")) for row in rows}
+    return (reserve, group) if Counter.DEVICE in counters else (reserve,)
+
+
+def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    return fit_towards_starts(CompiledMemory(rows), _parameters(rows), start)
+
+
+def _source(row: Row) -> str:
+    return row.text("table", "") or row.text("source", "").partition(" ")[0]
+
+
+MEMORY = Family(
+    name="memory",
+    datasets=("memory",),
+    parameters=_parameters,
+    compile=CompiledMemory,
+    fit=_fit,
+    regime=lambda row: f"{_source(row)}, {Counter.of(row.text('kind', '')).value}",
+    cell=lambda row: row.joined("model", "n_devices", "tp", "pp", "micro_batch", "seq", "recompute"),
+    splits=MappingProxyType({"source": _source}),
+)
+"""Peaks of training runs as their frameworks or the driver count them; tested on sources kept out of the fit."""
