@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, HEAD
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
 from phaze_opt.cost.step_table import StepTable, ranges
-from phaze_opt.cost.step_traffic import stage_counts
+from phaze_opt.cost.step_traffic import stage_begins, stage_counts
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.part import PartGraph
+from phaze_opt.graph.part import NUM_PLAIN_PARTS, PartGraph, tied_parameters
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
@@ -96,17 +96,18 @@ class PlanMemory:
 
 @dataclass(frozen=True, slots=True)
 class GraphSizes:
-    """Sizes of front, unit and back on one device; rows are graphs.
+    """Sizes of front, units and back on one device; rows are graphs.
 
     Attributes:
         parameters, expert_parameters: shape (rows, parts), as in `PartGraph`.
         largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
             shape (rows, parts, 4).
-        tied_parameters: of the back, shape (rows,).
+        tied_parameters: that a single stage holds once, shape (rows, parts).
         kept_bytes, again_bytes: what a part keeps under each recomputation, and what one of its layers makes anew;
             shape (rows, parts, recomputations).
-        joint_bytes, layer_bytes: what two units that follow one another both keep, and what the layer of a unit with
-            the most keeps; shape (rows, recomputations).
+        joint_bytes: what a unit, or the back, and what is before it both keep, of equal units two of them; a last row
+            is of nothing; shape (rows, parts + 1, recomputations).
+        layer_bytes: what the layer of a unit with the most keeps; shape (rows, recomputations).
         logits: of a micro-batch, shape (rows,).
     """
 
@@ -126,7 +127,7 @@ class GraphSizes:
 
 
 def graph_sizes(graphs: Sequence[Sequence[PartGraph]]) -> GraphSizes:
-    """Sizes of front, unit and back of several graphs, a row for each."""
+    """Sizes of front, units and back of several graphs, a row for each."""
 
     def of_parts(name: str) -> Floats:
         return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
@@ -135,11 +136,11 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]]) -> GraphSizes:
         parameters=of_parts("num_parameters"),
         expert_parameters=of_parts("num_expert_parameters"),
         largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
-        tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
+        tied_parameters=np.array([tied_parameters(parts) for parts in graphs], float),
         kept_bytes=np.array([[_kept_of(part) for part in parts] for parts in graphs], float),
         again_bytes=np.array([[_again_of(part) for part in parts] for parts in graphs], float),
-        joint_bytes=np.array([_joint_of(parts[BLOCK]) for parts in graphs], float),
-        layer_bytes=np.array([np.max([_kept_of(each) for each in parts[BLOCK].layers], axis=0) for parts in graphs]),
+        joint_bytes=np.array([_joints_of(parts) for parts in graphs], float),
+        layer_bytes=np.array([_largest_kept(parts[BLOCK:HEAD]) for parts in graphs]),
         logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
     )
 
@@ -149,9 +150,17 @@ def _kept_of(layers: PartGraph | LayerGraph) -> tuple[float, float, float]:
     return layers.stash_bytes, layers.selective_bytes, layers.input_bytes
 
 
-def _joint_of(unit: PartGraph) -> tuple[float, float, float]:
-    """What a unit and the one behind it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
-    return unit.joint_bytes, unit.joint_bytes, 0.0
+def _joints_of(parts: Sequence[PartGraph]) -> list[tuple[float, float, float]]:
+    """What each part and what is before it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
+    is_plain = len(parts) == NUM_PLAIN_PARTS
+    is_joined = [at == BLOCK if is_plain else at > EMBEDDING for at in range(len(parts))]
+    joints = [part.joint_bytes if joined else 0.0 for part, joined in zip(parts, is_joined, strict=True)]
+    return [(joint, joint, 0.0) for joint in (*joints, 0.0)]
+
+
+def _largest_kept(units: Sequence[PartGraph]) -> Floats:
+    """What the layer of any unit with the most keeps under each of `RECOMPUTES`."""
+    return np.asarray(np.max([_kept_of(each) for unit in units for each in unit.layers], axis=0))
 
 
 def _again_of(part: PartGraph) -> tuple[float, float, float]:
@@ -179,7 +188,8 @@ class StageRows:
     """Stages of plans, one entry for each.
 
     Attributes:
-        counts: embeddings, blocks and heads, shape (stages, layers).
+        counts: embeddings, units of every kind and heads, shape (stages, layers).
+        begins: of `step_traffic.stage_begins`.
         stage: number of the stage.
         pipeline, interleave, zero, num_micro_batches: of its plan.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
@@ -187,6 +197,7 @@ class StageRows:
     """
 
     counts: Ints
+    begins: Ints
     stage: Ints
     pipeline: Ints
     interleave: Ints
@@ -203,6 +214,7 @@ def plan_memory(
     *,
     blocks: Sequence[int],
     num_micro_batches: int,
+    order: Sequence[int] = (),
     optimizer: Optimizer = Optimizer.ADAM,
     stack: TrainingStack = IDEAL_STACK,
     reserve_share: float = RESERVE_SHARE,
@@ -210,10 +222,11 @@ def plan_memory(
     """Memory of a plan.
 
     Args:
-        parts: front, unit and back, as `build_model_graph` gives them for the plan's degrees and micro-batch.
+        parts: front, units and back, as `build_model_graph` gives them for the plan's degrees and micro-batch.
         plan: degrees, interleave, ZeRO stage and recomputation.
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
+        order: kind of every unit of the model; all are equal unless given.
         optimizer: bytes of weight and state of a parameter.
         stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
         reserve_share: of all that is counted, for what is not.
@@ -230,7 +243,8 @@ def plan_memory(
         return np.full(num_stages, number)
 
     rows = StageRows(
-        counts=stage_counts(blocks),
+        counts=stage_counts(blocks, order),
+        begins=stage_begins(blocks, order),
         stage=np.arange(num_stages),
         pipeline=same(plan.pipeline),
         interleave=same(plan.interleave),
@@ -273,7 +287,7 @@ def stage_memory(
     whole = _whole(sizes, stages, num_sets=stack.whole_sets) * optimizer.weight_bytes
     kept = _kept_bytes(sizes, stages, is_on_host=stack.keeps_on_host)
     # What logits kept in more than 16 bits take beyond those in the graph.
-    ends = _ends_bytes(sizes, stages) + stages.counts[:, 2] * (stack.logit_bytes - LOGIT_BYTES) * sizes.logits
+    ends = _ends_bytes(sizes, stages) + stages.counts[:, HEAD] * (stack.logit_bytes - LOGIT_BYTES) * sizes.logits
     return StageMemory(*state, whole, kept + ends, reserve_share * (sum(state) + whole + kept + ends))
 
 
@@ -295,7 +309,8 @@ def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats
     """Parameters whose weights, gradients and optimizer state stages hold."""
     experts = (stages.counts * sizes.expert_parameters).sum(axis=-1)
     dense = (stages.counts * sizes.parameters).sum(axis=-1) - experts
-    dense = dense - stages.counts[:, 0] * stages.counts[:, 2] * sizes.tied_parameters
+    is_whole = stages.counts[:, EMBEDDING] * stages.counts[:, HEAD]
+    dense = dense - is_whole * (stages.counts * sizes.tied_parameters).sum(axis=-1)
     sharded = dense / stages.shards + experts / stages.expert_shards
     weights, gradients, states = (np.where(stages.zero >= zero, sharded, dense + experts) for zero in (3, 2, 1))
     return weights, gradients, states
@@ -315,15 +330,16 @@ def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Fl
     On the host, all but those of the two layers that are on their way there or back.
     """
     every = np.arange(len(stages.stage))
-    kept = sizes.kept_bytes[every, BLOCK, stages.recompute]
-    joint, layer = (each[every, stages.recompute] for each in (sizes.joint_bytes, sizes.layer_bytes))
+    kept = sizes.kept_bytes[every, BLOCK:HEAD, stages.recompute]
+    joint, layer = sizes.joint_bytes[every, :, stages.recompute], sizes.layer_bytes[every, stages.recompute]
+    units = stages.counts[:, BLOCK:HEAD]
     again = np.where(stages.counts > 0, sizes.again_bytes[every, :, stages.recompute], 0.0).max(axis=-1)
     flights = chunks_in_flight(stages, stage=stages.stage, num_micro_batches=stages.num_micro_batches)
-    num_kept = flights / stages.interleave * stages.counts[:, 1]
+    num_kept = (flights / stages.interleave)[:, None] * units
     # Units of a chunk share what lies between them; the input of the first is its own.
-    held = num_kept * (kept - joint) + flights * joint
+    held = (num_kept * (kept - joint[:, BLOCK : HEAD - 1])).sum(axis=-1) + flights * joint[every, stages.begins]
     here = np.minimum(2.0 * layer, held) if is_on_host else held
-    return np.asarray(np.where(stages.counts[:, 1] > 0, here, 0.0) + again)
+    return np.asarray(np.where(units.sum(axis=-1) > 0, here, 0.0) + again)
 
 
 def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
@@ -332,9 +348,13 @@ def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
     """
     ahead = np.where(stages.interleave == 1, stages.pipeline, 2 * stages.pipeline)
-    kept = sizes.kept_bytes[np.arange(len(ahead)), :, stages.recompute]
-    front = stages.counts[:, 0] * np.minimum(ahead, stages.num_micro_batches) * kept[:, 0]
-    return np.asarray(front + stages.counts[:, 2] * kept[:, 2])
+    every = np.arange(len(ahead))
+    kept = sizes.kept_bytes[every, :, stages.recompute]
+    front = stages.counts[:, EMBEDDING] * np.minimum(ahead, stages.num_micro_batches) * kept[:, EMBEDDING]
+    # Behind units of its stage, the back shares what lies between them.
+    back = sizes.joint_bytes.shape[1] - 2
+    joint = np.where(stages.begins == back, 0.0, sizes.joint_bytes[every, back, stages.recompute])
+    return np.asarray(front + stages.counts[:, HEAD] * (kept[:, HEAD] - joint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +437,7 @@ def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
     plans, plan = table.plans, table.runs.plan[run]
     return StageRows(
         counts=table.runs.counts[run],
+        begins=table.runs.begins[run],
         stage=stage,
         pipeline=plans.pipeline[plan],
         interleave=plans.interleave[plan],

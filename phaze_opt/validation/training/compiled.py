@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep, StepCompiler
+from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep, StepCompiler
 from phaze_opt.cost.device_seconds import SerialSteps
 from phaze_opt.cost.price_step import StackColumns, price_batch
 from phaze_opt.cost.stacks import load_stack
@@ -17,6 +17,7 @@ from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.cost.traffic import Traffic
+from phaze_opt.graph.part import NUM_PLAIN_PARTS
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
@@ -180,8 +181,8 @@ def _all_device_times(
     entries: Sequence[TrainingEntry], groups: Sequence[_Group], fitted: FittedConstants
 ) -> DeviceTimes:
     stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in entries}}
-    classes_s = np.zeros((len(entries), NUM_LAYERS, NUM_PASSES, 3))
-    attention_s = np.zeros((len(entries), NUM_LAYERS))
+    classes_s = np.zeros((len(entries), NUM_PLAIN_PARTS, NUM_PASSES, 3))
+    attention_s = np.zeros((len(entries), NUM_PLAIN_PARTS))
     for group in groups:
         classes_s[group.rows], attention_s[group.rows] = group.steps.times(
             group.device, path=group.path, stack=stacks[group.stack], fitted=fitted

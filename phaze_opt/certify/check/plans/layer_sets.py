@@ -192,13 +192,13 @@ def _build_set(
             expert_tensor=plan.expert_tensor or None,
         ),
     )
-    unit = [graph.layers[place] for place in graph.cut.unit]
+    unit = [graph.layers[place] for place in graph.cut.units[0]]
     moved = sum(each.bytes_read + each.bytes_written for layer in unit for each in layer.update.operators)
     layers = [_build_layer(layer, stack, operators) for layer in graph.layers]
     return LayerSet(
         key=key_of(plan),
         layers=graph.layers,
-        parts=(graph.cut.front, graph.cut.unit, graph.cut.back),
+        parts=(graph.cut.front, graph.cut.units[0], graph.cut.back),
         phases=tuple(layer.phases for layer in layers),
         attention=tuple(layer.attention for layer in layers),
         launches=tuple(layer.launches for layer in layers),
