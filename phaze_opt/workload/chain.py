@@ -5,10 +5,18 @@ Parallel plans cut pipelines between units alone. The front goes with the first 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 
 from phaze_opt.errors import InputError
+
+
+class CutPlaces(StrEnum):
+    """Where pipelines are cut: between the equal units of a model, or between any two of its layers."""
+
+    UNITS = "units"
+    LAYERS = "layers"
 
 
 @dataclass(frozen=True, slots=True)
