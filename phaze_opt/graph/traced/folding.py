@@ -84,7 +84,8 @@ def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
         _places(layer, each if cut.is_joined or position in front or position in back else LayerParameters())
         for position, (layer, each) in enumerate(zip(layers, shared, strict=True))
     ]
-    numbers = _numbers(list(zip(structures, places, strict=True)))
+    sent = [_sent(graph, layer) if cut.is_joined else () for layer in layers]
+    numbers = _numbers(list(zip(structures, places, sent, strict=True)))
     first = [numbers.index(kind) for kind in range(1 + max(numbers))]
     return LayerChain(
         layers=tuple(layers[position] for position in first),
@@ -92,6 +93,11 @@ def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
         parameters=tuple(shared[position] for position in first),
         recounted=_recounted(layers, shared, range(len(layers)) if cut.is_joined else back),
     )
+
+
+def _sent(graph: FlatGraph, layer: TracedLayer) -> tuple[str, ...]:
+    """Shapes of the tensors that leave a layer: the last of equal layers may hand on fewer."""
+    return tuple(str(list(map(str, graph.tensors[name].shape))) for name in layer.outputs)
 
 
 def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[LayerParameters]:
