@@ -43,12 +43,6 @@ class CertifyProblem:
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
-        for model in (each for each in self.scenario.models if each.cut.is_joined):
-            message = (
-                f"certificates cut pipelines between equal units, and {model.name} is cut between layers that differ; "
-                "leave it out"
-            )
-            raise InputError(message, source="--cuts")
 
     @property
     def has_frontier(self) -> bool:

@@ -81,7 +81,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     if request.with_sensitivity and device is not None:
         message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
         raise InputError(message, source="--sensitivity")
-    # Searches and certificates over designs keep to the cuts that certificates are checked for.
+    # Designs are priced as searches and certificates have them, which figures on record are of.
     usual = CutPlaces.UNITS if device is None else CutPlaces.LAYERS
     if cut_places(request.scenario, usual) is CutPlaces.LAYERS:
         model = model.cut_by_layers()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,52 @@ class PlanRoom:
     training: TrainingSpec
     stack: TrainingStack
 
+    def span_bytes(self, stage: int, start: int, stop: int) -> Floats:
+        """Bytes of a stage with some of blocks that differ, under each recomputation."""
+        return self.with_flights(self.span_parts(stage, start, stop), self.flights(stage))
+
+    def with_flights(self, parts: Floats, flights: float) -> Floats:
+        """Bytes of `span_parts` with so many micro-batches under way; shape (..., recomputations)."""
+        always, each, most = np.moveaxis(parts, -1, 0)
+        return np.asarray((always + np.minimum(flights * each, most)) * (1.0 + UNCOUNTED))
+
+    def span_parts(self, stage: int, start: int, stop: int) -> Floats:
+        """What a stage holds anyway, for each micro-batch under way, and of these at most, layer by layer.
+
+        Shape (recomputations, 3), bytes.
+        """
+        layers = self.layers.chain(stage, start, stop, self.plan.pipeline)
+        lasting = self._state_of(stage, layers)
+        if self.plan.zero > 1:
+            times = self.stack.whole_sets if self.plan.zero == 3 else 1
+            lasting += max(map(self._gathered, layers)) * times * self.training.optimizer.weight_bytes
+        return np.array([self._of_span(stage, layers, each) + (lasting, 0.0, 0.0) for each in Recompute])
+
+    def _of_span(self, stage: int, layers: Sequence[LayerGraph], recompute: Recompute) -> Floats:
+        """The same of activations alone."""
+        is_first, is_last = self._has(stage)
+        inner = layers[int(is_first) : len(layers) - int(is_last)]
+        kept, ends = sum(_kept_of(layer, recompute) for layer in inner), self._ends(stage, recompute)
+        if recompute is not Recompute.FULL and inner:
+            # Neighbours keep what lies between them once, the ends of the model too.
+            kept -= _held_twice([*layers[: int(is_first)], *inner])
+            ends -= _held_twice([inner[-1], *layers[len(layers) - int(is_last) :]])
+        most = np.inf
+        if self.stack.keeps_on_host:
+            # Two layers are on their way there or back: the largest that any stage has.
+            blocks = [self.layers.layers[at] for part in self.layers.parts[BLOCK:HEAD] for at in part]
+            most = 2.0 * max(_kept_of(layer, recompute) for layer in blocks)
+        anew = max((_anew_of(layer, recompute) for layer in inner), default=0.0)
+        return np.array([ends + anew, kept, most])
+
+    def _state_of(self, stage: int, layers: Sequence[LayerGraph]) -> float:
+        """Weights, gradients and optimizer state of some layers."""
+        experts = sum(layer.num_expert_parameters for layer in layers)
+        dense = sum(layer.num_parameters for layer in layers) - experts
+        if all(self._has(stage)):
+            dense -= self.layers.shared_twice
+        return float(self._sharded(float(dense), float(experts)))
+
     def stage_bytes(self, stage: int, blocks: NDArray[np.int64], recompute: Recompute) -> Floats:
         """Bytes of a stage with each of several numbers of blocks, shape as ``blocks``."""
         count = np.asarray(blocks, dtype=np.float64)
@@ -64,12 +111,14 @@ class PlanRoom:
         dense = count * others[BLOCK] + is_first * others[EMBEDDING] + is_last * others[HEAD]
         if is_first and is_last:
             dense = dense - self.layers.tied_parameters
+        return np.asarray(self._sharded(dense, experts))
+
+    def _sharded(self, dense: Any, experts: Any) -> Any:
+        """State of parameters: ZeRO 1 shards the optimizer's, 2 gradients too, 3 weights too."""
         shared = dense / self.plan.shards + experts / expert_shards(self.plan)
         optimizer, zero = self.training.optimizer, self.plan.zero
         sizes = ((3, optimizer.weight_bytes), (2, self.stack.gradient_bytes), (1, optimizer.state_bytes))
-        return np.asarray(
-            sum((shared if zero >= sharded_from else dense + experts) * size for sharded_from, size in sizes)
-        )
+        return sum((shared if zero >= sharded_from else dense + experts) * size for sharded_from, size in sizes)
 
     def _whole(self, stage: int, count: Floats) -> Floats:
         """The largest layer, whole for a while though sharded: weights under ZeRO 3, its gradients under ZeRO 2."""
