@@ -32,7 +32,7 @@ from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.plan_options import no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import build_space, form_of, node_limit
+from phaze_opt.objective.scenario import build_space, cut_places, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.plan.optimum import optimal_plan
@@ -42,6 +42,7 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.software import error_share, software_notes
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
@@ -82,6 +83,10 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     if request.with_sensitivity and device is not None:
         message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
         raise InputError(message, source="--sensitivity")
+    # Designs are priced as searches and certificates have them, which figures on record are of.
+    usual = CutPlaces.UNITS if device is None else CutPlaces.LAYERS
+    if cut_places(request.scenario, usual) is CutPlaces.LAYERS:
+        model = model.cut_by_layers()
     choices = plan_choices(request.scenario, micro_batches(request), (model,))
     fitted = load_fitted(request.machine.constants)
     dtype = "" if device is None else request.machine.dtype or DEFAULT_DTYPE
@@ -93,7 +98,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     links = with_link_rate(network, chip.accelerator.link_bytes_per_s)
     machine = Machine(chip.clock, chip.memory_bytes, links, software.stack, is_real=device is not None)
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
-    ranking = _rank(job, choices, has_cuts=device is None)
+    ranking = _rank(job, choices, has_cuts=device is None or model.cut.is_joined)
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None

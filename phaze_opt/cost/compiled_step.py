@@ -22,10 +22,10 @@ from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-EMBEDDING, BLOCK, HEAD = range(3)
-NUM_LAYERS = 3
-"""A model's parts, as in `CompiledStep.parts`; an axis of arrays. The embedding stands for all of the front, a block
-for a unit, the head for all of the back (`workload.chain`)."""
+EMBEDDING, BLOCK, HEAD = 0, 1, -1
+"""Places of a model's parts, as in `CompiledStep.parts`; an axis of arrays. The embedding stands for all of the front,
+the head for all of the back (`workload.chain`); a block is the first kind of unit, and the only one where units are
+equal."""
 FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
 """Passes of a layer; an axis of arrays. AGAIN is forward as full recomputation runs it, without what is kept."""
 NUM_PASSES = 4
@@ -68,7 +68,7 @@ class CompiledLayer:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPart:
-    """Front, unit or back under a plan: its layers one after the other."""
+    """Front, a unit or back under a plan: its layers one after the other."""
 
     graph: PartGraph
     forward: CompiledPass
@@ -95,7 +95,7 @@ class CompiledStep:
         operators: of all its distinct layers, in the order that `CompiledPass.columns` index.
         graph: the sharded model.
         layers: its distinct layers, as in ``graph``; each is scheduled apart.
-        parts: front, unit and back, which stages are made of.
+        parts: front, every kind of unit, and back, which stages are made of.
         blocks: units of each pipeline stage, first stage first; front and back go with the ends.
     """
 
@@ -106,7 +106,7 @@ class CompiledStep:
     operators: tuple[Operator, ...]
     graph: ModelGraph
     layers: tuple[CompiledLayer, ...]
-    parts: tuple[CompiledPart, CompiledPart, CompiledPart]
+    parts: tuple[CompiledPart, ...]
     blocks: tuple[int, ...]
 
     @property
@@ -139,9 +139,9 @@ def compile_step(model: Workload, training: TrainingSpec, plan: ParallelPlan, *,
     operators: list[Operator] = []
     kept = frozenset(stack.kept_operators)
     layers = tuple(_compile_layer(layer, operators, kept) for layer in graph.layers)
-    front, unit, back = _compile_parts(layers, graph)
+    parts = tuple(_compile_parts(layers, graph))
     blocks = blocks_of(model, plan)
-    return CompiledStep(model, training, plan, stack, tuple(operators), graph, layers, (front, unit, back), blocks)
+    return CompiledStep(model, training, plan, stack, tuple(operators), graph, layers, parts, blocks)
 
 
 def blocks_of(model: Workload, plan: ParallelPlan) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """What every stage of a plan would take and hold with every number of blocks and every recomputation, for one program.
 
-Axes: kinds of stages (those with the same ends and boundaries cost the same), columns (numbers of blocks), and
-recomputations in the order of `Recompute`. `stage_costs` times all of them, as stages of made-up steps.
+Axes: kinds of stages (those with the same ends and boundaries cost the same), columns (units that a stage may hold; of
+equal units their number), and recomputations in the order of `Recompute`. `stage_costs` times all of them, as stages of
+made-up steps.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.stage_costs import StageChoices, stage_loads
+from phaze_opt.cost.stage_spans import StageSpans
 from phaze_opt.cost.step_time import StageLoads, StageReading, StepRules, lower_reading, price_reading
 from phaze_opt.workload.plan_columns import RECOMPUTES
 
@@ -43,14 +45,16 @@ class CutTable:
 
     Attributes:
         step: the step; its cuts and its recomputation play no part.
-        blocks: blocks of every column, shape (columns,).
+        spans: the units that stages may hold at all.
+        sizes: numbers of blocks that they may have here, rising.
         kinds: kind of every stage, shape (stages,).
-        loads: of all candidates; rows are recomputation, then blocks from 0 to all; a column is a kind.
+        loads: of all spans; rows are recomputation, then a column of ``spans``; a column is a kind.
         rules: of the step, once for every row.
     """
 
     step: CompiledStep
-    blocks: Indices
+    spans: StageSpans
+    sizes: Indices
     kinds: Indices
     loads: StageLoads
     rules: StepRules
@@ -64,8 +68,10 @@ class CutTable:
         return self._reading(lower_reading(self.loads, self.rules))
 
     def _reading(self, stages: StageReading) -> CutReading:
+        columns, _ = self.spans.candidates(self.sizes)
+
         def candidates(values: Floats) -> Floats:
-            return values.reshape(len(RECOMPUTES), -1, values.shape[1]).transpose(2, 1, 0)[:, self.blocks]
+            return values.reshape(len(RECOMPUTES), -1, values.shape[1]).transpose(2, 1, 0)[:, columns]
 
         return CutReading(
             candidates(stages.forward_s),
@@ -85,4 +91,4 @@ def build_cut_table(choices: StageChoices, times: LayerTimes, *, blocks: Sequenc
         blocks: numbers of blocks that stages may have.
     """
     loads, rules = stage_loads(choices, times)
-    return CutTable(choices.step, np.asarray(blocks, np.intp), choices.own, loads, rules)
+    return CutTable(choices.step, choices.spans, np.asarray(blocks, np.intp), choices.own, loads, rules)

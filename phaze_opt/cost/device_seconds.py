@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import FORWARD, NUM_LAYERS, CompiledStep
+from phaze_opt.cost.compiled_step import FORWARD, CompiledStep
 from phaze_opt.cost.operator_timers import NARROW, OperatorTimer, timer_of
 from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
 from phaze_opt.estimate.machine_attention import softmax_s
@@ -83,15 +83,18 @@ class SerialSteps:
     """Many steps whose layers run one operator after the other, each spread over the whole device."""
 
     def __init__(self, steps: Sequence[CompiledStep]) -> None:
-        """Number once which operators add up to which pass and class; steps of the same graphs share them."""
+        """Number once which operators add up to which pass and class; steps of the same graphs share them.
+
+        All steps have as many parts.
+        """
         graphs = {id(step.operators): step for step in steps}
         number = {key: index for index, key in enumerate(graphs)}
         # A segment is a (graph, layer, pass, class): one count with weights adds up all operators of all steps.
         columns, segments, again, again_segments, kept, kept_segments = (list[Indices]() for _ in range(6))
-        offset = 0
+        offset, num_layers = 0, len(steps[0].parts)
         for graph, step in enumerate(graphs.values()):
             classes = np.array([_class_of(operator) for operator in step.operators], np.intp)
-            for row, layer in enumerate(step.parts, start=graph * NUM_LAYERS):
+            for row, layer in enumerate(step.parts, start=graph * num_layers):
                 for column, each in enumerate(layer.passes):
                     columns.append(each.columns + offset)
                     segments.append((row * 3 + column) * 3 + classes[each.columns])
@@ -104,7 +107,7 @@ class SerialSteps:
         capacities = [(len(step.operators), bool(step.training.expert_capacity)) for step in graphs.values()]
         self._has_capacity = np.concatenate([np.full(number, has_capacity) for number, has_capacity in capacities])
         self.operators = tuple(operator for step in graphs.values() for operator in step.operators)
-        self._num_layers = len(graphs) * NUM_LAYERS
+        self._shape = len(graphs), num_layers
         self._graph_of_step = np.array([number[id(step.operators)] for step in steps], np.intp)
         self._columns, self._segments = np.concatenate(columns), np.concatenate(segments)
         self._again, self._again_segments = np.concatenate(again), np.concatenate(again_segments)
@@ -118,14 +121,14 @@ class SerialSteps:
         Args:
             operator_s: time of every one of `operators` alone on the whole device, shape (num_operators,), s.
         """
-        size = self._num_layers
+        size = self._shape[0] * self._shape[1]
         classes = np.bincount(self._segments, operator_s[self._columns], minlength=size * 9)
         again = np.bincount(self._again_segments, operator_s[self._again], minlength=size)
         spared = np.bincount(self._kept_segments, operator_s[self._kept], minlength=size * 3)
-        passes_s = np.asarray(classes.reshape(-1, NUM_LAYERS, 3, 3), float)
-        recomputed_s = passes_s[:, :, FORWARD] - spared.reshape(-1, NUM_LAYERS, 3)
+        passes_s = np.asarray(classes.reshape(*self._shape, 3, 3), float)
+        recomputed_s = passes_s[:, :, FORWARD] - spared.reshape(*self._shape, 3)
         of_graphs = np.concatenate([passes_s, recomputed_s[:, :, None]], axis=2)
-        return of_graphs[self._graph_of_step], np.asarray(again.reshape(-1, NUM_LAYERS), float)[self._graph_of_step]
+        return of_graphs[self._graph_of_step], np.asarray(again.reshape(self._shape), float)[self._graph_of_step]
 
     def times(
         self, device: Device, *, path: ComputePath, stack: TrainingStack, fitted: FittedConstants

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, HEAD
-from phaze_opt.graph.part import PartGraph
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
+from phaze_opt.graph.part import NUM_PLAIN_PARTS, PartGraph, tied_parameters
 from phaze_opt.workload.plan_columns import Rows
 from phaze_opt.workload.software import StackMemory
 
@@ -19,19 +19,20 @@ LOGITS, LOGIT_BYTES = "logits", 2
 
 @dataclass(frozen=True, slots=True)
 class GraphSizes:
-    """Sizes of front, unit and back on one device; rows are graphs.
+    """Sizes of front, units and back on one device; rows are graphs.
 
     Attributes:
         parameters, expert_parameters: shape (rows, parts), as in `PartGraph`.
         largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
             shape (rows, parts, 4).
-        tied_parameters: of the back, shape (rows,).
+        tied_parameters: that a single stage holds once, shape (rows, parts).
         kept_bytes, again_bytes: what a part keeps under each recomputation, and what one of its layers makes anew;
             shape (rows, parts, recomputations).
-        joint_bytes, layer_bytes: what two units that follow one another both keep, and what the layer of a unit with
-            the most keeps; shape (rows, recomputations).
+        joint_bytes: what a unit, or the back, and what is before it both keep, of equal units two of them; a last row
+            is of nothing; shape (rows, parts + 1, recomputations).
+        layer_bytes: what the layer of a unit with the most keeps; shape (rows, recomputations).
         logits: of a micro-batch, shape (rows,).
-        boundary_bytes: what a stage of blocks sends to the next one, shape (rows,).
+        boundary_bytes: what the unit that sends the most sends to the next one, shape (rows,).
     """
 
     parameters: Floats
@@ -51,26 +52,22 @@ class GraphSizes:
 
 
 def graph_sizes(graphs: Sequence[Sequence[PartGraph]], habits: StackMemory) -> GraphSizes:
-    """Sizes of front, unit and back of several graphs, a row for each, as a software keeps them."""
+    """Sizes of front, units and back of several graphs, a row for each, as a software keeps them."""
 
     def of_parts(name: str) -> Floats:
         return np.array([[getattr(part, name) for part in parts] for parts in graphs], float)
-
-    def of_layers(parts: Sequence[PartGraph]) -> Floats:
-        kept = np.array([_kept_of(PartGraph((each,)), habits) for each in parts[BLOCK].layers], float)
-        return np.asarray(kept.max(axis=0))
 
     return GraphSizes(
         parameters=of_parts("num_parameters"),
         expert_parameters=of_parts("num_expert_parameters"),
         largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
-        tied_parameters=np.array([parts[HEAD].num_tied_parameters for parts in graphs], float),
+        tied_parameters=np.array([tied_parameters(parts) for parts in graphs], float),
         kept_bytes=np.array([[_kept_of(part, habits) for part in parts] for parts in graphs], float),
         again_bytes=np.array([[_again_of(part, habits) for part in parts] for parts in graphs], float),
-        joint_bytes=np.array([_joint_of(parts[BLOCK], habits) for parts in graphs], float),
-        layer_bytes=np.array([of_layers(parts) for parts in graphs]),
+        joint_bytes=np.array([_joints_of(parts, habits) for parts in graphs], float),
+        layer_bytes=np.array([_largest_kept(parts[BLOCK:HEAD], habits) for parts in graphs]),
         logits=np.array([_num_logits(parts[HEAD]) for parts in graphs], float),
-        boundary_bytes=np.array([parts[BLOCK].output_bytes for parts in graphs], float),
+        boundary_bytes=np.array([max(unit.output_bytes for unit in parts[BLOCK:HEAD]) for parts in graphs], float),
     )
 
 
@@ -88,9 +85,18 @@ def _kept_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float]
     return part.stash_bytes + twice, selective, part.input_bytes
 
 
-def _joint_of(unit: PartGraph, habits: StackMemory) -> tuple[float, float, float]:
-    """What a unit and the one behind it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
-    return unit.joint_bytes, 0.0 if _keeps_some(unit, habits) else unit.joint_bytes, 0.0
+def _joints_of(parts: Sequence[PartGraph], habits: StackMemory) -> list[tuple[float, float, float]]:
+    """What each part and what is before it both keep under each of `RECOMPUTES`: of inputs alone, nothing."""
+    is_plain = len(parts) == NUM_PLAIN_PARTS
+    is_joined = [at == BLOCK if is_plain else at > EMBEDDING for at in range(len(parts))]
+    joints = [(part.joint_bytes if joined else 0.0, part) for part, joined in zip(parts, is_joined, strict=True)]
+    return [*((joint, 0.0 if _keeps_some(part, habits) else joint, 0.0) for joint, part in joints), (0.0, 0.0, 0.0)]
+
+
+def _largest_kept(units: Sequence[PartGraph], habits: StackMemory) -> Floats:
+    """What the layer of any unit with the most keeps under each of `RECOMPUTES`."""
+    layers = (PartGraph((layer,)) for unit in units for layer in unit.layers)
+    return np.asarray(np.max([_kept_of(layer, habits) for layer in layers], axis=0), float)
 
 
 def _again_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
-from phaze_opt.cost.step_traffic import Counts, group_members, held_parameters, stage_counts, stage_width
+from phaze_opt.cost.compiled_step import CompiledStep
+from phaze_opt.cost.step_traffic import Counts, border_bytes, group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
     Allocation,
@@ -162,7 +162,7 @@ def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator
 
 def _own_counts(step: CompiledStep, stage: int) -> Counts:
     """Embeddings, blocks and heads of one stage, shape (1, layers)."""
-    return stage_counts(step.blocks)[stage : stage + 1]
+    return stage_counts(step.blocks, step.graph.cut.order)[stage : stage + 1]
 
 
 def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective]:
@@ -173,6 +173,6 @@ def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective
     width = stage_width(step)
     level = exchange_level(network, first=0, width=width)
     pair = tuple(replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions))
-    payload = 2.0 * step.parts[BLOCK].graph.output_bytes
+    payload = 2.0 * float(border_bytes(step)[step.blocks[0]])
     count = 2.0 * plan.interleave * step.num_micro_batches
     yield GroupCollective("stage boundary", CollectiveKind.ALL_GATHER, payload, pair, count)

@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import BLOCK, HEAD
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
 from phaze_opt.cost.graph_sizes import LOGIT_BYTES, Floats, GraphSizes, graph_sizes
 from phaze_opt.cost.step_table import StepTable, ranges
-from phaze_opt.cost.step_traffic import stage_counts
+from phaze_opt.cost.step_traffic import stage_begins, stage_counts
 from phaze_opt.errors import InputError
 from phaze_opt.graph.part import PartGraph
 from phaze_opt.workload.plan import ParallelPlan
@@ -108,7 +108,8 @@ class StageRows:
     """Stages of plans, one entry for each.
 
     Attributes:
-        counts: embeddings, blocks and heads, shape (stages, layers).
+        counts: embeddings, units of every kind and heads, shape (stages, layers).
+        begins: of `step_traffic.stage_begins`.
         stage: number of the stage.
         tensor, pipeline, interleave, zero, num_micro_batches: of its plan.
         replicas: data times context parallel degree.
@@ -117,6 +118,7 @@ class StageRows:
     """
 
     counts: Ints
+    begins: Ints
     stage: Ints
     tensor: Ints
     pipeline: Ints
@@ -135,6 +137,7 @@ def plan_memory(
     *,
     blocks: Sequence[int],
     num_micro_batches: int,
+    order: Sequence[int] = (),
     optimizer: Optimizer = Optimizer.ADAM,
     stack: TrainingStack = IDEAL_STACK,
     reserve_share: float | None = None,
@@ -142,10 +145,11 @@ def plan_memory(
     """Memory of a plan.
 
     Args:
-        parts: front, unit and back, as `build_model_graph` gives them for the plan's degrees and micro-batch.
+        parts: front, units and back, as `build_model_graph` gives them for the plan's degrees and micro-batch.
         plan: degrees, interleave, ZeRO stage and recomputation.
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
+        order: kind of every unit of the model; all are equal unless given.
         optimizer: bytes of weight and state of a parameter.
         stack: bytes of a gradient, where kept activations lie, and what else it holds.
         reserve_share: of all that is counted, for what is not; the software's unless given.
@@ -156,13 +160,15 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
-    rows = rows_of_plan(plan, blocks, num_micro_batches=num_micro_batches)
+    rows = rows_of_plan(plan, blocks, num_micro_batches=num_micro_batches, order=order)
     sizes = graph_sizes([parts], stack.memory).take(np.zeros(len(blocks), np.intp))
     memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
     return PlanMemory(list_stages(memory), stack.memory.low_share, stack.memory.high_share)
 
 
-def rows_of_plan(plan: ParallelPlan, blocks: Sequence[int], *, num_micro_batches: int) -> StageRows:
+def rows_of_plan(
+    plan: ParallelPlan, blocks: Sequence[int], *, num_micro_batches: int, order: Sequence[int] = ()
+) -> StageRows:
     """The stages of one plan; arguments as `plan_memory` takes them."""
     num_stages = len(blocks)
 
@@ -170,7 +176,8 @@ def rows_of_plan(plan: ParallelPlan, blocks: Sequence[int], *, num_micro_batches
         return np.full(num_stages, number)
 
     return StageRows(
-        counts=stage_counts(blocks),
+        counts=stage_counts(blocks, order),
+        begins=stage_begins(blocks, order),
         stage=np.arange(num_stages),
         tensor=same(plan.tensor),
         pipeline=same(plan.pipeline),
@@ -268,7 +275,8 @@ def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats
     """Parameters whose weights, gradients and optimizer state stages hold, and all of theirs."""
     experts = (stages.counts * sizes.expert_parameters).sum(axis=-1)
     dense = (stages.counts * sizes.parameters).sum(axis=-1) - experts
-    dense = dense - stages.counts[:, 0] * stages.counts[:, 2] * sizes.tied_parameters
+    is_whole = stages.counts[:, EMBEDDING] * stages.counts[:, HEAD]
+    dense = dense - is_whole * (stages.counts * sizes.tied_parameters).sum(axis=-1)
     sharded = dense / stages.shards + experts / stages.expert_shards
     whole = dense + experts
     weights, gradients, states = (np.where(stages.zero >= zero, sharded, whole) for zero in (ZERO_3, ZERO_2, ZERO_1))
@@ -289,19 +297,20 @@ def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, stack: TrainingStack) -
     On the host, all but those of the two layers that are on their way there or back.
     """
     every = np.arange(len(stages.stage))
-    kept = sizes.kept_bytes[every, BLOCK, stages.recompute]
-    joint, layer = (each[every, stages.recompute] for each in (sizes.joint_bytes, sizes.layer_bytes))
+    kept = sizes.kept_bytes[every, BLOCK:HEAD, stages.recompute]
+    joint, layer = sizes.joint_bytes[every, :, stages.recompute], sizes.layer_bytes[every, stages.recompute]
+    units = stages.counts[:, BLOCK:HEAD]
     again = np.where(stages.counts > 0, sizes.again_bytes[every, :, stages.recompute], 0.0).max(axis=-1)
     flights = chunks_in_flight(stages, stage=stages.stage, num_micro_batches=stages.num_micro_batches)
-    num_kept = flights / stages.interleave * stages.counts[:, 1]
+    num_kept = (flights / stages.interleave)[:, None] * units
     # Units of a chunk share what lies between them; the input of the first is its own.
-    held = num_kept * (kept - joint) + flights * joint
+    held = (num_kept * (kept - joint[:, BLOCK : HEAD - 1])).sum(axis=-1) + flights * joint[every, stages.begins]
     here = np.minimum(2.0 * layer, held) if stack.keeps_on_host else held
     is_last = stages.stage == stages.pipeline - 1
     sent = stack.memory.keeps_outputs * np.where(is_last, 0.0, flights * sizes.boundary_bytes)
     # The loss is over before the first layer is recomputed.
     once = np.maximum(again, _loss_bytes(sizes, stages, stack))
-    return np.asarray(np.where(stages.counts[:, 1] > 0, here, 0.0) + once + sent)
+    return np.asarray(np.where(units.sum(axis=-1) > 0, here, 0.0) + once + sent)
 
 
 def _loss_bytes(sizes: GraphSizes, stages: StageRows, stack: TrainingStack) -> Floats:
@@ -317,9 +326,13 @@ def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
     """
     ahead = np.where(stages.interleave == 1, stages.pipeline, 2 * stages.pipeline)
-    kept = sizes.kept_bytes[np.arange(len(ahead)), :, stages.recompute]
-    front = stages.counts[:, 0] * np.minimum(ahead, stages.num_micro_batches) * kept[:, 0]
-    return np.asarray(front + stages.counts[:, 2] * kept[:, 2])
+    every = np.arange(len(ahead))
+    kept = sizes.kept_bytes[every, :, stages.recompute]
+    front = stages.counts[:, EMBEDDING] * np.minimum(ahead, stages.num_micro_batches) * kept[:, EMBEDDING]
+    # Behind units of its stage, the back shares what lies between them.
+    back = sizes.joint_bytes.shape[1] - 2
+    joint = np.where(stages.begins == back, 0.0, sizes.joint_bytes[every, back, stages.recompute])
+    return np.asarray(front + stages.counts[:, HEAD] * (kept[:, HEAD] - joint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +417,7 @@ def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
     plans, plan = table.plans, table.runs.plan[run]
     return StageRows(
         counts=table.runs.counts[run],
+        begins=table.runs.begins[run],
         stage=stage,
         tensor=plans.tensor[plan],
         pipeline=plans.pipeline[plan],

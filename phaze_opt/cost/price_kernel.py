@@ -13,14 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.price_rows import (
-    BLOCKS,
     DATA_OVERLAP,
     EARLIER,
-    EMBEDDINGS,
     GATHER,
     GRADIENT,
-    HEAD_UPDATED,
-    HEADS,
     INTERLEAVE,
     LENGTH,
     MICRO_BATCHES,
@@ -32,7 +28,6 @@ from phaze_opt.cost.price_rows import (
     RUN_AGAIN,
     SELECTIVE,
     TRANSFER,
-    UPDATED,
     WAITING,
     PriceRows,
 )
@@ -70,6 +65,7 @@ def plans_s(rows: PriceRows, layer_s: Floats, chosen: Ints, is_lower: bool, seco
     """
     # Fields of a tuple are counted references: taken apart once, not in every loop.
     start, group, plans, runs, software = rows.start, rows.group, rows.plans, rows.runs, rows.software
+    updated, counts = rows.updated, rows.counts
     widest = 1
     for plan in chosen:
         widest = max(widest, start[plan + 1] - start[plan])
@@ -80,14 +76,19 @@ def plans_s(rows: PriceRows, layer_s: Floats, chosen: Ints, is_lower: bool, seco
             for place in range(begin, end):
                 plan = chosen[place]
                 first, last = start[plan], start[plan + 1]
-                sync = _stages_s(plans, runs, software, layer_s, chip, group[plan], plan, first, last, is_lower, stages)
+                sync = _stages_s(
+                    plans, updated, runs, counts, software, layer_s, chip, group[plan], plan, first, last, is_lower,
+                    stages,
+                )  # fmt: skip
                 seconds[chip, place] = _plan_s(plans, runs, software, plan, first, last, sync, is_lower, stages)
 
 
 @inlined
 def _stages_s(  # noqa: PLR0917 - kernels take no keywords
     plans: Floats,
+    updated: Floats,
     runs: Floats,
+    counts: Floats,
     software: Floats,
     layer_s: Floats,
     chip: int,
@@ -99,26 +100,19 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
     stages: Floats,
 ) -> float:
     """Fill in what the stages of every run take; what is left of gradients and update behind backward passes, s."""
-    share = plans[plan, UPDATED]
-    forward_0, update_0 = layer_s[chip, group, 0, FORWARD], share * layer_s[chip, group, 0, UPDATE]
-    forward_1, update_1 = layer_s[chip, group, 1, FORWARD], share * layer_s[chip, group, 1, UPDATE]
-    forward_2, update_2 = layer_s[chip, group, 2, FORWARD], plans[plan, HEAD_UPDATED] * layer_s[chip, group, 2, UPDATE]
-    backward_0, attention_0 = layer_s[chip, group, 0, BACKWARD], layer_s[chip, group, 0, ATTENTION]
-    backward_1, attention_1 = layer_s[chip, group, 1, BACKWARD], layer_s[chip, group, 1, ATTENTION]
-    backward_2, attention_2 = layer_s[chip, group, 2, BACKWARD], layer_s[chip, group, 2, ATTENTION]
-    again_0, again_1, again_2 = (
-        layer_s[chip, group, 0, AGAIN],
-        layer_s[chip, group, 1, AGAIN],
-        layer_s[chip, group, 2, AGAIN],
-    )
     sync = 0.0
     for run in range(first, last):
-        embeddings, blocks, heads = runs[run, EMBEDDINGS], runs[run, BLOCKS], runs[run, HEADS]
-        forward_s = embeddings * forward_0 + blocks * forward_1 + heads * forward_2
-        backward_s = embeddings * backward_0 + blocks * backward_1 + heads * backward_2
-        backward_s += runs[run, RUN_AGAIN] * (embeddings * again_0 + blocks * again_1 + heads * again_2)
-        backward_s += runs[run, SELECTIVE] * (embeddings * attention_0 + blocks * attention_1 + heads * attention_2)
-        update_s = embeddings * update_0 + blocks * update_1 + heads * update_2
+        forward_s, backward_s, again_s, attention_s, update_s = 0.0, 0.0, 0.0, 0.0, 0.0
+        for layer in range(counts.shape[1]):
+            count = counts[run, layer]
+            if count > 0.0:
+                forward_s += count * layer_s[chip, group, layer, FORWARD]
+                backward_s += count * layer_s[chip, group, layer, BACKWARD]
+                again_s += count * layer_s[chip, group, layer, AGAIN]
+                attention_s += count * layer_s[chip, group, layer, ATTENTION]
+                update_s += count * (updated[plan, layer] * layer_s[chip, group, layer, UPDATE])
+        backward_s += runs[run, RUN_AGAIN] * again_s
+        backward_s += runs[run, SELECTIVE] * attention_s
         busy_s, transfer_s = forward_s + backward_s, runs[run, TRANSFER]
         parameter_s = runs[run, PARAMETER] - software[PREFETCHED] * min(runs[run, GATHER], forward_s)
         exposed = exposed_s(busy_s, parameter_s, software[PARAMETER_OVERLAP])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, RUN
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, RUN
 from phaze_opt.cost.price_step import (
     StackColumns,
     exposed_transfers_s,
@@ -29,33 +29,39 @@ class PriceRows(NamedTuple):
     Attributes:
         start: first run of each plan, and behind the last one the number of runs, shape (plans + 1,).
         group: row of layer times of each plan, shape (plans,).
-        plans: shape (plans, 6), columns `MICRO_BATCHES` ... `WAITING`.
-        runs: shape (runs, 12), columns `LENGTH` ... `END_GRADIENT`.
+        plans: shape (plans, 4), columns `MICRO_BATCHES` ... `WAITING`.
+        updated: parameters of each part that a device updates of those it holds, shape (plans, parts).
+        runs: shape (runs, 9), columns `LENGTH` ... `END_GRADIENT`.
+        counts: embeddings, units of every kind and heads of each of their stages, shape (runs, parts).
         software: shape (4,): `DATA_OVERLAP` ... `OVERHEAD`.
     """
 
     start: Ints
     group: Ints
     plans: Floats
+    updated: Floats
     runs: Floats
+    counts: Floats
     software: Floats
 
 
-MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(6)
-"""Columns of plans: m, (m - 1) / m and v; parameters that a device updates of those it holds, and that of the head;
-share of a step that waiting for the slowest island adds."""
-LENGTH, EMBEDDINGS, BLOCKS, HEADS, RUN_AGAIN, SELECTIVE, TRANSFER, PARAMETER, GATHER, REDUCTION = range(10)
-GRADIENT, END_GRADIENT = 10, 11
-"""Columns of runs: equal stages; layers of each of them; whether forward, or attention, runs again (0 or 1);
-its traffic in seconds, as in `StageLoads`. Gathers of forward are part of what is sent for parameters, gradients of the
-embedding and the head part of those of the stage."""
+MICRO_BATCHES, EARLIER, INTERLEAVE, WAITING = range(4)
+"""Columns of plans: m, (m - 1) / m and v; share of a step that waiting for the slowest island adds."""
+LENGTH, RUN_AGAIN, SELECTIVE, TRANSFER, PARAMETER, GATHER, REDUCTION, GRADIENT, END_GRADIENT = range(9)
+"""Columns of runs: equal stages; whether forward, or attention, runs again (0 or 1); the traffic of each of them in
+seconds, as in `StageLoads`. Gathers of forward are part of what is sent for parameters, gradients of the embedding and
+the head part of those of the stage."""
 DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)
 """Of the software: shares that hide, share of forward's gathers that is prefetched, fixed time of a step."""
 
 
 def price_rows(table: StepTable, stack: TrainingStack) -> PriceRows:
     """The arrays of a table under one software, which all of its plans are for."""
-    return PriceRows(table.start, table.plans.group, _plans(table, stack), _runs(table, stack), _software(stack))
+    plans, counts = table.plans, table.runs.counts.astype(float)
+    updated = (1.0 - plans.tied_share) / plans.update_shards[:, None]
+    return PriceRows(
+        table.start, plans.group, _plans(table, stack), updated, _runs(table, stack), counts, _software(stack)
+    )
 
 
 def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack: TrainingStack) -> Floats:
@@ -84,8 +90,6 @@ def _plans(table: StepTable, stack: TrainingStack) -> Floats:
         MICRO_BATCHES: m,
         EARLIER: (m - 1) / m,
         INTERLEAVE: plans.fill_chunks,
-        UPDATED: 1.0 / plans.update_shards,
-        HEAD_UPDATED: (1.0 - plans.tied_share) / plans.update_shards,
         WAITING: waiting_share(plans.islands.astype(float), StackColumns([stack])),
     }
     return np.stack([columns[place] for place in range(len(columns))], axis=1).astype(float)
@@ -95,9 +99,6 @@ def _runs(table: StepTable, stack: TrainingStack) -> Floats:
     own, runs, sent = StackColumns([stack]), table.runs, table.replicas
     columns = {
         LENGTH: runs.length,
-        EMBEDDINGS: runs.counts[:, EMBEDDING],
-        BLOCKS: runs.counts[:, BLOCK],
-        HEADS: runs.counts[:, HEAD],
         RUN_AGAIN: runs.recompute == FULL,
         SELECTIVE: runs.recompute == ATTENTION_ALONE,
         TRANSFER: exposed_transfers_s(table.transfers, own)[runs.transfer],

@@ -33,8 +33,8 @@ class LayerTimes:
     """What the layers of a step take on one device, without collectives.
 
     Attributes:
-        classes_s: embedding, block and head in forward, backward, update and forward again, shape (layers, passes,
-            classes), s; times that are not told apart count as matmuls.
+        classes_s: embedding, every kind of unit and head in forward, backward, update and forward again, shape
+            (layers, passes, classes), s; times that are not told apart count as matmuls.
         attention_s: what selective recomputation runs again in each layer, shape (layers,), s.
     """
 
@@ -236,8 +236,7 @@ def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> F
 
 def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
     """Optimizer of every stage, from that of the layers (steps, layers); a tied table is updated once; s."""
-    own = update_s.copy()
-    own[:, HEAD] *= 1.0 - batch.tied_share
+    own = update_s * (1.0 - batch.tied_share)
     return np.asarray(_added_up(batch, own) / batch.update_shards[:, None])
 
 

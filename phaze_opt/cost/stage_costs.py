@@ -1,7 +1,7 @@
-"""What every stage of one plan costs with every number of blocks and every recomputation, for programs over cuts.
+"""What every stage of one plan costs with any units that it may hold and every recomputation, for programs over cuts.
 
-A stage's costs depend on its number, its ends and its blocks, never on how the others are cut. So rows of a batch whose
-stages all have the same blocks hold everything, by the formulas that price any batch.
+A stage's costs depend on its number, its ends and its units, never on how the others are cut. So rows of a batch whose
+stages all have the same units hold everything, by the formulas that price any batch.
 """
 
 from dataclasses import dataclass, replace
@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, NUM_LAYERS, CompiledStep
+from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep
 from phaze_opt.cost.graph_sizes import graph_sizes
 from phaze_opt.cost.plan_memory import StageRows, stage_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
+from phaze_opt.cost.stage_spans import StageSpans, list_spans
 from phaze_opt.cost.step_batch import StepBatch
-from phaze_opt.cost.step_table import build_table
+from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import PlanLayout
 from phaze_opt.cost.step_time import StageLoads, StepRules, shown_times
-from phaze_opt.cost.step_traffic import replica_costs, stage_counts
+from phaze_opt.cost.step_traffic import replica_costs, span_transfers, stage_counts, stage_places
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
+from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, SELECTIVE, Ints, Rows
 
 Floats = NDArray[np.float64]
@@ -27,22 +29,24 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StageChoices:
-    """Stages of one plan with 0 to all blocks, under each recomputation; no chip is in it.
+    """Stages of one plan with any units that they may hold, under each recomputation; no chip is in it.
 
     Attributes:
         step: the plan; its own cuts and recomputation play no part.
-        batch: rows are recomputation, then blocks; its stages are those of the plan that differ.
+        spans: the units that stages may hold; of equal units, 0 to all.
+        batch: rows are recomputation, then columns of ``spans``; its stages are those of the plan that differ.
         own: which of the batch's stages each stage of the plan is like, shape (stages,).
     """
 
     step: CompiledStep
+    spans: StageSpans
     batch: StepBatch
     own: Rows
 
 
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """Times of the stages of `StageChoices` on one chip, shape (stages, blocks + 1, recomputations), s.
+    """Times of the stages of `StageChoices` on one chip, shape (stages, columns, recomputations), s.
 
     Attributes:
         load_s: one micro-batch, forward and backward, with all that shows of its traffic.
@@ -72,21 +76,42 @@ def list_stage_choices(step: CompiledStep, network: Network) -> StageChoices:
         step: compiled for the plan.
         network: that its devices are on (`step_traffic.plan_network`).
     """
-    table = build_table([PlanLayout.of_step(step, network, row=0)])
-    counts = _all_counts(step.model.num_units, table.runs.counts)
-    kinds, place = np.unique(counts.reshape(-1, NUM_LAYERS), axis=0, return_inverse=True)
+    spans, table = list_spans(step.graph.cut), build_table([PlanLayout.of_step(step, network, row=0)])
+    one, own = table.batch(np.zeros(1, np.intp)), _alike(step, network)
+    examples = np.unique(own, return_index=True)[1]
+    counts = _all_counts(spans, stage_counts(step.blocks, step.graph.cut.order)[examples])
+    kinds, place = np.unique(counts.reshape(-1, counts.shape[-1]), axis=0, return_inverse=True)
     place = place.reshape(counts.shape[:2])
     sent = replica_costs(step, kinds, network)
     batch = replace(
-        _all_rows(table.batch(np.zeros(1, np.intp)), counts),
-        transfers=table.transfers.take(np.broadcast_to(table.runs.transfer, place.shape)),
+        _all_rows(one, counts),
+        transfers=_transfers(step, network, table, spans, examples),
         parameters=Traffic.of(sent.parameters[place]),
         forward_gathers=Traffic.of(sent.gathers[place]),
         reductions=Traffic.of(sent.reductions[place]),
         gradients=Traffic.of(sent.gradients[place]),
     )
-    own = np.repeat(np.arange(len(table.runs.length)), table.runs.length)
-    return StageChoices(step, batch, own)
+    return StageChoices(step, spans, batch, own)
+
+
+def _alike(step: CompiledStep, network: Network) -> Rows:
+    """A number for each stage, the same for stages between the same ends and boundaries, in their order."""
+    places, last = stage_places(step, network).tolist(), len(step.blocks) - 1
+    keys = [(place, stage == 0, stage == last) for stage, place in enumerate(places)]
+    number = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+    return np.array([number[key] for key in keys], np.intp)
+
+
+def _transfers(step: CompiledStep, network: Network, table: StepTable, spans: StageSpans, examples: Rows) -> Traffic:
+    """Boundary transfers of all choices; those of equal units are those of the step."""
+    num_columns = len(spans.start)
+    shape = len(RECOMPUTES) * num_columns, len(examples)
+    if not step.graph.cut.is_joined:
+        of_stages = np.repeat(table.runs.transfer, table.runs.length)
+        return table.transfers.take(np.broadcast_to(of_stages[examples], shape))
+    start, stop = np.repeat(spans.start, len(examples)), np.repeat(spans.stop, len(examples))
+    costs = span_transfers(step, network, stage=np.tile(examples, num_columns), start=start, stop=stop)
+    return Traffic.of(np.tile(costs.reshape(num_columns, len(examples), -1), (len(RECOMPUTES), 1, 1)))
 
 
 def stage_costs(choices: StageChoices, times: LayerTimes) -> StageCosts:
@@ -120,10 +145,10 @@ def stage_loads(choices: StageChoices, times: LayerTimes) -> tuple[StageLoads, S
     return batch_loads(choices.batch, classes_s, attention_s, StackColumns([choices.step.stack]))
 
 
-def _all_counts(num_blocks: int, stages: Ints) -> Ints:
-    """Layers of stages with these ends in every row, shape (recomputations x (blocks + 1), stages, layers)."""
-    counts = np.tile(stages, (len(RECOMPUTES), num_blocks + 1, 1, 1))
-    counts[..., BLOCK] = np.arange(num_blocks + 1)[:, None]
+def _all_counts(spans: StageSpans, stages: Ints) -> Ints:
+    """Layers of stages with these ends in every row, shape (recomputations x columns, stages, layers)."""
+    counts = np.tile(stages, (len(RECOMPUTES), len(spans.counts), 1, 1))
+    counts[..., BLOCK:HEAD] = spans.counts[:, None]
     return counts.reshape(-1, *stages.shape)
 
 
@@ -147,12 +172,14 @@ def _all_rows(one: StepBatch, counts: Ints) -> StepBatch:
 
 
 def choice_bytes(step: CompiledStep) -> Floats:
-    """What a device of every stage holds with each choice, shape (stages, blocks + 1, recomputations), bytes.
+    """What a device of every stage holds with each choice, shape (stages, columns, recomputations), bytes.
 
     Args:
         step: the plan; its own cuts and recomputation play no part.
     """
-    counts = _all_counts(step.model.num_units, stage_counts(step.blocks))
+    cut = step.graph.cut
+    spans = list_spans(cut)
+    counts = _all_counts(spans, stage_counts(step.blocks, cut.order))
     rows, num_stages = counts.shape[:2]
     recompute = np.repeat(np.arange(len(RECOMPUTES)), rows // len(RECOMPUTES) * num_stages)
 
@@ -160,7 +187,8 @@ def choice_bytes(step: CompiledStep) -> Floats:
         return np.full(rows * num_stages, number)
 
     stages = StageRows(
-        counts=counts.reshape(-1, NUM_LAYERS),
+        counts=counts.reshape(-1, counts.shape[-1]),
+        begins=np.tile(_begins(cut, spans, num_stages).reshape(-1), len(RECOMPUTES)),
         stage=np.tile(np.arange(num_stages), rows),
         tensor=all_alike(step.plan.tensor),
         pipeline=all_alike(step.plan.pipeline),
@@ -176,6 +204,16 @@ def choice_bytes(step: CompiledStep) -> Floats:
     sizes = one.take(np.zeros(rows * num_stages, np.intp))
     memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
     return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
+
+
+def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Rows:
+    """`step_traffic.stage_begins` of every column and stage, shape (columns, stages)."""
+    if not cut.is_joined:
+        return np.full((len(spans.start), num_stages), BLOCK)
+    back = len(cut.parts) - 1
+    begins = np.tile(np.array([*(BLOCK + kind for kind in cut.order), back])[spans.start], (num_stages, 1)).T
+    begins[:, 0] = back + 1
+    return begins
 
 
 def _by_stage(values: Floats, own: Rows) -> Floats:

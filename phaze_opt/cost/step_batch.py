@@ -1,6 +1,7 @@
 """Many steps as arrays, stage by stage, for pricing all of them at once; nothing here depends on fitted constants.
 
-Rows are steps. Layers are embedding, block and head; passes are those of every micro-batch (`compiled_step.RUN`).
+Rows are steps. Layers are embedding, every kind of unit, and head; passes are those of every micro-batch
+(`compiled_step.RUN`).
 """
 
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class StepBatch:
 
     Attributes:
         inside: what software makes of their layers, a row for each step.
-        layers: embedding, blocks and head of every stage, shape (steps, stages, layers).
+        layers: embedding, units and head of every stage, shape (steps, stages, layers).
         num_micro_batches, interleave: shape (steps,); chunks as `step_table.PlanRows.fill_chunks` has them.
         again: whether full recomputation runs forward of a stage's blocks again, shape (steps, stages), 0 or 1.
         is_selective: whether attention of a stage runs again, shape (steps, stages), 0 or 1.
@@ -55,7 +56,7 @@ class StepBatch:
         reductions: ZeRO 2 reductions of gradients, of every micro-batch but the last, shape (steps, stages).
         gradients: reduction of gradients and gather of parameters with the last one, shape (steps, stages).
         update_shards: parameters a device holds for each that it updates, shape (steps,).
-        tied_share: share of the head's update that the embedding on the same stage does already, shape (steps,).
+        tied_share: share of each layer's update that an earlier one on the same stage does, shape (steps, layers).
         islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
     """
 

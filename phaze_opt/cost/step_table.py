@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import NUM_LAYERS, CompiledStep
+from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table_parts import PlanLayout, TableParts
 from phaze_opt.cost.traffic import Floats, Traffic
@@ -29,7 +29,7 @@ class PlanRows:
         replicas: data times context parallel degree.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
         update_shards: parameters a device holds for each that it updates.
-        tied_share: share of the head's update that the embedding on the same stage does already.
+        tied_share: share of each part's update that an earlier one on the same stage does, shape (plans, parts).
         islands: parts of the outermost switched network (nodes, slices) that the devices fill.
     """
 
@@ -55,7 +55,8 @@ class RunRows:
     Attributes:
         plan: row of its plan.
         first, length: number of its first stage, and stages.
-        counts: embeddings, blocks and heads of a stage, shape (runs, layers).
+        counts: embeddings, units of every kind and heads of a stage, shape (runs, layers).
+        begins: part that a stage's first unit is, of what it would share with the layer before it; shape (runs,).
         recompute: of its stages, places in `RECOMPUTES`.
         transfer, replica: rows in the table's transfers and replica traffic.
     """
@@ -64,6 +65,7 @@ class RunRows:
     first: Ints
     length: Ints
     counts: Ints
+    begins: Ints
     recompute: Ints
     transfer: Ints
     replica: Ints
@@ -120,7 +122,7 @@ class StepTable:
         stage = np.arange(len(run)) - np.repeat(num_stages.cumsum() - num_stages, num_stages)
         shape = (len(rows), int(num_stages.max(initial=1)))
         transfer, replica = np.zeros(shape, np.intp), np.zeros(shape, np.intp)
-        layers, recompute = np.zeros((*shape, NUM_LAYERS)), np.full(shape, NO_RECOMPUTE)
+        layers, recompute = np.zeros((*shape, self.runs.counts.shape[1])), np.full(shape, NO_RECOMPUTE)
         transfer[step, stage], replica[step, stage] = self.runs.transfer[run], self.runs.replica[run]
         layers[step, stage], recompute[step, stage] = self.runs.counts[run], self.runs.recompute[run]
         sent = self.replicas

@@ -22,11 +22,14 @@ from phaze_opt.cost.step_traffic import (
     layer_costs,
     plan_network,
     replica_costs,
+    span_transfers,
+    stage_begins,
     stage_counts,
     transfer_costs,
 )
-from phaze_opt.cost.traffic import NUM_FIELDS, Costs, Traffic
+from phaze_opt.cost.traffic import NUM_FIELDS, Costs, Floats, Traffic
 from phaze_opt.graph.operator import CollectiveGroup
+from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.hardware.torus_mapping import is_torus
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -117,7 +120,8 @@ class StageRuns:
     """The stages of a pipeline as runs of stages that hold and send the same.
 
     Attributes:
-        kinds: embeddings, blocks and heads of the distinct stages, shape (kinds, layers).
+        kinds: embeddings, units of every kind and heads of the distinct stages, shape (kinds, layers).
+        begins: of each run's stages, as `stage_begins` says, shape (runs,).
         kind: of each run's stages, place in ``kinds``, shape (runs,).
         boundaries: of each run's stages, place among the distinct pairs of boundaries, shape (runs,).
         recompute: of each run's stages, as given, shape (runs,).
@@ -127,27 +131,32 @@ class StageRuns:
 
     kinds: Counts
     kind: Counts
+    begins: Counts
     boundaries: Counts
     recompute: Counts
     first: Counts
     length: Counts
 
 
-def list_runs(blocks: tuple[int, ...], boundaries: Counts, recompute: Counts) -> StageRuns:
+def list_runs(
+    blocks: tuple[int, ...], boundaries: Counts, recompute: Counts, *, order: tuple[int, ...] = ()
+) -> StageRuns:
     """Runs of the stages of a pipeline.
 
     Args:
         blocks: of each stage.
         boundaries: pair of boundaries of each stage (`step_traffic.TransferCosts`).
         recompute: of each stage, any numbers.
+        order: kind of every unit of the model; all are equal unless given.
     """
-    counts = [tuple(row) for row in stage_counts(blocks).tolist()]
+    counts = [tuple(row) for row in stage_counts(blocks, order).tolist()]
+    begins = stage_begins(blocks, order).tolist()
     kinds = list(dict.fromkeys(counts))
     number = {kind: place for place, kind in enumerate(kinds)}
-    keys = zip([number[kind] for kind in counts], boundaries.tolist(), recompute.tolist(), strict=True)
+    keys = zip([number[kind] for kind in counts], begins, boundaries.tolist(), recompute.tolist(), strict=True)
     found = [(*key, len(list(members))) for key, members in groupby(keys)]
-    kind, pair, choice, length = (np.array(column, np.int64) for column in zip(*found, strict=True))
-    return StageRuns(np.array(kinds, np.int64), kind, pair, choice, length.cumsum() - length, length)
+    kind, begin, pair, choice, length = (np.array(column, np.int64) for column in zip(*found, strict=True))
+    return StageRuns(np.array(kinds, np.int64), kind, begin, pair, choice, length.cumsum() - length, length)
 
 
 class TableParts:
@@ -174,7 +183,7 @@ class TableParts:
         of_step = np.array([self._group(step, layout.network) for step in steps])
         batches = np.array([step.num_micro_batches for step in steps])
         boundaries, transfer = self._add_transfers(layout)
-        runs = list_runs(first.blocks, boundaries, layout.stage_recompute)
+        runs = list_runs(first.blocks, boundaries, layout.stage_recompute, order=first.graph.cut.order)
         states, of_plan = _distinct(plans.zero, plans.state_shards)
         found = [self._add_replicas(_with_state(first, *state), layout.network, runs) for state in states.tolist()]
         replica, shards, expert_shards, update_shards = (np.array(column) for column in zip(*found, strict=True))
@@ -192,7 +201,7 @@ class TableParts:
                 "shards": shards[of_plan],
                 "expert_shards": expert_shards[of_plan],
                 "update_shards": update_shards[of_plan],
-                "tied_share": np.full(len(plans), _tied_share(first)),
+                "tied_share": np.tile(tied_shares(first), (len(plans), 1)),
                 "islands": np.full(len(plans), _num_islands(first, layout.network)),
             }
         )
@@ -260,6 +269,8 @@ class TableParts:
 
     def _add_transfers(self, layout: PlanLayout) -> tuple[Ints, Ints]:
         """Pair of boundaries of every stage, and each plan's first row of transfers."""
+        if layout.steps[0].graph.cut.is_joined:
+            return self._add_own_transfers(layout)
         sizes = np.array([step.parts[BLOCK].graph.output_bytes for step in layout.steps])
         wanted, of_plan = _distinct(layout.step_of_plan, layout.plans.interleave)
         found = transfer_costs(
@@ -271,10 +282,22 @@ class TableParts:
         self._num_transfers += len(costs)
         return found.place_of_stage, first
 
+    def _add_own_transfers(self, layout: PlanLayout) -> tuple[Ints, Ints]:
+        """The same where boundaries differ in what crosses them: each stage has a row."""
+        blocks = np.array(layout.steps[0].blocks)
+        stage, stop = np.arange(len(blocks)), np.cumsum(blocks)
+        found = [
+            span_transfers(step, layout.network, stage=stage, start=stop - blocks, stop=stop) for step in layout.steps
+        ]
+        self._transfers += found
+        first = self._num_transfers + layout.step_of_plan * len(blocks)
+        self._num_transfers += len(blocks) * len(found)
+        return stage, first
+
     def _add_replicas(self, step: CompiledStep, network: Network, runs: StageRuns) -> tuple[int, int, int, float]:
         """First row of a ZeRO stage's traffic of all kinds of stages, and what its state is spread over."""
         first, kinds, ends = self._num_replicas, len(runs.kinds), runs.kinds.copy()
-        ends[:, BLOCK] = 0
+        ends[:, BLOCK:HEAD] = 0
         costs = replica_costs(step, np.concatenate([runs.kinds, ends]), network)
         own = [each[:kinds] for each in (costs.parameters, costs.gathers, costs.reductions, costs.gradients)]
         table = np.stack([*own, costs.gradients[kinds:]], axis=1)
@@ -289,12 +312,14 @@ class TableParts:
         columns = {
             "plan": np.broadcast_to(numbers[:, None], shape),
             "first": np.broadcast_to(runs.first, shape),
+            "begins": np.broadcast_to(runs.begins, shape),
             "length": np.broadcast_to(runs.length, shape),
             "recompute": recompute,
             "transfer": transfer[:, None] + runs.boundaries,
             "replica": replica[:, None] + runs.kind,
         }
-        counts = np.broadcast_to(runs.kinds[runs.kind], (*shape, 3)).reshape(-1, 3)
+        kinds = runs.kinds[runs.kind]
+        counts = np.broadcast_to(kinds, (len(transfer), *kinds.shape)).reshape(-1, kinds.shape[1])
         self._runs.append({name: column.reshape(-1) for name, column in columns.items()} | {"counts": counts})
         self._num_plans += len(transfer)
 
@@ -314,9 +339,9 @@ def _with_state(step: CompiledStep, zero: int, state_shards: int) -> CompiledSte
 
 
 def _update_bytes(step: CompiledStep) -> float:
-    """Bytes that the optimizer moves for a parameter of a block."""
-    graph = step.parts[BLOCK].graph
-    return graph.update_traffic_bytes / max(1, graph.num_parameters)
+    """Bytes that the optimizer moves for a parameter of a unit."""
+    units = [part.graph for part in step.parts[BLOCK:HEAD]]
+    return sum(each.update_traffic_bytes for each in units) / max(1, sum(each.num_parameters for each in units))
 
 
 def _num_islands(step: CompiledStep, network: Network) -> int:
@@ -327,16 +352,21 @@ def _num_islands(step: CompiledStep, network: Network) -> int:
     return math.ceil(step.plan.num_devices / math.prod(dimension.size for dimension in inner))
 
 
-def _tied_share(step: CompiledStep) -> float:
-    """The update is one pass over a layer's parameters, so a share of them takes that share of its time."""
-    head = step.parts[HEAD].graph
-    return head.num_tied_parameters / head.num_parameters if len(step.blocks) == 1 and head.num_parameters else 0.0
+def tied_shares(step: CompiledStep) -> Floats:
+    """Share of each part's update that an earlier one on the same stage does, shape (parts,): of one stage alone.
+
+    The update is one pass over a layer's parameters, so a share of them takes that share of its time.
+    """
+    graphs = [part.graph for part in step.parts]
+    tied = tied_parameters(graphs) if len(step.blocks) == 1 else (0,) * len(graphs)
+    return np.array([own / max(1, graph.num_parameters) for own, graph in zip(tied, graphs, strict=True)])
 
 
 def update_shards(step: CompiledStep) -> float:
-    """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
-    plan, graph = step.plan, step.parts[BLOCK].graph
+    """How many times fewer parameters of units a device updates than it holds: experts have their own replicas."""
+    plan, cut = step.plan, step.graph.cut
     if plan.zero == 0 or not plan.has_expert_groups:
         return float(plan.shards if plan.zero else 1)
-    dense = graph.num_parameters - graph.num_expert_parameters
-    return graph.num_parameters / (dense / plan.shards + graph.num_expert_parameters / plan.expert_shards)
+    units = [step.parts[BLOCK + kind].graph for kind in (cut.order if cut.is_joined else (0,))]
+    held, experts = (sum(getattr(each, name) for each in units) for name in ("num_parameters", "num_expert_parameters"))
+    return float(held / ((held - experts) / plan.shards + experts / plan.expert_shards))

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, NUM_LAYERS, RUN, CompiledStep
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, RUN, CompiledStep
 from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, Costs, Floats, collective_cost
 from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
+from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
 from phaze_opt.workload.model import transformer_of
@@ -24,7 +25,7 @@ from phaze_opt.workload.software import RankOrder
 from phaze_opt.workload.workload import Workload
 
 Counts = NDArray[np.int64]
-"""Embeddings, blocks and heads of stages, shape (stages, layers)."""
+"""Embeddings, units of every kind and heads of stages, shape (stages, layers)."""
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
@@ -125,7 +126,8 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
     ends, one = np.zeros(of_parts.shape[1]), np.ones(of_parts.shape[1])
     for count, kinds in zip(of_parts, graph.cut.roots, strict=True):
         ends += count * sum(graph.layers[kind].num_parameters for kind in kinds)
-    ends -= of_parts[EMBEDDING] * of_parts[HEAD] * step.parts[HEAD].graph.num_tied_parameters
+    tied = sum(count * own for count, own in zip(of_parts, _tied_of(step), strict=True))
+    ends = np.maximum(0.0, ends - of_parts[EMBEDDING] * of_parts[HEAD] * tied)
     inner = graph.cut.inner
     dense, experts = [], []
     for kind in sorted(set().union(*inner)):
@@ -137,18 +139,58 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
     return (*dense, (one, ends)), tuple(experts)
 
 
+def _tied_of(step: CompiledStep) -> tuple[int, ...]:
+    """Of each part the parameters that are a copy of an earlier one's."""
+    return tied_parameters([part.graph for part in step.parts])
+
+
 def stage_width(step: CompiledStep) -> int:
     """Ranks from one pipeline stage to the next, as the software orders them."""
     plan = step.plan
     return plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
 
 
-def stage_counts(blocks: Sequence[int]) -> Counts:
-    """Embeddings, blocks and heads of every stage, from its blocks."""
-    counts = np.zeros((len(blocks), NUM_LAYERS), np.int64)
-    counts[:, BLOCK] = blocks
+def stage_counts(blocks: Sequence[int], order: Sequence[int] = ()) -> Counts:
+    """Embeddings, units of every kind and heads of every stage.
+
+    Args:
+        blocks: units of each stage.
+        order: kind of every unit of the model; all are equal unless given.
+    """
+    stop = np.cumsum(blocks)
+    units = unit_counts(order, stop - np.asarray(blocks), stop)
+    counts = np.pad(units, ((0, 0), (1, 1)))
     counts[0, EMBEDDING] = counts[-1, HEAD] = 1
     return counts
+
+
+def stage_begins(blocks: Sequence[int], order: Sequence[int] = ()) -> Counts:
+    """Part of each stage whose first layer keeps what the stage before it keeps too, shape (stages,).
+
+    Of equal units it is the unit. Else it is the stage's first part; behind the last of all parts stands "none of
+    them", which the stage that begins with the front has.
+
+    Args:
+        blocks: units of each stage.
+        order: as `stage_counts` takes it.
+    """
+    if len(set(order)) <= 1:
+        return np.full(len(blocks), BLOCK)
+    parts = [BLOCK + kind for kind in order]
+    back = 1 + max(parts)
+    start = np.cumsum(blocks) - np.asarray(blocks)
+    begins = np.array([*parts, back])[start]
+    begins[0] = back + 1
+    return np.asarray(begins)
+
+
+def unit_counts(order: Sequence[int], start: Counts, stop: Counts) -> Counts:
+    """How often each kind comes among the units from ``start`` to ``stop``, shape (spans, kinds)."""
+    if len(set(order)) <= 1:
+        return np.asarray(stop - start, np.int64)[:, None]
+    before = np.zeros((len(order) + 1, max(order) + 1), np.int64)
+    np.cumsum(np.eye(before.shape[1], dtype=np.int64)[list(order)], axis=0, out=before[1:])
+    return np.asarray(before[stop] - before[start])
 
 
 def plan_network(network: Network, plan: ParallelPlan) -> Network:
@@ -168,12 +210,13 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
     Returns:
         Shape (3, layers, passes, fields), passes as in `RUN`.
     """
-    totals = np.zeros((3 * NUM_LAYERS * len(RUN), NUM_FIELDS))
+    num_layers = len(step.parts)
+    totals = np.zeros((3 * num_layers * len(RUN), NUM_FIELDS))
     chosen: dict[tuple[CollectiveKind, CollectiveGroup], list[tuple[int, float, int]]] = defaultdict(list)
-    for layer in range(NUM_LAYERS):
+    for layer in range(num_layers):
         for place, each, is_beside, count in _layer_collectives(step, layer):
             run = EXPERTS if each.kind is CollectiveKind.ALL_TO_ALL else BESIDE if is_beside else ALONE
-            cell = (run * NUM_LAYERS + layer) * len(RUN) + place
+            cell = (run * num_layers + layer) * len(RUN) + place
             chosen[each.kind, each.group].append((cell, each.payload_bytes, count))
     for (kind, group), found in chosen.items():
         cells, payloads, counts = zip(*found, strict=True)
@@ -182,7 +225,7 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
         if kind is CollectiveKind.ALL_TO_ALL and step.stack.sends_once_a_node:
             costs[:, OUTER] *= once_a_node(step.model, members)
         np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
-    return totals.reshape(3, NUM_LAYERS, len(RUN), NUM_FIELDS)
+    return totals.reshape(3, num_layers, len(RUN), NUM_FIELDS)
 
 
 def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
@@ -243,13 +286,7 @@ def transfer_costs(step: CompiledStep, network: Network, *, payload_bytes: Float
     levels, places, pairs = _stage_boundaries(step, network)
     if not levels:
         return TransferCosts(places, np.zeros((len(payload_bytes), 1, NUM_FIELDS)))
-    plan = step.plan
-    is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
-    share = payload_bytes / plan.tensor if is_scattered else payload_bytes
-    costs = np.stack([_boundary_cost(network, level, share) for level in levels], axis=1)
-    if is_scattered:
-        group = group_dimensions(network, size=plan.tensor, stride=1)
-        costs = costs + collective_cost(CollectiveKind.ALL_GATHER, payload_bytes, group)[:, None]
+    costs = _level_costs(step, network, levels, payload_bytes)
     # The way back crosses the farthest of the boundaries that lie between the two ends.
     outside = costs[..., OUTER_COUNT]
     seconds = np.where(outside == outside.max(axis=1, keepdims=True), costs[..., LATENCY:].sum(axis=-1), -1.0)
@@ -259,13 +296,65 @@ def transfer_costs(step: CompiledStep, network: Network, *, payload_bytes: Float
     return TransferCosts(places, (edges[:, pairs[:, 0]] + edges[:, pairs[:, 1]]) * interleave[:, None, None])
 
 
+def _level_costs(step: CompiledStep, network: Network, levels: Sequence[int], payload_bytes: Floats) -> Costs:
+    """One transfer across each level, shape (payloads, levels, fields)."""
+    plan = step.plan
+    is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
+    share = payload_bytes / plan.tensor if is_scattered else payload_bytes
+    costs = np.stack([_boundary_cost(network, level, share) for level in levels], axis=1)
+    if is_scattered:
+        group = group_dimensions(network, size=plan.tensor, stride=1)
+        costs = costs + collective_cost(CollectiveKind.ALL_GATHER, payload_bytes, group)[:, None]
+    return costs
+
+
+def border_bytes(step: CompiledStep) -> Floats:
+    """What crosses the border in front of each unit, and behind the last, shape (units + 1,), bytes: all tensors."""
+    of_parts = [part.graph.output_bytes for part in step.parts]
+    order = step.graph.cut.order
+    front = of_parts[EMBEDDING] if step.graph.cut.is_joined else of_parts[BLOCK]
+    return np.array([front, *(of_parts[BLOCK + kind] for kind in order)])
+
+
+def span_transfers(step: CompiledStep, network: Network, *, stage: Counts, start: Counts, stop: Counts) -> Costs:
+    """Boundary transfers of stages of a micro-batch, in front and behind, without interleaving, shape (stages, fields).
+
+    Args:
+        step: degrees and software; its cuts play no part.
+        network: that the devices are on.
+        stage: number of each.
+        start: number of its first unit.
+        stop: number of the first behind it.
+    """
+    levels, _, _ = _stage_boundaries(step, network)
+    costs = np.zeros((len(stage), NUM_FIELDS))
+    if not levels:
+        return costs
+    crossed = np.array([levels.index(level) for level in _crossed(step, network)])
+    of_borders = _level_costs(step, network, levels, border_bytes(step))
+    is_behind, is_before = stage > 0, stage < len(step.blocks) - 1
+    costs[is_behind] += of_borders[start[is_behind], crossed[stage[is_behind] - 1]]
+    costs[is_before] += of_borders[stop[is_before], crossed[stage[is_before]]]
+    return costs
+
+
+def _crossed(step: CompiledStep, network: Network) -> list[int]:
+    """Level of the network that each boundary crosses."""
+    width = stage_width(step)
+    return [exchange_level(network, first=(edge - 1) * width, width=width) for edge in range(1, len(step.blocks))]
+
+
+def stage_places(step: CompiledStep, network: Network) -> Counts:
+    """Which pair of levels the boundaries of each stage cross, equal numbers for equal pairs, shape (stages,)."""
+    return _stage_boundaries(step, network)[1]
+
+
 def _stage_boundaries(step: CompiledStep, network: Network) -> tuple[list[int], Counts, Counts]:
     """Levels of the network that boundaries cross; the pair of every stage; pairs as places of levels.
 
     Levels are in the order of the first boundary that crosses each. A place behind them means the way back.
     """
-    width, num_stages = stage_width(step), len(step.blocks)
-    crossed = [exchange_level(network, first=(edge - 1) * width, width=width) for edge in range(1, num_stages)]
+    crossed = _crossed(step, network)
     levels = list(dict.fromkeys(crossed))
     edges = [len(levels), *(levels.index(level) for level in crossed), len(levels)]
     of_stages = list(zip(edges[:-1], edges[1:], strict=True))
@@ -364,7 +453,7 @@ def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Costs:
 def _tied_costs(step: CompiledStep, counts: Counts, network: Network) -> Costs:
     """Gradients of a tied table, added up between the first and the last stage: of a device's shard if sharded."""
     shards = step.plan.shards if step.plan.zero >= 2 else 1
-    payload = step.parts[HEAD].graph.num_tied_parameters * step.stack.gradient_bytes / shards
+    payload = max(_tied_of(step)) * step.stack.gradient_bytes / shards
     if len(step.blocks) == 1 or not payload:
         return np.zeros((len(counts), NUM_FIELDS))
     width = stage_width(step)

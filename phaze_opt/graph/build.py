@@ -103,13 +103,13 @@ def _record_layers(spec: TransformerSpec, sharding: Sharding) -> Iterator[Progra
         yield from _record_stack(own, encoder.stack, prefix="encoder_")
         yield record_encoder_end(own, encoder)
         sharding = replace(sharding, source_length=length)
-    yield from _record_stack(sharding, spec.stack)
+    yield from _record_stack(sharding, spec.stack, is_apart=spec.cut.is_joined)
     yield record_head(sharding, spec.head)
 
 
-def _record_stack(sharding: Sharding, stack: Stack, *, prefix: str = "") -> Iterator[Program]:
+def _record_stack(sharding: Sharding, stack: Stack, *, prefix: str = "", is_apart: bool = False) -> Iterator[Program]:
     """A front and every kind of block, numbered if there are several."""
-    yield record_front(sharding, stack.front, name=f"{prefix}embedding")
+    yield record_front(sharding, stack.front, name=f"{prefix}embedding", is_apart=is_apart)
     for number, kind in enumerate(stack.kinds, start=1):
         suffix = f"_{number}" if len(stack.kinds) > 1 else ""
         yield record_block(sharding, kind, name=f"{prefix}block{suffix}")

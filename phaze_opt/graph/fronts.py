@@ -4,6 +4,8 @@ Tokens are looked up in a vocabulary-parallel table, projected where the table i
 a norm. Patches and frames are few products that no device shares: each makes the rows that it holds.
 """
 
+from dataclasses import replace
+
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
 from phaze_opt.graph.convolution_shape import ConvolutionShape
@@ -17,9 +19,20 @@ TOKEN_ID_BYTES = 8
 """Token ids are 64-bit integers."""
 
 
-def record_front(sharding: Sharding, front: Front, *, name: str) -> Program:
-    """Forward and backward of what stands before the blocks, on one device."""
+def record_front(sharding: Sharding, front: Front, *, name: str, is_apart: bool = False) -> Program:
+    """Forward and backward of what stands before the blocks, on one device.
+
+    Args:
+        sharding: what a device has of it.
+        front: which kind.
+        name: of the program.
+        is_apart: whether it may be on another stage than an earlier front: then it holds a copy of a shared table.
+    """
     tape = Tape(dtype_bytes=sharding.training.dtype_bytes)
+    num_tied = 0
+    if is_apart and isinstance(front, TokenFront) and front.is_shared:
+        front = replace(front, is_shared=False)
+        num_tied = sharding.split(front.vocab_size) * front.embedding_size
     if isinstance(front, TokenFront):
         start, end = _record_tokens(tape, sharding, front)
     elif isinstance(front, PatchFront):
@@ -31,7 +44,7 @@ def record_front(sharding: Sharding, front: Front, *, name: str) -> Program:
     tape.run_backward(end)
     # The encoder's output passes a decoder's front on its way to the blocks.
     output_bytes = end.num_bytes + sharding.outside_source_tokens * front.hidden_size * tape.dtype_bytes
-    return Program(name, tape.nodes, start, (end,), output_bytes, tape.num_parameters, 0)
+    return Program(name, tape.nodes, start, (end,), output_bytes, tape.num_parameters, num_tied)
 
 
 def _record_tokens(tape: Tape, sharding: Sharding, front: TokenFront) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""A sharded model as a chain of layers, cut into a front, equal units and a back."""
+"""A sharded model as a chain of layers, cut into a front, units and a back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ModelGraph:
         model: name of the model.
         tensor_parallel: degree t it is sharded for.
         layers: the distinct layers.
-        cut: the chain as front, equal units and back, by index into ``layers``.
+        cut: the chain as front, units and back, by index into ``layers``.
     """
 
     model: str
@@ -42,25 +42,37 @@ class ModelGraph:
         return self.cut.chain
 
     @property
-    def parts(self) -> tuple[PartGraph, PartGraph, PartGraph]:
-        """Front, unit and back."""
-        front, unit, back = (tuple(self.layers[kind] for kind in part) for part in self.cut.parts)
-        first, _, last = self.cut.roots
-        return PartGraph(front, num_first=len(first)), PartGraph(unit), PartGraph(back, num_last=len(last))
+    def parts(self) -> tuple[PartGraph, ...]:
+        """Front, every kind of unit, and back."""
+        first, *_, last = self.cut.roots
+        num_parts = len(self.cut.parts)
+        return tuple(
+            PartGraph(
+                tuple(self.layers[kind] for kind in kinds),
+                num_first=len(first) if part == 0 else 0,
+                num_last=len(last) if part == num_parts - 1 else 0,
+                before=self._before(part),
+            )
+            for part, kinds in enumerate(self.cut.parts)
+        )
+
+    def _before(self, part: int) -> LayerGraph | None:
+        kind = self.cut.before(part)
+        return None if kind is None else self.layers[kind]
 
     @property
     def part_counts(self) -> NDArray[np.int64]:
-        """How often each distinct layer comes in front, unit and back, shape (3, num_distinct_layers)."""
+        """How often each distinct layer comes in each part, shape (parts, num_distinct_layers)."""
         return self._counts(self.cut.parts)
 
     def _counts(self, parts: Sequence[tuple[int, ...]]) -> NDArray[np.int64]:
         return np.array([[part.count(kind) for kind in range(len(self.layers))] for part in parts], np.int64)
 
     def of_parts(self, values: Floats, *, axis: int = 0, is_again: bool = False) -> Floats:
-        """Sums over the layers of front, unit and back.
+        """Sums over the layers of each part.
 
         Args:
-            values: of the distinct layers along one axis, which that of the three parts takes the place of.
+            values: of the distinct layers along one axis, which that of the parts takes the place of.
             axis: which one.
             is_again: of the layers that recomputation runs again alone: all but the first and the last of the model.
         """

@@ -1,10 +1,13 @@
 """A part of a model: the layers of its front, of a unit or of its back, one after the other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from phaze_opt.graph.layer import LayerGraph, shared_bytes
+
+NUM_PLAIN_PARTS = 3
+"""Front, unit and back, where all units are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +20,13 @@ class PartGraph:
     Attributes:
         layers: in order, with repetitions; there may be none.
         num_first, num_last: of them, those that are never recomputed: the first layer of the model, the last.
+        before: the layer that it is joined to, where that is one: what both keep is held once.
     """
 
     layers: tuple[LayerGraph, ...]
     num_first: int = 0
     num_last: int = 0
+    before: LayerGraph | None = None
 
     @property
     def inner(self) -> tuple[LayerGraph, ...]:
@@ -40,7 +45,7 @@ class PartGraph:
 
     @property
     def num_tied_parameters(self) -> int:
-        """Those of them that are a copy of the front's."""
+        """Those of them that are a copy of what earlier layers hold."""
         return sum(layer.num_tied_parameters for layer in self.layers)
 
     @property
@@ -60,8 +65,8 @@ class PartGraph:
 
     @property
     def joint_bytes(self) -> float:
-        """What the last layer keeps of this part, and the first of an equal part behind it."""
-        return shared_bytes(self.layers[-1], self.layers[0]) if self.layers else 0.0
+        """What the first layer keeps of this part, and the last of what is before it: of an equal part, if of none."""
+        return shared_bytes(self.before or self.layers[-1], self.layers[0]) if self.layers else 0.0
 
     @property
     def input_bytes(self) -> float:
@@ -88,6 +93,13 @@ class PartGraph:
     def update_traffic_bytes(self) -> float:
         """Bytes that the optimizer moves."""
         return _added(operator.traffic_bytes for layer in self.layers for operator in layer.update.operators)
+
+
+def tied_parameters(parts: Sequence[PartGraph]) -> tuple[int, ...]:
+    """Of each part the parameters that are a copy of an earlier part's; those of equal units do not count."""
+    has_units_apart = len(parts) > NUM_PLAIN_PARTS
+    last = len(parts) - 1
+    return tuple(part.num_tied_parameters * (has_units_apart or at == last) for at, part in enumerate(parts))
 
 
 def _added(sizes: Iterable[float]) -> float:

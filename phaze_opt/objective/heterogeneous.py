@@ -196,7 +196,9 @@ def _by_tdp(chip: _Chip) -> tuple[float, DesignPoint]:
 def _stage_layers(step: CompiledStep, stage: int) -> StageLayers:
     """Layers of a stage; with interleaving those of all its chunks."""
     cut, last = step.graph.cut, len(step.blocks) - 1
-    kinds = (*cut.front * (stage == 0), *cut.unit * step.blocks[stage], *cut.back * (stage == last))
+    start = sum(step.blocks[:stage])
+    own = (layer for kind in cut.order[start : start + step.blocks[stage]] for layer in cut.units[kind])
+    kinds = (*cut.front * (stage == 0), *own, *cut.back * (stage == last))
     return _runs([step.graph.layers[kind].name for kind in kinds])
 
 

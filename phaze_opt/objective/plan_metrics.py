@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock, Schedules
 from phaze_opt.cost.compiled_step import AGAIN as FORWARD_AGAIN
-from phaze_opt.cost.compiled_step import BACKWARD, BLOCK, FORWARD, HEAD, NUM_LAYERS, NUM_PASSES, UPDATE, CompiledStep
+from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, NUM_PASSES, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
 from phaze_opt.cost.price_step import LayerTimes, price_step
-from phaze_opt.cost.step_table_parts import update_shards
+from phaze_opt.cost.step_table_parts import tied_shares, update_shards
 from phaze_opt.cost.step_time import StepTime
-from phaze_opt.cost.step_traffic import group_members, held_parameters, plan_network, stage_counts
+from phaze_opt.cost.step_traffic import border_bytes, group_members, held_parameters, plan_network, stage_counts
 from phaze_opt.estimate.collectives import sent_bytes
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import Collective, CoreType
+from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
@@ -113,7 +114,7 @@ def _cause_shares(chip: ChipStep) -> Floats:
 
 def _shares_of_parts(layers: Floats, makespan_s: Floats, counts: NDArray[np.int64]) -> Floats:
     """Shares of the passes of parts from those of their layers: each layer counts as long as it takes."""
-    shares = np.zeros((NUM_LAYERS, *layers.shape[1:]))
+    shares = np.zeros((len(counts), *layers.shape[1:]))
     for part, own in zip(shares, counts, strict=True):
         kinds = np.flatnonzero(own)
         if len(kinds) == 1:
@@ -130,23 +131,21 @@ def plan_runs(step: CompiledStep) -> Floats:
     An update runs on the share of the state that a device holds; that of a tied head beside the embedding on what is
     the head's own.
     """
-    counts, plan = stage_counts(step.blocks).astype(float), step.plan
-    runs = np.zeros((len(counts), NUM_LAYERS, SELECTIVE + 1))
+    counts, plan = stage_counts(step.blocks, step.graph.cut.order).astype(float), step.plan
+    runs = np.zeros((*counts.shape, SELECTIVE + 1))
     runs[..., FORWARD] = runs[..., BACKWARD] = step.num_micro_batches * counts
     for stage, choice in enumerate(plan.recomputes):
         again = {Recompute.FULL: FORWARD_AGAIN, Recompute.SELECTIVE: SELECTIVE}.get(choice)
         if again is not None:
             runs[stage, :, again] = step.num_micro_batches * counts[stage]
     runs[..., UPDATE] = counts / update_shards(step)
-    if len(counts) == 1:
-        head = step.parts[HEAD].graph
-        runs[0, HEAD, UPDATE] *= 1.0 - head.num_tied_parameters / max(1, head.num_parameters)
+    runs[..., UPDATE] *= 1.0 - tied_shares(step)
     return runs
 
 
 def _of_passes(step: CompiledStep, values: Floats) -> Floats:
     """Sums of a figure of operators over every pass, shape (layers, passes and selective)."""
-    sums = np.zeros((NUM_LAYERS, SELECTIVE + 1))
+    sums = np.zeros((len(step.parts), SELECTIVE + 1))
     for row, part in enumerate(step.parts):
         forward = part.forward
         again = (forward.again_columns, forward.attention_columns)
@@ -182,7 +181,7 @@ def plan_energy_j(chip: ChipStep) -> float:
 
 def _collective_bytes(step: CompiledStep, network: Network) -> Floats:
     """Bytes that a device sends inside the layers, shape (layers, passes and selective)."""
-    sent = np.zeros((NUM_LAYERS, SELECTIVE + 1))
+    sent = np.zeros((len(step.parts), SELECTIVE + 1))
 
     def added(collectives: Sequence[Collective]) -> float:
         return math.fsum(
@@ -198,8 +197,12 @@ def _collective_bytes(step: CompiledStep, network: Network) -> Floats:
 
 def _boundary_bytes(step: CompiledStep) -> float:
     """Activations forward and their gradients back over every boundary between model chunks."""
-    boundaries = len(step.blocks) * step.plan.interleave - 1
-    return 2.0 * step.num_micro_batches * boundaries * step.parts[BLOCK].graph.output_bytes
+    borders = border_bytes(step)
+    if step.graph.cut.is_joined:
+        crossed = float(borders[np.cumsum(step.blocks)[:-1]].sum())
+    else:
+        crossed = (len(step.blocks) * step.plan.interleave - 1) * float(borders[0])
+    return 2.0 * step.num_micro_batches * crossed
 
 
 def _replica_bytes(step: CompiledStep, network: Network) -> float:
@@ -211,10 +214,10 @@ def _replica_bytes(step: CompiledStep, network: Network) -> float:
     """
     plan, m = step.plan, step.num_micro_batches
     gradient, parameter = step.stack.gradient_bytes, step.training.dtype_bytes
-    tied = step.parts[HEAD].graph.num_tied_parameters / (plan.shards if plan.zero > 1 else 1)
+    tied = max(tied_parameters([part.graph for part in step.parts])) / (plan.shards if plan.zero > 1 else 1)
     # An all-reduce of two, at both ends.
     total = 2.0 * gradient * tied if len(step.blocks) > 1 else 0.0
-    for held in held_parameters(step, stage_counts(step.blocks), network):
+    for held in held_parameters(step, stage_counts(step.blocks, step.graph.cut.order), network):
         size = math.prod(dimension.size for dimension in held.group)
         copies = math.prod(dimension.size for dimension in held.copies)
         once = (size - 1) / size * float(held.parameters.sum())

@@ -30,6 +30,7 @@ from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
+from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
@@ -234,6 +235,8 @@ def build_scenario(
     """
     form = form_of(options)
     has_plans = form.plans is PlanSpace.FULL
+    if cut_places(options, CutPlaces.UNITS) is CutPlaces.LAYERS:
+        models = tuple(model.cut_by_layers() for model in models)
     return Scenario(
         models=models,
         cluster=Cluster(num_devices=options.devices, network=network),
@@ -257,6 +260,15 @@ def build_scenario(
         else IDEAL_STACK,
         silicon=chosen_silicon(options, network, space=space),
     )
+
+
+def cut_places(options: ScenarioOptions, default: CutPlaces) -> CutPlaces:
+    """Where pipelines are cut.
+
+    Raises:
+        InputError: the word is unknown.
+    """
+    return default if options.cuts is None else parse_word(CutPlaces, options.cuts, source="--cuts")
 
 
 def node_limit(schedule_gap: float) -> int:
@@ -298,7 +310,7 @@ OF_DEGREES = (
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
-OF_FULL_PLANS = ("software", *OF_DEGREES, "gradient_bits")
+OF_FULL_PLANS = ("software", *OF_DEGREES, "cuts", "gradient_bits")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
 

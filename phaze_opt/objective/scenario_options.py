@@ -216,6 +216,14 @@ class ScenarioOptions:
         kind=Kind.WORD,
         enumeration="phaze_opt.objective.plan_options:RecomputeChoice",
     )
+    cuts: str | None = _of_plan(
+        None,
+        "Where pipelines are cut: units (between a model's equal units) or layers (between any two, where little of a "
+        "model repeats).",
+        kind=Kind.WORD,
+        enumeration="phaze_opt.workload.chain:CutPlaces",
+        shown="layers on machines that exist, units of designs",
+    )
     stage_blocks: str = _of_plan(
         "",
         "Blocks of each pipeline stage, first stage first, such as 7,8x14,7 (eight stages of 14).",

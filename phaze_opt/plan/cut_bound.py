@@ -22,15 +22,11 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.price_kernel import AGAIN, ATTENTION, BACKWARD, FORWARD, UPDATE, exposed_s
 from phaze_opt.cost.price_rows import (
-    BLOCKS,
     DATA_OVERLAP,
     EARLIER,
-    EMBEDDINGS,
     END_GRADIENT,
     GATHER,
     GRADIENT,
-    HEAD_UPDATED,
-    HEADS,
     INTERLEAVE,
     LENGTH,
     MICRO_BATCHES,
@@ -40,13 +36,14 @@ from phaze_opt.cost.price_rows import (
     PREFETCHED,
     REDUCTION,
     TRANSFER,
-    UPDATED,
     WAITING,
     PriceRows,
 )
 from phaze_opt.record.compiled import compiled, inlined
 from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE
 
+NUM_EQUAL = 3
+"""Parts of a model of equal units: front, unit, back."""
 ROUNDING = 1.0 - 1e-12
 """A bound stays below what it bounds though both are rounded."""
 Floats = NDArray[np.float64]
@@ -153,30 +150,47 @@ def _blocks_s(own: Floats, num_blocks: float, may: Flags, most: Floats) -> tuple
 @inlined
 def _once_s(rows: PriceRows, plan: int, own: Floats, slowest_s: float, is_free: bool) -> float:
     """What is sent and updated once a step, at least, if ``slowest_s`` of gradients may hide, s."""
-    plans, runs, software = rows.plans, rows.runs, rows.software
+    runs, counts, updated, software = rows.runs, rows.counts, rows.updated, rows.software
+    back = len(own) - 1
     most, least, ends = 0.0, np.inf, 0.0
     for run in range(rows.start[plan], rows.start[plan + 1]):
-        update = runs[run, EMBEDDINGS] * own[0, UPDATE] + runs[run, BLOCKS] * own[1, UPDATE]
-        update = plans[plan, UPDATED] * update + plans[plan, HEAD_UPDATED] * runs[run, HEADS] * own[2, UPDATE]
+        update = 0.0
+        for layer in range(back):
+            update += counts[run, layer] * own[layer, UPDATE]
+        update = updated[plan, 0] * update + updated[plan, back] * counts[run, back] * own[back, UPDATE]
         gradient = runs[run, GRADIENT]
         once = gradient - software[DATA_OVERLAP] * min(gradient, slowest_s) + update
         most, least = max(most, once), min(least, once)
         gradient = runs[run, END_GRADIENT]
-        update = runs[run, EMBEDDINGS] * plans[plan, UPDATED] * own[0, UPDATE]
-        update += runs[run, HEADS] * plans[plan, HEAD_UPDATED] * own[2, UPDATE]
+        update = counts[run, 0] * updated[plan, 0] * own[0, UPDATE]
+        update += counts[run, back] * updated[plan, back] * own[back, UPDATE]
         ends = max(ends, gradient - software[DATA_OVERLAP] * min(gradient, slowest_s) + update)
-    return max(least, ends) if is_free else most
+    if not is_free:
+        return most
+    # No stage need have as many of units that differ as those of an even cut have at least.
+    return max(least, ends) if back == NUM_EQUAL - 1 else ends
+
+
+@inlined
+def _units_s(own: Floats, units: Floats, may: Flags) -> tuple[float, float]:
+    """Least time of all units that differ, and of the one for which it is longest, forward and backward, s."""
+    total, longest = 0.0, 0.0
+    for kind in range(len(units)):
+        least = _least_s(own, 1 + kind, may)
+        total += units[kind] * least
+        longest = max(longest, least)
+    return total, longest
 
 
 @compiled
 def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
-    rows: PriceRows, num_blocks: int, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
+    rows: PriceRows, units: Floats, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
 ) -> None:
     """Bounds below the step of plans over all cuts and recomputations of their stages.
 
     Args:
         rows: of `cost.price_rows.price_rows`; plans recompute and, without interleaving, are cut in any way.
-        num_blocks: of the model.
+        units: of the model, of every kind, shape (kinds,).
         may: whether stages may recompute nothing, attention, everything; shape (3,).
         held: the most blocks that stages of each plan hold if they recompute nothing, attention at most, or anything;
             shape (chosen plans, 3); infinite where that is not known.
@@ -185,13 +199,17 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
         seconds: is filled; shape (chips, chosen plans), s.
     """
     start, group, plans, runs, software = rows.start, rows.group, rows.plans, rows.runs, rows.software
+    layer_counts, num_blocks, back, is_equal = rows.counts, int(units.sum()), len(units) + 1, len(units) == 1
     for chip in range(len(layer_s)):
         for place in range(len(chosen)):
             plan = chosen[place]
             first, last = start[plan], start[plan + 1]
             own = layer_s[chip, group[plan]]
-            embedding_s, head_s = _least_s(own, 0, may), _least_s(own, 2, may)
-            block_s, beyond_s = _blocks_s(own, float(num_blocks), may, held[place])
+            embedding_s, head_s = _least_s(own, 0, may), _least_s(own, back, may)
+            block_s, beyond_s = 0.0, 0.0
+            if is_equal:
+                block_s, beyond_s = _blocks_s(own, float(num_blocks), may, held[place])
+            units_s, longest_s = _units_s(own, units, may)
             if block_s == np.inf:
                 seconds[chip, place] = np.inf
                 continue
@@ -200,20 +218,31 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
             is_free = v == 1.0 and (last - first > 1 or runs[first, LENGTH] > 1.0)
             for run in range(first, last):
                 length, transfer = runs[run, LENGTH], runs[run, TRANSFER]
-                counts = runs[run, EMBEDDINGS], runs[run, BLOCKS], runs[run, HEADS]
-                busy = counts[0] * embedding_s + counts[1] * block_s + counts[2] * head_s
+                is_first, is_last = layer_counts[run, 0], layer_counts[run, back]
+                busy = is_first * embedding_s + layer_counts[run, 1] * block_s + is_last * head_s
+                if not is_equal:
+                    # Units that differ are added below; what crosses borders depends on where they are cut.
+                    busy = is_first * embedding_s + is_last * head_s
+                    transfer = 0.0
+                    if not is_free:
+                        busy += units_s
                 load = busy + transfer
                 if not is_free:
-                    forward = counts[0] * own[0, FORWARD] + counts[1] * own[1, FORWARD] + counts[2] * own[2, FORWARD]
+                    forward = 0.0
+                    for layer in range(back + 1):
+                        forward += layer_counts[run, layer] * own[layer, FORWARD]
                     parameter = runs[run, PARAMETER] - software[PREFETCHED] * min(runs[run, GATHER], forward)
                     load += exposed_s(busy, parameter, software[PARAMETER_OVERLAP])
                     load += plans[plan, EARLIER] * exposed_s(busy, runs[run, REDUCTION], software[PARAMETER_OVERLAP])
                 total += length * load
                 top = max(top, load)
                 num_stages += length
-                if counts[0] + counts[2] == 0.0:
+                if is_first + is_last == 0.0:
                     between = min(between, transfer)
-            if is_free:
+            if is_free and not is_equal:
+                total += units_s
+                top = max(top, longest_s)
+            elif is_free:
                 top = least_slowest_s(
                     embedding_s + runs[first, TRANSFER],
                     block_s,

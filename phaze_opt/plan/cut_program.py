@@ -27,8 +27,8 @@ BEHIND, WHOLE, SLOWEST, SYNC, LEAST_SYNC = range(5)
 """Columns of labels: B, V, M, and `StageReading.sync_s` and `least_sync_s` so far."""
 FORWARD, BACKWARD, ONCE, LEAST_ONCE = range(4)
 """Last axis of `StageCandidates.seconds`: the fields of `StageReading`."""
-FROM, COLUMN, CHOICE = range(3)
-"""Where a label comes from: the label behind its stage, the stage's column and choice."""
+FROM, PLACE, CHOICE = range(3)
+"""Where a label comes from: the label behind its stage, the stage's number of blocks by its place, and choice."""
 FIRST_LABELS = 1024
 MARGINS = (1.02, 1.1, 1.5, np.inf)
 """Times of the bound below which a step is looked for, one after the other."""
@@ -40,13 +40,15 @@ class StageCandidates(NamedTuple):
     Attributes:
         seconds: shape (kinds, columns, choices, 4), s; a choice is a recomputation, or a chip and a recomputation.
         kinds: kind of every stage, shape (stages,).
-        blocks: blocks of every column, shape (columns,).
+        sizes: numbers of blocks that stages may have, rising, shape (sizes,).
+        column_of: column of as many blocks from each block on, below 0 where there is none, shape (blocks + 1, sizes).
         allowed: candidates that each stage may take, shape (stages, columns, choices).
     """
 
     seconds: Floats
     kinds: Indices
-    blocks: Indices
+    sizes: Indices
+    column_of: Indices
     allowed: Flags
 
 
@@ -101,20 +103,20 @@ def front_bounds(cuts: StageCandidates, num_blocks: int) -> tuple[Floats, Floats
     top = np.full((stages + 1, num_blocks + 1), np.inf)
     total[0, 0] = top[0, 0] = 0.0
     for stage in range(stages):
+        least = np.full(columns, np.inf)
         for column in range(columns):
-            least = np.inf
             for choice in range(choices):
                 if cuts.allowed[stage, column, choice]:
                     seconds = cuts.seconds[cuts.kinds[stage], column, choice]
-                    least = min(least, seconds[FORWARD] + seconds[BACKWARD])
-            if least == np.inf:
-                continue
-            size = cuts.blocks[column]
+                    least[column] = min(least[column], seconds[FORWARD] + seconds[BACKWARD])
+        for place in range(len(cuts.sizes)):
+            size = cuts.sizes[place]
             for before in range(num_blocks + 1 - size):
-                if total[stage, before] < np.inf:
+                column = cuts.column_of[before, place]
+                if column >= 0 and least[column] < np.inf and total[stage, before] < np.inf:
                     after = before + size
-                    total[stage + 1, after] = min(total[stage + 1, after], total[stage, before] + least)
-                    top[stage + 1, after] = min(top[stage + 1, after], max(top[stage, before], least))
+                    total[stage + 1, after] = min(total[stage + 1, after], total[stage, before] + least[column])
+                    top[stage + 1, after] = min(top[stage + 1, after], max(top[stage, before], least[column]))
     return total, top
 
 
@@ -202,7 +204,7 @@ def search_labels(
     cuts: StageCandidates, rules: PipelineRules, total: Floats, top: Floats, limit_s: float
 ) -> tuple[float, Indices, int, int]:
     """The program itself; arguments and results as `solve_cuts`, with what `front_bounds` gives."""
-    stages, columns, choices = cuts.allowed.shape
+    stages, _, choices = cuts.allowed.shape
     num_blocks = rules.num_blocks
     labels, origins = np.zeros((FIRST_LABELS, 5)), np.full((FIRST_LABELS, 3), -1, np.intp)
     # Labels of the stages behind, by the blocks they have: from `first` to `stop`. Nothing is behind the last stage.
@@ -214,9 +216,12 @@ def search_labels(
         for placed in range(num_blocks + 1):
             start[placed] = end[placed] = count
             rest, rest_top = total[stage, num_blocks - placed], top[stage, num_blocks - placed]
-            for column in range(columns):
-                before = placed - cuts.blocks[column]
+            for place in range(len(cuts.sizes)):
+                before = placed - cuts.sizes[place]
                 if before < 0 or rest == np.inf:
+                    continue
+                column = cuts.column_of[num_blocks - placed, place]
+                if column < 0:
                     continue
                 for choice in range(choices):
                     if not cuts.allowed[stage, column, choice]:
@@ -230,7 +235,7 @@ def search_labels(
                         extend_label(labels[index], new, seconds, stages - 1 - stage, rules.num_micro_batches)
                         if pipeline_s(new, rest, rest_top, rules) + new[LEAST_SYNC] >= limit_s:
                             continue
-                        origins[count, FROM], origins[count, COLUMN], origins[count, CHOICE] = index, column, choice
+                        origins[count, FROM], origins[count, PLACE], origins[count, CHOICE] = index, place, choice
                         count = insert_label(labels, origins, start[placed], count, rules)
             end[placed] = count
             most = max(most, end[placed] - start[placed])
@@ -240,7 +245,7 @@ def search_labels(
     if best < 0 or least >= limit_s:
         return limit_s, chosen, 0, count - 1
     for stage in range(stages):
-        chosen[stage] = origins[best, COLUMN:]
+        chosen[stage] = origins[best, PLACE:]
         best = origins[best, FROM]
     return least, chosen, most, count - 1
 
@@ -255,12 +260,12 @@ def solve_cuts(cuts: StageCandidates, rules: PipelineRules, incumbent_s: float) 
         incumbent_s: only times below it are looked for.
 
     Returns:
-        the time; column and choice of every stage, shape (stages, 2); the most labels of one state; all labels
-        kept. Where no cut is below the incumbent, the time is the incumbent's and the most labels are 0.
+        the time; place of the size and choice of every stage, shape (stages, 2); the most labels of one state; all
+        labels kept. Where no cut is below the incumbent, the time is the incumbent's and the most labels are 0.
     """
     stages = len(cuts.kinds)
     useful = useful_choices(cuts, rules.num_micro_batches, incumbent_s)
-    cuts = StageCandidates(cuts.seconds, cuts.kinds, cuts.blocks, useful)
+    cuts = StageCandidates(cuts.seconds, cuts.kinds, cuts.sizes, cuts.column_of, useful)
     total, top = front_bounds(cuts, rules.num_blocks)
     least, slowest = total[stages, rules.num_blocks], top[stages, rules.num_blocks]
     bound = incumbent_s

@@ -115,7 +115,13 @@ def _solve(
     m, v = float(rules.num_micro_batches[0]), float(rules.interleave[0])
     overhead_s, factor = float(rules.overhead_s[0]), 1.0 + float(rules.waiting[0])
     value, chosen, most, _ = solve_cuts(
-        StageCandidates(comparable(seconds) if is_on_grid else seconds, table.kinds, table.blocks, allowed),
+        StageCandidates(
+            comparable(seconds) if is_on_grid else seconds,
+            table.kinds,
+            table.sizes,
+            table.spans.candidates(table.sizes)[1],
+            allowed,
+        ),
         PipelineRules(table.step.model.num_units, m, v, hidden_share),
         limit_s / factor - overhead_s,
     )
@@ -125,7 +131,7 @@ def _solve(
     return StageChoice(
         (value + overhead_s) * factor,
         MixedStages(
-            tuple(int(each) for each in table.blocks[chosen[:, 0]]),
+            tuple(int(each) for each in table.sizes[chosen[:, 0]]),
             tuple(int(each) for each in chips),
             tuple(RECOMPUTES[each] for each in recomputes),
         ),
@@ -166,9 +172,9 @@ def is_as_fast(seconds: float, best_s: float) -> bool:
 
 def _loads_of(tables: Sequence[CutTable], stages: MixedStages) -> tuple[StageLoads, StepRules]:
     """What stages do, of the candidates in the tables of their chips."""
-    kinds, blocks = tables[0].kinds, np.asarray(stages.blocks, np.intp)
-    every_size = tables[0].step.model.num_units + 1
-    rows = np.array([RECOMPUTES.index(each) for each in stages.recomputes], np.intp) * every_size + blocks
+    kinds, spans = tables[0].kinds, tables[0].spans
+    recomputes = np.array([RECOMPUTES.index(each) for each in stages.recomputes], np.intp)
+    rows = recomputes * len(spans.start) + spans.of_cut(stages.blocks)
     chips = np.asarray(stages.chips, np.intp)
 
     def own(name: str) -> Floats:

@@ -16,6 +16,7 @@ from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
+from phaze_opt.cost.stage_spans import list_spans
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import MixedStages, StageChoice, best_choice, is_as_fast, least_bound_s, least_choice_on
@@ -87,6 +88,17 @@ class PlanDegrees:
         return len(self.set_rows)
 
     @property
+    def unit_counts(self) -> Floats:
+        """How often each kind of unit comes in the model, shape (kinds,)."""
+        order = self.prices.sets[0].graph.cut.order
+        return np.bincount(order).astype(float)
+
+    @property
+    def has_equal_units(self) -> bool:
+        """Whether the units of the model are all equal."""
+        return len(self.unit_counts) == 1
+
+    @property
     def layers_of(self) -> NDArray[np.int64]:
         """Which of ``prices.sets`` the layers of each set are timed as, shape (sets,)."""
         return self.prices.set_of[self.set_rows]
@@ -106,14 +118,17 @@ class PlanDegrees:
             rows, most = rows[chosen], most[chosen]
         seconds = np.empty((len(layer_s), len(rows)))
         may = np.array([each in self.recomputes for each in RECOMPUTES])
-        num_blocks = self.prices.sets[0].model.num_units
-        degree_bounds_s(self.prices.rows, num_blocks, may, most, np.ascontiguousarray(layer_s), rows, seconds)
+        units = self.unit_counts
+        degree_bounds_s(self.prices.rows, units, may, most, np.ascontiguousarray(layer_s), rows, seconds)
         return seconds
 
     def most_blocks(self, memory_bytes: float) -> Floats:
-        """Of every set what `stage_room.most_blocks` says, shape (sets, recomputations); infinite without a limit."""
+        """Of every set what `stage_room.most_blocks` says, shape (sets, recomputations).
+
+        Infinite without a limit, and of units that differ: which of them fit is looked at set by set.
+        """
         if memory_bytes not in self._most_blocks:
-            is_known = np.isfinite(memory_bytes)
+            is_known = np.isfinite(memory_bytes) and self.has_equal_units
             most = np.full((len(self), len(RECOMPUTES)), np.inf)
             self._most_blocks[memory_bytes] = self._held(self.set_rows, memory_bytes) if is_known else most
         return self._most_blocks[memory_bytes]
@@ -210,6 +225,8 @@ class PlanDegrees:
     @property
     def least_bytes(self) -> float:
         """What the smallest of all plans needs, bytes: each set looked at fits what those before it need at least."""
+        if self._least_bytes is None and not self.has_equal_units:
+            self._least_bytes = min(map(self._least_bytes_of, range(len(self))))
         if self._least_bytes is None:
             numbers, least = np.arange(len(self)), float(np.nextafter(self.prices.peak_bytes.min(), np.inf))
             while len(numbers):
@@ -271,14 +288,16 @@ class PlanDegrees:
         step = self.step(number)
         fitting = [self.fitting(number, each) for each in memories_bytes]
         allowed = fitting[0] if len(fitting) == 1 else np.concatenate(fitting, axis=2)
-        return allowed if holds_all_blocks(allowed, self.sizes(number), step.model.num_units) else None
+        return allowed if holds_all_blocks(allowed, step, self.sizes(number)) else None
 
     def _even_stages(
         self, number: int, recompute: Recompute, tables: Sequence[CutTable], allowed: Flags
     ) -> MixedStages | None:
         """Even stages that all recompute alike, on the chips that are best for them; None if they do not fit."""
         step = self.step(number)
-        is_even = np.asarray(self.sizes(number)) == np.array(step.blocks)[:, None]
+        spans = list_spans(step.graph.cut)
+        columns, _ = spans.candidates(np.asarray(self.sizes(number), np.intp))
+        is_even = columns == spans.of_cut(step.blocks)[:, None]
         is_alike = np.array([each is recompute for each in RECOMPUTES] * len(tables))
         alike = allowed & is_even[..., None] & is_alike
         if not alike.any(axis=(1, 2)).all():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import LayerClock
-from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep
+from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.plan_memory import PlanMemory, plan_memories, plan_memory
 from phaze_opt.cost.price_step import Floats, LayerTimes
@@ -202,8 +202,8 @@ def clock_sets(priced: PricedPlans, clock: LayerClock, plans: Rows | None = None
         clock: times layers on one device.
         plans: which plans; all unless given.
     """
-    classes_s = np.zeros((len(priced.sets), NUM_LAYERS, NUM_PASSES, NUM_CLASSES))
-    attention_s = np.zeros((len(priced.sets), NUM_LAYERS))
+    shape = len(priced.sets), len(priced.sets[0].parts)
+    classes_s, attention_s = np.zeros((*shape, NUM_PASSES, NUM_CLASSES)), np.zeros(shape)
     for number in np.unique(priced.set_of if plans is None else priced.set_of[plans]):
         times = clock.times(priced.sets[number])
         classes_s[number], attention_s[number] = times.classes_s, times.attention_s
@@ -251,6 +251,7 @@ def step_memory(step: CompiledStep) -> PlanMemory:
         step.plan,
         blocks=step.blocks,
         num_micro_batches=step.num_micro_batches,
+        order=step.graph.cut.order,
         optimizer=step.training.optimizer,
         stack=step.stack,
     )

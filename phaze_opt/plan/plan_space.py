@@ -73,10 +73,15 @@ def _resolved(choices: PlanChoices, model: Workload) -> PlanChoices:
         choices,
         pipeline=choices.pipeline or ((len(choices.blocks),) if choices.blocks else ()),
         recompute=(Recompute.NONE,) if choices.stage_recompute else choices.recompute,
-        interleave=choices.interleave or _divisors(model.num_units),
+        interleave=choices.interleave or (_divisors(model.num_units) if has_equal_units(model) else (1,)),
         expert=choices.expert or _divisors(model.num_experts),
         expert_tensor=_expert_tensors(choices, model),
     )
+
+
+def has_equal_units(model: Workload) -> bool:
+    """Whether the units of a model are all equal, so that stages may have several chunks of them."""
+    return len(model.cut.units) == 1
 
 
 def _expert_tensors(choices: PlanChoices, model: Workload) -> tuple[int, ...]:
@@ -289,6 +294,12 @@ _OBSTACLES = (
         lambda model, training, plan: (
             f"stages of {list(plan.blocks)} blocks are not {plan.interleave} equal chunks each, nor the nearest to it, "
             "embedding and head counted or not"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: (plan.interleave > 1) & (not has_equal_units(model)),
+        lambda model, training, plan: (
+            f"stages of several chunks need equal layers, and those of {model.name} differ; give interleave 1"
         ),
     ),
     _Obstacle(

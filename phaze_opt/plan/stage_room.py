@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
 from phaze_opt.cost.plan_memory import TableStages, list_table_stages
 from phaze_opt.cost.stage_costs import choice_bytes
+from phaze_opt.cost.stage_spans import StageSpans, list_spans
 from phaze_opt.cost.step_table import StepTable
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
@@ -29,7 +30,7 @@ NOT_STATED = -1
 
 
 def stage_sizes(step: CompiledStep, *, has_free_cuts: bool = True) -> Sequence[int]:
-    """Numbers of blocks that stages of a step may have; with interleaving, or given cuts, those of its plan's cuts."""
+    """Numbers of blocks that stages of a step may have, rising; with interleaving, or given cuts, those of the step."""
     plan = step.plan
     if plan.interleave > 1 or not has_free_cuts:
         return sorted(set(step.blocks))
@@ -51,21 +52,27 @@ def fitting_stages(
 
     Args:
         step: the step; its cuts play a part with interleaving, or where they are given.
-        blocks: of the columns.
+        blocks: numbers of blocks that stages may have.
         memory_bytes: capacity of one device.
         recomputes: what each stage may recompute.
         has_free_cuts: whether stages may be cut otherwise than the step's.
     """
-    sizes = np.asarray(blocks, np.intp)
-    possible = _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts)
-    return possible & (choice_bytes(step)[:, sizes] <= memory_bytes)
+    spans = list_spans(step.graph.cut)
+    columns, _ = spans.candidates(np.asarray(blocks, np.intp))
+    possible = _possible(step, spans, columns, recomputes, has_free_cuts=has_free_cuts)
+    return possible & (choice_bytes(step)[:, columns] <= memory_bytes)
 
 
-def holds_all_blocks(allowed: Flags, blocks: Sequence[int], num_blocks: int) -> bool:
-    """Whether every stage has a candidate, and the largest ones together have all blocks of the model."""
+def holds_all_blocks(allowed: Flags, step: CompiledStep, blocks: Sequence[int]) -> bool:
+    """Whether every stage has a candidate, and the largest ones together have as many blocks as the model.
+
+    Of equal units that says that they hold it.
+    """
+    spans = list_spans(step.graph.cut)
+    columns, _ = spans.candidates(np.asarray(blocks, np.intp))
     may = np.asarray(allowed.any(axis=-1), np.bool_)
-    most = np.where(may, np.asarray(blocks, np.intp), 0).max(axis=1).sum()
-    return bool(may.any(axis=1).all() and most >= num_blocks)
+    most = np.where(may, spans.sizes[columns], 0).max(axis=1).sum()
+    return bool(may.any(axis=1).all() and most >= step.model.num_units)
 
 
 def least_memory_bytes(
@@ -75,26 +82,29 @@ def least_memory_bytes(
     from phaze_opt.plan.cut_program import BACKWARD, FORWARD, StageCandidates, front_bounds  # noqa: PLC0415
 
     sizes, stages = np.asarray(blocks, np.intp), np.arange(step.plan.pipeline)
-    memory = choice_bytes(step)[:, sizes]
+    spans = list_spans(step.graph.cut)
+    columns, column_of = spans.candidates(sizes)
+    memory = choice_bytes(step)[:, columns]
     held = np.zeros((*memory.shape, max(FORWARD, BACKWARD) + 1))
     held[..., FORWARD] = memory
-    candidates = StageCandidates(held, stages, sizes, _possible(step, sizes, recomputes, has_free_cuts=has_free_cuts))
+    possible = _possible(step, spans, columns, recomputes, has_free_cuts=has_free_cuts)
+    candidates = StageCandidates(held, stages, sizes, column_of, possible)
     _, fullest = front_bounds(candidates, step.model.num_units)
     return float(fullest[-1, -1])
 
 
 def _possible(
-    step: CompiledStep, sizes: NDArray[np.intp], recomputes: Sequence[Recompute], *, has_free_cuts: bool
+    step: CompiledStep, spans: StageSpans, columns: Rows, recomputes: Sequence[Recompute], *, has_free_cuts: bool
 ) -> Flags:
     """Candidates that are of a plan, whether or not they fit, shape (stages, columns, recomputations)."""
-    possible = np.zeros((step.plan.pipeline, len(sizes), len(RECOMPUTES)), np.bool_)
+    possible = np.zeros((step.plan.pipeline, len(columns), len(RECOMPUTES)), np.bool_)
     possible[..., [each in recomputes for each in RECOMPUTES]] = True
     if step.plan.stage_recompute:
         possible &= np.array([[each is own for each in RECOMPUTES] for own in step.plan.stage_recompute])[:, None, :]
     if step.plan.interleave > 1 or not has_free_cuts:
-        possible &= (sizes == np.array(step.blocks)[:, None])[..., None]
+        possible &= (columns == spans.of_cut(step.blocks)[:, None])[..., None]
     else:
-        possible[1:-1, sizes == 0] = False
+        possible[1:-1, spans.sizes[columns] == 0] = False
     return possible
 
 

@@ -1,64 +1,101 @@
-"""A model as a chain of layers, and the one rule that cuts it into a front, equal units and a back.
+"""A model as a chain of layers, and the rules that cut it into a front, units and a back.
 
 Parallel plans cut pipelines between units alone. The front goes with the first stage, the back with the last.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
+from itertools import pairwise
 
 from phaze_opt.errors import InputError
 
 
+class CutPlaces(StrEnum):
+    """Where pipelines are cut: between the equal units of a model, or between any two of its layers."""
+
+    UNITS = "units"
+    LAYERS = "layers"
+
+
 @dataclass(frozen=True, slots=True)
 class ChainCut:
-    """A chain of layers that begins with a front, goes on with equal units and ends with a back.
+    """A chain of layers that begins with a front, goes on with units and ends with a back.
+
+    Units of one kind are equal in all that a stage takes, holds and sends. Where there are several kinds, units of one
+    kind stand behind layers of one kind; units and back are joined to what is before them: what both keep is held once.
+    Equal units are joined to one another alone.
 
     Attributes:
-        front, unit, back: kinds of their layers, in order. The kinds of a chain are numbered from 0.
-        num_units: how often the unit comes.
+        front, back: kinds of their layers, in order. The kinds of a chain are numbered from 0.
+        units: kinds of the layers of every kind of unit, in order.
+        order: kind of every unit, first to last.
     """
 
     front: tuple[int, ...]
-    unit: tuple[int, ...]
+    units: tuple[tuple[int, ...], ...]
     back: tuple[int, ...]
-    num_units: int
+    order: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Check that there is a unit."""
-        if not self.unit or self.num_units < 1:
-            message = f"{self.num_units} units of {len(self.unit)} layers must be at least one of at least one"
+        """Check that there is a unit, and that units are of the kinds there are."""
+        if not self.order or not all(self.units) or set(self.order) != set(range(len(self.units))):
+            message = f"{len(self.order)} units of {len(self.units)} kinds must be at least one, each of some layers"
             raise InputError(message)
 
     @property
-    def parts(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Front, unit and back."""
-        return self.front, self.unit, self.back
+    def num_units(self) -> int:
+        """How many units there are: pipelines are cut between them."""
+        return len(self.order)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there are several kinds of units."""
+        return len(self.units) > 1
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """Front, every kind of unit, and back."""
+        return self.front, *self.units, self.back
 
     @property
     def is_plain(self) -> bool:
         """Whether it is one layer, equal layers, one layer, as of a transformer with equal blocks."""
-        return all(len(part) == 1 for part in self.parts)
+        return len(self.units) == 1 and all(len(part) == 1 for part in self.parts)
 
     @property
-    def roots(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The first layer of the front and the last of the back, where they have any; none of the unit."""
-        return self.front[:1], (), self.back[-1:]
+    def roots(self) -> tuple[tuple[int, ...], ...]:
+        """Of each part the first layer of the front and the last of the back, where they have any; none of units."""
+        return self.front[:1], *(() for _ in self.units), self.back[-1:]
 
     @property
-    def inner(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Front, unit and back without them: layers that software recomputes and shards one by one."""
-        return self.front[1:], self.unit, self.back[:-1]
+    def inner(self) -> tuple[tuple[int, ...], ...]:
+        """The parts without them: layers that software recomputes and shards one by one."""
+        return self.front[1:], *self.units, self.back[:-1]
 
     @property
     def chain(self) -> tuple[int, ...]:
         """Kind of every layer, first to last."""
-        return (*self.front, *self.unit * self.num_units, *self.back)
+        return (*self.front, *(layer for kind in self.order for layer in self.units[kind]), *self.back)
+
+    @property
+    def graphs_key(self) -> tuple[object, ...]:
+        """Equal for chains of as many kinds of layers whose parts are equal and joined to equal layers."""
+        return self.parts, self.is_joined and self.chain[: -len(self.back)][-1:]
+
+    def before(self, part: int) -> int | None:
+        """Kind of the layer that a kind of unit, or the back, is joined to."""
+        if not self.is_joined or part == 0:
+            return None
+        is_back = part > len(self.units)
+        position = len(self.order) if is_back else self.order.index(part - 1)
+        return self.units[self.order[position - 1]][-1] if position else self.front[-1]
 
     @property
     def num_kinds(self) -> int:
         """Kinds of layers."""
-        return 1 + max(self.front + self.unit + self.back)
+        return 1 + max(kind for part in self.parts for kind in part)
 
 
 _NUM_ENDS = 2
@@ -84,10 +121,31 @@ def cut_chain(chain: tuple[int, ...]) -> ChainCut:
         message = "a model of no layers has no units; give at least one layer"
         raise InputError(message)
     if len(chain) <= _NUM_ENDS:
-        return ChainCut(chain[:-1], chain[-1:], (), 1)
+        return ChainCut(chain[:-1], (chain[-1:],), (), (0,))
     start, period, count = _longest_run(chain[1:-1])
     first, stop = start + 1, start + 1 + period * count
-    return ChainCut(chain[:first], chain[first : first + period], chain[stop:], count)
+    return ChainCut(chain[:first], (chain[first : first + period],), chain[stop:], (0,) * count)
+
+
+@cache
+def cut_between_layers(chain: tuple[int, ...]) -> ChainCut:
+    """The cut of a chain in which little repeats: every layer but the first and the last is a unit.
+
+    Where more than half of the layers between the two are equal units, it is `cut_chain`: those can be interleaved.
+
+    Args:
+        chain: as `cut_chain` takes it.
+
+    Raises:
+        InputError: there is no layer.
+    """
+    cut = cut_chain(chain)
+    between = chain[1:-1]
+    if len(between) <= 1 or (cut.num_units > 1 and 2 * len(cut.units[0]) * cut.num_units > len(between)):
+        return cut
+    kinds = {pair: number for number, pair in enumerate(dict.fromkeys(pairwise(chain[:-1])))}
+    units = tuple((layer,) for _, layer in kinds)
+    return ChainCut(chain[:1], units, chain[-1:], tuple(kinds[pair] for pair in pairwise(chain[:-1])))
 
 
 def _longest_run(chain: Sequence[int]) -> tuple[int, int, int]:

@@ -113,7 +113,7 @@ class ModelSpec:
     @property
     def layers_key(self) -> Hashable:
         """Equal for models that differ in depth alone."""
-        return replace(self, num_layers=1, name="", source=""), self.cut.parts
+        return replace(self, num_layers=1, name="", source=""), self.cut.graphs_key
 
     @property
     def own_sequence_length(self) -> int:
@@ -128,6 +128,10 @@ class ModelSpec:
     def length_obstacle(self, length: int) -> str | None:
         """Why it cannot be run on a sequence of ``length``; None if it can."""
         return self.transformer.length_obstacle(length)
+
+    def cut_by_layers(self) -> "ModelSpec":
+        """Itself: its blocks are equal."""
+        return self
 
     def with_combined_qkv(self) -> "ModelSpec":
         """The same with one matmul for query, key and value."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.block_spec import BlockSpec, NormSpec
-from phaze_opt.workload.chain import ChainCut, cut_chain
+from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.front_specs import Front, TokenFront
 from phaze_opt.workload.head_spec import HeadSpec
 from phaze_opt.workload.mlp_spec import ExpertsSpec
@@ -97,6 +97,7 @@ class TransformerSpec:
     own_length: int = 0
     is_length_fixed: bool = False
     unread_keys: Annotated[tuple[str, ...], later(())] = ()
+    is_cut_by_layers: Annotated[bool, later(False)] = False
 
     @property
     def transformer(self) -> "TransformerSpec":
@@ -128,7 +129,7 @@ class TransformerSpec:
     @property
     def cut(self) -> ChainCut:
         """Its layers as front, equal units and back."""
-        return cut_chain(self.chain)
+        return cut_between_layers(self.chain) if self.is_cut_by_layers else cut_chain(self.chain)
 
     @property
     def num_units(self) -> int:
@@ -140,7 +141,7 @@ class TransformerSpec:
         """Equal for models of the same kinds of layers and the same front, unit and back."""
         encoder = self.encoder and replace(self.encoder, stack=_each_kind_once(self.encoder.stack))
         alone = replace(self, name="", source="", unread_keys=(), stack=_each_kind_once(self.stack), encoder=encoder)
-        return alone, self.cut.parts
+        return alone, self.cut.graphs_key
 
     @property
     def num_layers(self) -> int:
@@ -202,6 +203,10 @@ class TransformerSpec:
         """The same with one matmul for query, key and value wherever an attention has three of its own sequence."""
         encoder = self.encoder and replace(self.encoder, stack=_with_combined_qkv(self.encoder.stack))
         return replace(self, stack=_with_combined_qkv(self.stack), encoder=encoder)
+
+    def cut_by_layers(self) -> "TransformerSpec":
+        """The same with pipelines cut between any two layers."""
+        return replace(self, is_cut_by_layers=True)
 
     @property
     def num_parameters(self) -> int:

@@ -87,6 +87,10 @@ class Workload(Protocol):
         """Why it cannot be run on a sequence of ``length``, and what to give; None if it can."""
         ...
 
+    def cut_by_layers(self) -> Self:
+        """The same with pipelines cut between any two of its layers, where little repeats (`cut_between_layers`)."""
+        ...
+
     def with_combined_qkv(self) -> Self:
         """The same with query, key and value from one product, as some software runs it, where it has them."""
         ...

@@ -47,7 +47,7 @@ def classes(tape: Tape, tensor: Tensor) -> Tensor:
 def graph_of(model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int) -> ModelGraph:
     """A chain of all three, whatever the model says."""
     layers = tuple(lowered(record(ELEMENTS, layer)) for layer in (residual, recurrent, classes))
-    return ModelGraph(model.name, tensor_parallel, layers, ChainCut((0,), (0, 1), (2,), 1))
+    return ModelGraph(model.name, tensor_parallel, layers, ChainCut((0,), ((0, 1),), (2,), (0,)))
 
 
 @pytest.mark.parametrize("estimator", ["analytic", "calibrated"])

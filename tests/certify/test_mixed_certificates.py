@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kits.mixed_models import HEAD, OWN, SMALLER, ReluChain, mixed_model, understand_mixed_models
+from kits.family_models import SMALL
+from kits.mixed_models import HEAD, OWN, SMALLER, TWIN, ReluChain, mixed_model, understand_mixed_models
 from kits.planned import WIDE, checker, compiled, draw_times, least_of_all, prover_loads
 from planned_certificate import PLANS, SPACE, planned_scenario, write_planned_certificate
 from small_problems import brute_force
@@ -19,12 +20,17 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
-from phaze_opt.workload.config import load_model
+from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.plan import Recompute
 
 EXACT = 1e-12
 CHAIN = (0, SMALLER, OWN, OWN, SMALLER, OWN, SMALLER, OWN, SMALLER, HEAD)
 """Front of the embedding and two layers, three units of an own and a smaller block, and the head."""
+UNEVEN = (0, SMALLER, OWN, TWIN, SMALLER, SMALLER, OWN, HEAD)
+"""Layers of which no two that follow one another repeat often: pipelines are cut between all of them."""
+WORDS = {**SMALL["encoder and decoder"], "num_layers": 2, "num_decoder_layers": 2}
+"""Two blocks of an encoder, two of a decoder, and one table."""
+EQUAL_UNITS = ("pairs", "experts", "no run", "a rest behind", "relus")
 EXPERT_CHAIN = (0, SMALLER, OWN, OWN, OWN, OWN, HEAD)
 """A dense layer before four layers of experts."""
 SMALL_EXPERTS = {
@@ -44,12 +50,15 @@ def models():
         "experts": mixed_model(EXPERT_CHAIN, "mixtral-8x7b", **SMALL_EXPERTS),
         "no run": mixed_model((0, OWN, SMALLER, HEAD)),
         "relus": ReluChain(load_model("tiny"), 256, (0, 1, 2, 1, 2, 1, 2, 1, 2, 3)),
+        "layers": mixed_model(UNEVEN).transformer.cut_by_layers(),
+        "relu layers": ReluChain(load_model("tiny"), 256, (0, 1, 2, 2, 1, 1, 2, 3), is_cut_by_layers=True),
+        "words": parse_config(WORDS, name="words", source="given.json").transformer.cut_by_layers(),
         "a rest behind": mixed_model((0, *(OWN, OWN, SMALLER) * 2, SMALLER, HEAD)),
     }
 
 
 @pytest.mark.parametrize("software", ["megatron-core", "maxtext-offload", "llm-foundry", "megatron-2022"])
-@pytest.mark.parametrize("name", ["pairs", "experts", "no run", "a rest behind", "relus"])
+@pytest.mark.parametrize("name", [*EQUAL_UNITS, "layers", "relu layers", "words"])
 def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
     rng = np.random.default_rng(len(name) + len(software))
     choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))
@@ -62,7 +71,7 @@ def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
         staged = [check.staged(plan), own] if plan.interleave == 1 else [check.staged(plan)]
         if plan.interleave == 1 and 1 < plan.pipeline <= units:
             blocks = (units - plan.pipeline + 1, *[1] * (plan.pipeline - 1))
-            staged.append(StagedPlan(plan, blocks, recompute))
+            staged += [StagedPlan(plan, each, recompute) for each in (blocks, blocks[::-1])]
         for each in staged:
             stages, rules = prover_loads(scenario, check, each, times, chip=0)
             given = each, times.makespan_s, times.attention_s
@@ -73,9 +82,9 @@ def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
             assert check.memory_bytes(each) == pytest.approx(expected, rel=EXACT)
 
 
-@pytest.mark.parametrize("name", ["pairs", "experts"])
+@pytest.mark.parametrize("name", ["pairs", "experts", "layers"])
 def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
-    software = "maxtext" if name == "pairs" else "ideal"
+    software = "ideal" if name == "experts" else "maxtext"
     changes = {"plans": replace(PLANS, expert=(), zero=(0, 3), micro_batch=(1,))} if name == "experts" else {}
     directory = write_planned_certificate(software, tmp_path / "proof", models()[name], **changes)
     report = check_certificate(directory)
@@ -90,9 +99,10 @@ def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
         assert found.throughput_samples_per_s == pytest.approx(max(values), rel=1e-9)
 
 
-def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations():
+@pytest.mark.parametrize("name", ["pairs", "layers"])
+def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations(name):
     """Every set of degrees, with all schedules solved, by the checker's program."""
-    scenario = planned_scenario("maxtext", models()["pairs"])
+    scenario = planned_scenario("maxtext", models()[name])
     objective, check = Objective(scenario), CutCheck(scenario, scenario.models[0], PLANS)
     for point in list(SPACE.points())[1::8]:
         evaluation = objective.evaluate(point)
@@ -102,4 +112,5 @@ def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations():
         assert evaluation.iteration_time_s == pytest.approx(least_s, rel=EXACT)
         assert sum(evaluation.breakdown.parts.values()) == pytest.approx(evaluation.iteration_time_s, rel=1e-9)
         repeats = {each.layer: each.repeats for each in evaluation.schedules}
-        assert repeats == {"embedding": 1, "block": 4, "head": 1, "smaller": 4}
+        blocks = {"block": 4, "smaller": 4} if name == "pairs" else {"block": 2, "smaller": 3, "twin": 1}
+        assert repeats == {"embedding": 1, "head": 1, **blocks}

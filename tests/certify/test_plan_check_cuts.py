@@ -11,7 +11,7 @@ from kits.planned import WIDE, checker, draw_times, planned_scenario
 
 from phaze_opt.certify.check.plans.cut_check import CutCheck
 from phaze_opt.certify.check.plans.cut_labels import least_before, least_loads, least_step, pipeline_floor
-from phaze_opt.certify.check.plans.cuts import cut_table, has_room, most_blocks
+from phaze_opt.certify.check.plans.cuts import cut_table, has_room, list_runs, most_blocks
 from phaze_opt.certify.check.plans.plan_check import StagedPlan
 from phaze_opt.cost.step_time import fill_s
 from phaze_opt.workload.config import load_model
@@ -69,9 +69,9 @@ def test_the_program_finds_the_least_of_all_cuts_and_recomputations(software, se
                 assert np.isinf(table.least(pace, most, is_bound=is_bound, limit=found * (1 - 1e-9)))
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
-def test_the_program_equals_brute_force_on_made_up_stages(seed):
+@given(seed=st.integers(0, 2**32 - 1), differs=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_the_program_equals_brute_force_on_made_up_stages(seed, differs):
     rng = np.random.default_rng(seed)
     stages, blocks, m = int(rng.integers(1, 5)), int(rng.integers(2, 7)), int(rng.integers(1, 9))
     blocks = max(blocks, stages - 2)
@@ -85,9 +85,20 @@ def test_the_program_equals_brute_force_on_made_up_stages(seed):
     place = np.array([0 if at == 0 else places - 1 if at == stages - 1 else 1 for at in range(stages)])
     transfers = rng.uniform(0, 0.5, size=stages)
     most = rng.integers(-1, blocks + 2, size=(stages, 3))
+    column, fits = np.tile(np.arange(blocks + 1), (blocks + 1, 1)), np.arange(blocks + 1)[:, None] <= most[:, None]
+    if differs:
+        # Every run of blocks has times and room of its own.
+        runs = [(start, stop - start) for start, stop in list_runs(blocks)]
+        column = np.full_like(column, -1)
+        column[tuple(np.array(runs).T)] = np.arange(len(runs))
+        seconds = seconds[:, [length for _, length in runs]] * rng.uniform(0.5, 1.5, size=(1, len(runs), 1, 1))
+        fits = rng.random((stages, len(runs), 3)) < 0.8
+
+    def runs_of(cut):
+        return [column[sum(cut[:at]), cut[at]] for at in range(stages)]
 
     def step(cut, own):
-        parts = np.array([seconds[place[at], cut[at], own[at]] for at in range(stages)])
+        parts = np.array([seconds[place[at], run, own[at]] for at, run in enumerate(runs_of(cut))])
         forward, backward = parts[:, 0] + transfers / 2, parts[:, 1] + transfers / 2
         pipe = fill_s(forward[None], backward[None], np.array([float(m)]), np.array([1.0]))[0]
         slowest = (forward + backward).max()
@@ -98,13 +109,13 @@ def test_the_program_equals_brute_force_on_made_up_stages(seed):
             step(cut, own)
             for cut in all_cuts(blocks, stages)
             for own in product(range(3), repeat=stages)
-            if all(cut[at] <= most[at, own[at]] for at in range(stages))
+            if all(fits[at, run, own[at]] for at, run in enumerate(runs_of(cut)))
         ),
         default=np.inf,
     )
-    found = least_step(seconds, place, transfers, most, m, hidden, np.inf)
+    found = least_step(seconds, place, transfers, column, fits, m, hidden, np.inf)
     assert found == (pytest.approx(brute, rel=EXACT) if np.isfinite(brute) else np.inf)
-    sums, tops = least_before(least_loads(seconds, place, transfers, most))
+    sums, tops = least_before(least_loads(seconds, place, transfers, fits), column)
     if np.isfinite(brute):
         assert pipeline_floor(sums[-1, -1], tops[-1, -1], stages, m) <= brute * (1 + EXACT)
 

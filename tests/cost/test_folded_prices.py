@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES
+from phaze_opt.cost.compiled_step import NUM_PASSES
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.graph.part import NUM_PLAIN_PARTS
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
@@ -30,9 +31,9 @@ def priced(plans: list[ParallelPlan], network: Network, software: str) -> tuple[
     """Plans whose layers all take the same times, their prices and their bounds."""
     stack = load_stack(software, load_fitted())
     found = price_plans(MODEL, TRAINING, PlanColumns.of(plans), network=network, stack=stack)
-    one = np.random.default_rng(4).uniform(1e-4, 1e-3, (NUM_LAYERS, NUM_PASSES, NUM_CLASSES))
+    one = np.random.default_rng(4).uniform(1e-4, 1e-3, (NUM_PLAIN_PARTS, NUM_PASSES, NUM_CLASSES))
     classes_s = np.broadcast_to(one, (len(found.sets), *one.shape))
-    attention_s, everything = np.zeros((len(found.sets), NUM_LAYERS)), np.arange(len(plans))
+    attention_s, everything = np.zeros((len(found.sets), NUM_PLAIN_PARTS)), np.arange(len(plans))
     return found, found.seconds(everything, classes_s, attention_s), found.lower_s(everything, classes_s, attention_s)
 
 

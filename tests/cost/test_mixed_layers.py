@@ -1,6 +1,9 @@
 """Steps of models whose layers differ: as placements of the same chain, and as what equal layers come to."""
 
 from dataclasses import fields, replace
+from itertools import accumulate
+from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +13,13 @@ from kits.steps import serial_times
 from phaze_opt.cost.compiled_step import StepCompiler, compile_step
 from phaze_opt.cost.price_step import price_stages, price_step
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.step_traffic import border_bytes
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
+from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.layer import shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.graph.sharding import sharding_obstacle
@@ -31,6 +37,7 @@ from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload, sequence_length_of
 
 NETWORK = load_network("two-level", num_devices=64)
+TRACED = Path(__file__).parents[1] / "traced_models"
 TRAINING = TrainingSpec(1, 256, 32, is_sequence_parallel=False)
 CHAIN = (0, SMALLER, OWN, *(OWN, SMALLER) * 4, HEAD)
 """Front of the embedding and two layers, four units of an own and a smaller block, and the head."""
@@ -91,6 +98,56 @@ def test_a_mixed_chain_takes_what_placement_says(t, p, d, recompute):
     assert stages.sync_s[0].max() == pytest.approx(placed.sync_s, rel=1e-9)
     # A pipeline waits less than placement has it where stages differ, and never more.
     assert priced(step).seconds <= placed.batch_time_s * (1 + 1e-12)
+
+
+UNEVEN = (0, SMALLER, OWN, TWIN, SMALLER, SMALLER, OWN, HEAD)
+"""Six layers between the ends, of which no two that follow one another repeat often."""
+
+
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+@pytest.mark.parametrize("blocks", [(2, 3, 1), (1, 1, 4), (0, 6, 0), (3, 2, 1), (0, 1, 5), (5, 1, 0)])
+@pytest.mark.parametrize("t", [1, 2])
+def test_cuts_between_layers_take_what_placement_says(t, blocks, recompute):
+    """The same where stages are any runs of layers, and what crosses a border is what the layer before it sends."""
+    model = mixed_model(UNEVEN, is_tied=False).transformer.cut_by_layers()
+    assert (model.num_units, len(model.cut.units)) == (6, 5)
+    graph = build_model_graph(model, TRAINING, tensor_parallel=t)
+    problem = PlacementProblem(
+        (layer_costs(graph, t, recompute),), Cluster(64, NETWORK), 1e18, 32, 1, RecomputePolicy.NEVER
+    )
+    cuts = [1 + sum(blocks[:stage]) for stage in (1, 2)]
+    placed = evaluate_placement(problem, tensor_parallel=t, data_parallel=4, cuts=cuts)
+    plan = ParallelPlan(tensor=t, pipeline=3, data=4, recompute=recompute, blocks=blocks)
+    step = compile_step(model, TRAINING, plan, stack=IDEAL_STACK)
+    stages = price_stages(step, serial_times(step, operator_seconds(step.operators)), NETWORK)
+    expected = [stage.time_s for stage in placed.stages]
+    assert stages.micro_batch_s[0].tolist() == pytest.approx(expected, rel=1e-9)
+    assert stages.sync_s[0].max() == pytest.approx(placed.sync_s, rel=1e-9)
+    layers, bounds = [step.graph.layers[kind] for kind in step.graph.chain], (0, *cuts, 8)
+    held = [
+        2 * sum(layer.num_parameters for layer in layers[one:other])
+        for one, other in zip(bounds, bounds[1:], strict=False)
+    ]
+    assert [stage.weight_bytes for stage in step_memory(step).stages] == held
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gnmt4", "t5-large", "vgg16"])
+def test_every_tensor_that_crosses_a_border_is_sent(name):
+    """Counted from the operations: all that is made before a border, and read behind it."""
+    model = load_any_model(str(TRACED / f"{name}.json"))
+    cut = model.cut_by_layers()
+    assert cut.cut.num_units == len(cut.cut.chain) - 2 > cut.cut.order.count(0)
+    training = replace(TRAINING, sequence_length=sequence_length_of(cut, None), micro_batch=1)
+    step = compile_step(cut, training, ParallelPlan(), stack=IDEAL_STACK)
+    layered, values = cut.layered, {"b": 1, "s": training.sequence_length}
+    ends = list(accumulate(len(layered.folded.layers[kind].nodes) for kind in layered.folded.chain))
+    nodes = layered.graph.nodes
+    assert ends[-1] == len(nodes)
+    for border, sent in zip(ends[:-1], border_bytes(step).tolist(), strict=True):
+        made = {name for node in nodes[:border] for name in node.outputs}
+        read = {name for node in nodes[border:] for name in node.tensor_ids()}
+        crossing = [layered.graph.tensors[name] for name in made & read]
+        assert sent == 2 * sum(prod(size.evaluate(values) for size in tensor.shape) for tensor in crossing)
 
 
 @pytest.mark.parametrize("software", ["ideal", "megatron-core", "maxtext-offload", "llm-foundry"])
@@ -230,3 +287,38 @@ def test_recomputed_layers_keep_their_inputs_alone():
     (stage,) = step_memory(step).stages
     ends = kept_tensors((0,)) + kept_tensors((3,))
     assert stage.activation_bytes == (8 + ends) * TENSOR_BYTES + step.parts[1].graph.working_set_bytes
+
+
+UNEVEN_RELUS = ReluChain(load_model("tiny"), 64, (0, 1, 2, 2, 1, 1, 2, 3), is_cut_by_layers=True)
+
+
+@pytest.mark.parametrize("blocks", [(6,), (2, 4), (0, 6), (6, 0), (1, 2, 3), (0, 6, 0), (2, 2, 2)])
+def test_stages_of_layers_that_differ_hold_each_tensor_once(blocks):
+    """Counted one by one: a stage keeps its input and what its layers keep, as often as micro-batches are under way."""
+    plan = ParallelPlan(pipeline=len(blocks), blocks=blocks if len(blocks) > 1 else ())
+    step = compile_step(UNEVEN_RELUS, replace(TRAINING, sequence_length=64), plan, stack=IDEAL_STACK)
+    ends = [0, *(1 + sum(blocks[: stage + 1]) for stage in range(len(blocks) - 1)), len(step.graph.chain)]
+    for stage, memory in enumerate(step_memory(step).stages):
+        flights = min(len(blocks) - stage, step.num_micro_batches)
+        expected = flights * kept_tensors(step.graph.chain[ends[stage] : ends[stage + 1]])
+        assert memory.activation_bytes == pytest.approx(expected * TENSOR_BYTES, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gnmt4", "t5-large", "vgg16"])
+def test_one_stage_holds_what_it_held(name):
+    """Cuts between layers change no plan without a pipeline; a table that several layers read counts once."""
+    model = load_any_model(str(TRACED / f"{name}.json"))
+    training = replace(TRAINING, sequence_length=sequence_length_of(model, None))
+    for recompute in Recompute:
+        plan = ParallelPlan(data=4, recompute=recompute)
+        coarse, fine = (
+            compile_step(each, training, plan, stack=IDEAL_STACK) for each in (model, model.cut_by_layers())
+        )
+        ((one,), (other,)) = (step_memory(step).stages for step in (coarse, fine))
+        assert other.weight_bytes == 2 * model.num_parameters
+        front, unit, back = (part.graph.layers for part in coarse.parts)
+        # Between its front, its units and its back the coarse cut counts twice what both sides keep.
+        twice = shared_bytes(front[-1], unit[0]) + shared_bytes(unit[-1], back[0])
+        once = one.activation_bytes - twice * (recompute is not Recompute.FULL)
+        assert other.activation_bytes == pytest.approx(once, rel=1e-12)
+        assert priced(fine).seconds == pytest.approx(priced(coarse).seconds, rel=1e-3)

@@ -6,7 +6,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
-from phaze_opt.cost.price_rows import PriceRows
+from phaze_opt.cost.price_rows import (
+    GATHER,
+    GRADIENT,
+    LENGTH,
+    PARAMETER,
+    REDUCTION,
+    RUN_AGAIN,
+    SELECTIVE,
+    TRANSFER,
+    PriceRows,
+)
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 
 seconds = st.one_of(st.just(0.0), st.floats(1e-3, 10.0))
@@ -14,49 +24,58 @@ shares = st.sampled_from([0.0, 0.3, 1.0])
 
 
 @st.composite
-def pipelines(draw) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Runs, plan and software as the kernel takes them, and layer times of two chips."""
+def pipelines(draw) -> tuple[PriceRows, np.ndarray]:
+    """Runs, plan and software as the kernel takes them, of up to three kinds of units, and layer times of two chips."""
     count = draw(st.integers(1, 4))
     lengths = np.array([draw(st.integers(1, 9)) for _ in range(count)])
-    runs = np.array([[float(length), 0, draw(st.integers(0, 3)), 0, *[0.0] * 8] for length in lengths])
-    runs[0, 1] = runs[-1, 3] = 1.0
-    runs[0, 0] = runs[-1, 0] = 1.0
-    for column in draw(st.sampled_from([(6, 10), (6, 7, 8, 10), (6, 9, 10)])):
+    kinds = draw(st.integers(1, 3))
+    counts = np.array([[0.0, *(draw(st.integers(0, 3)) for _ in range(kinds)), 0.0] for _ in lengths])
+    counts[0, 0] = counts[-1, -1] = 1.0
+    runs = np.array([[float(length), *[0.0] * 8] for length in lengths])
+    runs[0, LENGTH] = runs[-1, LENGTH] = 1.0
+    sent = st.sampled_from(
+        [(TRANSFER, GRADIENT), (TRANSFER, PARAMETER, GATHER, GRADIENT), (TRANSFER, REDUCTION, GRADIENT)]
+    )
+    for column in draw(sent):
         runs[:, column] = [draw(seconds) for _ in range(count)]
     # A gather of forward is part of what is sent for parameters.
-    runs[:, 8] = np.minimum(runs[:, 8], runs[:, 7] / 2)
+    runs[:, GATHER] = np.minimum(runs[:, GATHER], runs[:, PARAMETER] / 2)
     # Each run recomputes in its own way.
-    runs[:, 4] = [draw(st.integers(0, 1)) for _ in range(count)]
-    runs[:, 5] = [draw(st.integers(0, 1 - int(again))) for again in runs[:, 4]]
+    runs[:, RUN_AGAIN] = [draw(st.integers(0, 1)) for _ in range(count)]
+    runs[:, SELECTIVE] = [draw(st.integers(0, 1 - int(again))) for again in runs[:, RUN_AGAIN]]
     m, v = float(draw(st.integers(1, 14))), float(draw(st.integers(1, 2)) if runs[:, 0].sum() > 1 else 1)
-    plan = np.array([m, (m - 1) / m, v, 0.5, 0.25, 0.1], float)
+    plan = np.array([[m, (m - 1) / m, v, 0.1]], float)
+    updated = np.array([[0.5] * (kinds + 1) + [0.25]])
     software = np.array([draw(shares), draw(shares), 0.0, 0.2])
     software[2] = draw(shares) * (1 - software[1])
-    layer_s = np.array([[draw(st.lists(seconds, min_size=5, max_size=5)) for _ in range(3)] for _ in range(2)])
-    return runs, plan, software, layer_s
+    parts = kinds + 2
+    layer_s = np.array([[draw(st.lists(seconds, min_size=5, max_size=5)) for _ in range(parts)] for _ in range(2)])
+    start, group = np.array([0, len(runs)]), np.zeros(1, np.int64)
+    return PriceRows(start, group, plan, updated, runs, counts, software), layer_s
 
 
-def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.ndarray) -> tuple[float, float]:
+def plain(rows: PriceRows, layer_s: np.ndarray) -> tuple[float, float]:
     """Price and bound of `step_time`, stage by stage."""
-    stages = np.repeat(runs, runs[:, 0].astype(int), axis=0)
-    layers = stages[:, 1:4]
+    (plan,), software = rows.plans, rows.software
+    lengths = rows.runs[:, LENGTH].astype(int)
+    stages, layers = np.repeat(rows.runs, lengths, axis=0), np.repeat(rows.counts, lengths, axis=0)
     forward, backward, again, attention, update = layer_s.T
     forward_s = (layers * forward).sum(axis=1)
-    again_s = stages[:, 4:5] * again
-    backward_s = (layers * (backward + stages[:, 5:6] * attention + again_s)).sum(axis=1)
-    own_update = update * np.array([plan[3], plan[3], plan[4]])
+    again_s = stages[:, [RUN_AGAIN]] * again
+    backward_s = (layers * (backward + stages[:, [SELECTIVE]] * attention + again_s)).sum(axis=1)
+    own_update = update * rows.updated[0]
     nothing = np.zeros_like(forward_s)
     times = {
         "matmul_s": forward_s + backward_s,
         "backward_s": backward_s,
-        "transfer_s": stages[:, 6],
-        "parameter_s": stages[:, 7] - software[2] * np.minimum(stages[:, 8], forward_s),
-        "reduction_s": stages[:, 9],
-        "gradient_s": stages[:, 10],
+        "transfer_s": stages[:, TRANSFER],
+        "parameter_s": stages[:, PARAMETER] - software[2] * np.minimum(stages[:, GATHER], forward_s),
+        "reduction_s": stages[:, REDUCTION],
+        "gradient_s": stages[:, GRADIENT],
         "update_s": (layers * own_update).sum(axis=1),
     }
     loads = StageLoads(**{name: times.get(name, nothing)[None] for name in StageLoads.__dataclass_fields__})
-    rules = (plan[0], plan[2], software[0], software[1], software[3], plan[5])
+    rules = (plan[0], plan[2], software[0], software[1], software[3], plan[3])
     made = StepRules(*(np.array([value]) for value in rules))
     return step_times(loads, made).seconds[0], lower_s(loads, made)[0]
 
@@ -65,12 +84,10 @@ def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.
 @given(made=pipelines())
 def test_runs_are_priced_as_their_stages_are(made) -> None:
     """Runs of up to nine stages, up to fourteen micro-batches; stages ahead come below m - 1 anywhere."""
-    runs, plan, software, layer_s = made
-    start, group = np.array([0, len(runs)]), np.zeros(1, np.int64)
-    rows = PriceRows(start, group, plan[None], runs, software)
+    rows, layer_s = made
     prices, bounds = plan_prices_s(rows, layer_s[:, None]), plan_bounds_s(rows, layer_s[:, None])
     for chip in range(2):
-        price, bound = plain(runs, plan, software, layer_s[chip])
+        price, bound = plain(rows, layer_s[chip])
         assert prices[chip, 0] == pytest.approx(price, rel=1e-12)
         assert bounds[chip, 0] == pytest.approx(bound, rel=1e-12)
         assert bounds[chip, 0] <= prices[chip, 0] * (1 + 1e-12)

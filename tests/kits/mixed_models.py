@@ -18,7 +18,7 @@ from phaze_opt.graph.heads import record_head
 from phaze_opt.graph.program import Program, Tape
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.workload.chain import ChainCut, cut_chain
+from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.mlp_spec import MlpSpec
 from phaze_opt.workload.model import ModelSpec
@@ -84,6 +84,7 @@ class VisionLike:
     chain: tuple[int, ...]
     name: str = "vision-like"
     source: str = "kits"
+    is_cut_by_layers: bool = False
 
     @property
     def num_layers(self) -> int:
@@ -91,7 +92,7 @@ class VisionLike:
 
     @property
     def cut(self) -> ChainCut:
-        return cut_chain(self.chain)
+        return cut_between_layers(self.chain) if self.is_cut_by_layers else cut_chain(self.chain)
 
     @property
     def num_units(self) -> int:
@@ -119,6 +120,9 @@ class VisionLike:
 
     def length_obstacle(self, length: int) -> str | None:
         return None if length == self.length else f"{length} is not the {self.length} patches of {self.name}"
+
+    def cut_by_layers(self) -> "VisionLike":
+        return replace(self, is_cut_by_layers=True)
 
     def with_combined_qkv(self) -> "VisionLike":
         return self

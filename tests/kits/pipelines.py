@@ -76,3 +76,9 @@ def step(
     rules |= {"num_micro_batches": np.array([float(m)]), "interleave": np.array([float(v)])}
     rules |= {"data_overlap": np.array([data_overlap]), "parameter_overlap": np.array([parameter_overlap])}
     return step_times(StageLoads(**table), StepRules(**rules)).one(0)
+
+
+def columns_of_equal_units(num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of stages of equal units, and the column of each from every unit on: as `StageCandidates` has them."""
+    sizes = np.arange(num_blocks + 1)
+    return sizes, np.tile(sizes, (num_blocks + 1, 1))

@@ -10,7 +10,7 @@ from enum import Enum
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, NUM_LAYERS, CompiledStep
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_traffic import group_members, stage_group, stage_width
 from phaze_opt.cost.traffic import Floats, Traffic
@@ -49,7 +49,7 @@ def plain_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         reductions=_traffic([_pad(reduction_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(gradient_costs(step, network), num_stages) for step, network in both]),
         update_shards=np.array([_update_shards(step) for step in steps]),
-        tied_share=np.array([_tied_share(step) for step in steps]),
+        tied_share=np.array([[0.0, 0.0, _tied_share(step)] for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
 
@@ -83,7 +83,7 @@ def _tied_share(step: CompiledStep) -> float:
 
 
 def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:
-    counts = np.zeros((num_stages, NUM_LAYERS))
+    counts = np.zeros((num_stages, len(step.layers)))
     counts[: len(step.blocks)] = [stage_counts(step, number) for number in range(len(step.blocks))]
     return counts
 

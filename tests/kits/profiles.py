@@ -30,7 +30,7 @@ def wide_profile(num_operators: int) -> ModelProfile:
     forward = OperatorGraph(operators, tuple(sorted(edges)))
     layer = LayerGraph("wide", forward, OperatorGraph((), ()), OperatorGraph((), ()), 0, 0, 0, *[0.0] * 5)
     model = load_any_model("tiny")
-    graph = ModelGraph("wide", 1, (layer,), ChainCut((), (0,), (), 1))
+    graph = ModelGraph("wide", 1, (layer,), ChainCut((), ((0,),), (), (0,)))
     return _profiled(model, TrainingSpec(1, 8, 1), graph, 1)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.pipelines import columns_of_equal_units
 
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_reading, lower_s, price_reading, step_times
 from phaze_opt.plan.cut_bound import least_slowest_s, pipeline_bound_s
@@ -74,7 +75,7 @@ def solve(reading, shape, kinds, allowed, rules, num_blocks, limit=np.inf):
     m, v = float(rules.num_micro_batches[0]), float(rules.interleave[0])
     overhead, factor = float(rules.overhead_s[0]), 1.0 + float(rules.waiting[0])
     value, chosen, most, _ = solve_cuts(
-        StageCandidates(np.stack(parts, axis=-1), kinds, np.arange(shape[1]), allowed),
+        StageCandidates(np.stack(parts, axis=-1), kinds, *columns_of_equal_units(num_blocks), allowed),
         PipelineRules(num_blocks, m, v, float(reading.hidden_share[0])),
         limit / factor - overhead,
     )
@@ -180,7 +181,7 @@ def test_many_labels_and_no_limit_give_the_same():
     parts = [getattr(reading, name).reshape(shape) for name in ("forward_s", "backward_s", "sync_s", "least_sync_s")]
     allowed = rng.random((stages, num_blocks + 1, RECOMPUTATIONS)) < 0.9
     allowed[1:-1, 0] = False
-    cuts = StageCandidates(np.stack(parts, axis=-1), kinds, np.arange(num_blocks + 1), allowed)
+    cuts = StageCandidates(np.stack(parts, axis=-1), kinds, *columns_of_equal_units(num_blocks), allowed)
     plain = PipelineRules(num_blocks, float(m), 1.0, 0.0)
     everything, chosen, _, count = search_labels(cuts, plain, *front_bounds(cuts, num_blocks), np.inf)
     value, same, _, fewer = solve_cuts(cuts, plain, np.inf)

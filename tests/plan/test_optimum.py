@@ -2,11 +2,13 @@
 
 from dataclasses import fields, replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.family_models import SMALL
 from kits.steps import SMALL_MODEL, serial_times
 
 from phaze_opt.cost.clocks import MachineClock
@@ -18,6 +20,7 @@ from phaze_opt.cost.stage_costs import choice_bytes, list_stage_choices
 from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError
+from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
@@ -29,6 +32,7 @@ from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
 from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
 from phaze_opt.plan.stage_room import fitting_stages, stage_sizes
+from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -57,9 +61,14 @@ def machine_of(memory_bytes: float, **software) -> Machine:
 
 def all_cuts(model, plan: ParallelPlan) -> list[tuple[int, ...]]:
     """Every way that the plan's degrees can be cut, by trying all numbers."""
-    ways = product(range(model.num_layers + 1), repeat=plan.pipeline)
-    whole = [cuts for cuts in ways if sum(cuts) == model.num_layers and all(cuts[1:-1])]
-    return [cuts for cuts in whole if plan_obstacle(model, TRAINING, replace(plan, blocks=cuts)) is None]
+    ways = product(range(model.num_units + 1), repeat=plan.pipeline)
+    whole = [cuts for cuts in ways if sum(cuts) == model.num_units and all(cuts[1:-1])]
+    return [cuts for cuts in whole if plan_obstacle(model, training_of(model), replace(plan, blocks=cuts)) is None]
+
+
+def training_of(model) -> TrainingSpec:
+    """Of a sequence as long as the model takes."""
+    return replace(TRAINING, sequence_length=min(256, model.own_sequence_length))
 
 
 def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[list, np.ndarray, np.ndarray]:
@@ -68,7 +77,7 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
     compiler = StepCompiler()
     for cuts in all_cuts(model, plan):
         plans = [replace(plan, blocks=cuts, recompute=each) for each in recomputes]
-        steps = [compiler.compile(model, TRAINING, each, stack=machine.stack) for each in plans]
+        steps = [compiler.compile(model, training_of(model), each, stack=machine.stack) for each in plans]
         times = [machine.clock.times(step) for step in steps]
         batch = build_batch(steps, [machine.network] * len(steps))
         arrays = (np.array([getattr(each, name) for each in times]) for name in ("classes_s", "attention_s"))
@@ -89,9 +98,8 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
 def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices):
     """Times and peaks of every plan there is."""
     one_way = replace(choices, recompute=(Recompute.NONE,), has_cuts=True)
-    degrees = {
-        replace(each, blocks=()) for each in enumerate_plans(model, TRAINING, num_devices=num_devices, choices=one_way)
-    }
+    plans = enumerate_plans(model, training_of(model), num_devices=num_devices, choices=one_way)
+    degrees = {replace(each, blocks=()) for each in plans}
     found = [price_all(model, machine, each, choices.recompute) for each in degrees]
     return np.concatenate([seconds for _, seconds, _ in found]), np.concatenate([peaks for *_, peaks in found])
 
@@ -135,11 +143,16 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
         expert_tensor=(0, 1) if has_experts else (0,),
         recompute=(Recompute.NONE, Recompute.FULL) if num_layers == 5 else tuple(Recompute),
     )
+    compare_with_every_plan(model, num_devices, choices, software, quantile)
+
+
+def compare_with_every_plan(model, num_devices: int, choices: PlanChoices, software, quantile: float) -> None:
+    """The best plan of a memory that some plans fit, and of one that none does."""
     seconds, peaks = brute_force(model, machine_of(1e15, **software), num_devices, choices)
-    memory = float(np.quantile(peaks, quantile, method="lower"))
+    memory, training = float(np.quantile(peaks, quantile, method="lower")), training_of(model)
     for capacity in (memory, peaks.min() * 0.999):
         machine = machine_of(capacity, **software)
-        optimum = optimal_plan(model, TRAINING, num_devices=num_devices, choices=choices, machine=machine)
+        optimum = optimal_plan(model, training, num_devices=num_devices, choices=choices, machine=machine)
         fitting = seconds[peaks <= capacity]
         if not len(fitting):
             assert optimum.best is None
@@ -147,10 +160,56 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
             continue
         assert optimum.best.time.seconds == pytest.approx(fitting.min(), rel=1e-9)
         assert optimum.best.memory.fits(capacity)
-        step = compile_step(model, TRAINING, optimum.best.plan, stack=machine.stack)
+        step = compile_step(model, training, optimum.best.plan, stack=machine.stack)
         again = price_step(step, machine.clock.times(step), NETWORK)
         assert optimum.best.time.seconds == pytest.approx(again.seconds, rel=1e-12), "as if priced alone"
-        assert plan_obstacle(model, TRAINING, optimum.best.plan) is None
+        assert plan_obstacle(model, training, optimum.best.plan) is None
+
+
+SOUND = {"model_type": "whisper", "d_model": 128, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 4096}
+SOUND |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256}
+SOUND |= {"num_mel_bins": 80, "max_source_positions": 128, "max_target_positions": 256}
+WORDS = {**SMALL["encoder and decoder"], "num_layers": 2, "num_decoder_layers": 2}
+
+
+def uneven_model(name: str):
+    """Eight layers or ten: an encoder before a decoder, with a table that several of them share; convolutions."""
+    if name == "resnet18":
+        return load_any_model(str(Path(__file__).parents[1] / "traced_models" / "resnet18.json")).cut_by_layers()
+    return parse_config(SOUND if name == "sound" else WORDS, name=name, source="given.json").transformer.cut_by_layers()
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    name=st.sampled_from(["words", "sound", "resnet18"]),
+    pipeline=st.sampled_from([(1, 2), (3,), (4,)]),
+    zero=st.sampled_from([(0,), (1, 2), (3,)]),
+    software=SOFTWARE,
+    quantile=st.sampled_from([0.02, 0.3, 1.0]),
+)
+def test_layers_that_differ_are_cut_at_the_best_of_all_places(name, pipeline, zero, software, quantile):
+    """Between any two layers: equal to pricing every cut and recomputation, under memory that none, some or all fit."""
+    choices = PlanChoices((1, 2), pipeline, data=(2,), micro_batch=(1, 2), zero=zero, interleave=(1, 2))
+    if name == "resnet18" or pipeline == (4,):
+        choices = replace(choices, recompute=(Recompute.NONE, Recompute.FULL))
+    compare_with_every_plan(uneven_model(name), 16, choices, software, quantile)
+
+
+@pytest.mark.parametrize("name", ["words", "sound", "resnet18"])
+@pytest.mark.parametrize("zero", [0, 2, 3])
+def test_bounds_over_all_places_lie_below(name, zero):
+    """The closed bound, the least bound and the best price, in this order."""
+    model, machine = uneven_model(name), machine_of(1e15, data_overlap=0.8, parameter_overlap=0.6)
+    choices = PlanChoices((1,), (3,), data=(2,), micro_batch=(1,), zero=(zero,))
+    degrees = free_degrees(model, training_of(model), num_devices=6, choices=choices, machine=machine)
+    times = clock_sets(degrees.prices, machine.clock)
+    one = LayerTimes(times.classes_s[0], times.attention_s[0])
+    closed = degrees.bounds_s(degrees.prices.layer_s(times.classes_s[None], times.attention_s[None]))[0, 0]
+    lower = degrees.least_bound_s(0, one, 1e15)
+    _, seconds, _ = price_all(model, machine, degrees.step(0).plan, tuple(Recompute))
+    # What replicas send every micro-batch is no part of the closed bound.
+    assert (0.2 if zero < 2 else 0.0) * seconds.min() < closed <= lower <= seconds.min() * (1 + 1e-12)
+    assert lower > 0.8 * seconds.min()
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])

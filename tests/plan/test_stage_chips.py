@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.mixed_pipelines import price_everything
+from kits.pipelines import columns_of_equal_units
 from kits.steps import SMALL_MODEL
 
 from phaze_opt.cost.price_step import (
@@ -109,7 +110,7 @@ def test_prices_of_some_chips_and_bounds_of_others_are_below_every_pipeline(
     allowed = rng.random((stages, num_blocks + 1, ways * chips)) < 0.85
     allowed[1:-1, 0] = False
     found, chosen, most, _ = solve_cuts(
-        StageCandidates(np.concatenate(parts, axis=2), kinds, np.arange(num_blocks + 1), allowed),
+        StageCandidates(np.concatenate(parts, axis=2), kinds, *columns_of_equal_units(num_blocks), allowed),
         PipelineRules(num_blocks, float(m), interleave, hidden),
         np.inf,
     )

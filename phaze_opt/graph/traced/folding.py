@@ -5,11 +5,12 @@ transformer block), what lies before and behind it is searched likewise, and wha
 operation each.
 
 The layers of the front are on one stage, and so are those of the back: a parameter that several of either read is held
-by the first of them alone. Layers of the front or the back that differ in what they hold are of different kinds.
+by the first of them alone. Layers of the front or the back that differ in what they hold are of different kinds; where
+pipelines are cut between all layers, so are all layers.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,8 +21,10 @@ from phaze_opt.graph.traced.layers import TracedLayer, layer_of
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
 from phaze_opt.graph.traced.segments import cut_segments, losses_of
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
-from phaze_opt.workload.chain import cut_chain
+from phaze_opt.workload.chain import ChainCut, cut_chain
 
+CutRule = Callable[[tuple[int, ...]], ChainCut]
+"""Front, units and back of a chain of kinds of layers."""
 MAX_PERIOD = 96
 """Segments that a period has at most."""
 MAX_RUNS = 64
@@ -36,7 +39,7 @@ class LayerParameters:
 
     Attributes:
         lent: that an earlier layer of the front, or of the back, holds for it.
-        tied: of a layer behind the front, that it holds and the front too.
+        tied: of a layer behind the front, that it holds and the front too; where units differ, any layer before it.
     """
 
     lent: frozenset[str] = frozenset()
@@ -61,29 +64,40 @@ class LayerChain:
     recounted: tuple[str, ...]
 
 
-def fold_layers(graph: FlatGraph) -> LayerChain:
-    """The chain of a normalised graph."""
+def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
+    """The chain of a normalised graph.
+
+    Args:
+        graph: normalised.
+        cut_of: the rule that says which layers are on one stage.
+    """
     segments = cut_segments(graph)
     keys = [structure_of(graph, layer)[:-1] for layer in _layers(graph, segments)]
     groups = _groups(segments, _numbers(keys))
     merged = [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
     layers = _layers(graph, merged)
     structures = _numbers([structure_of(graph, layer) for layer in layers])
-    cut = cut_chain(tuple(structures))
+    cut = cut_of(tuple(structures))
     front, back = range(len(cut.front)), range(len(layers) - len(cut.back), len(layers))
-    shared = _shared(layers, front, back)
+    shared = _held_before(layers) if cut.is_joined else _shared(layers, front, back)
     places = [
-        _places(layer, each if position in front or position in back else LayerParameters())
+        _places(layer, each if cut.is_joined or position in front or position in back else LayerParameters())
         for position, (layer, each) in enumerate(zip(layers, shared, strict=True))
     ]
-    numbers = _numbers(list(zip(structures, places, strict=True)))
+    sent = [_sent(graph, layer) if cut.is_joined else () for layer in layers]
+    numbers = _numbers(list(zip(structures, places, sent, strict=True)))
     first = [numbers.index(kind) for kind in range(1 + max(numbers))]
     return LayerChain(
         layers=tuple(layers[position] for position in first),
         chain=tuple(numbers),
         parameters=tuple(shared[position] for position in first),
-        recounted=_recounted(layers, shared, back),
+        recounted=_recounted(layers, shared, range(len(layers)) if cut.is_joined else back),
     )
+
+
+def _sent(graph: FlatGraph, layer: TracedLayer) -> tuple[str, ...]:
+    """Shapes of the tensors that leave a layer: the last of equal layers may hand on fewer."""
+    return tuple(str(list(map(str, graph.tensors[name].shape))) for name in layer.outputs)
 
 
 def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[LayerParameters]:
@@ -98,6 +112,16 @@ def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[La
             seen |= own[position]
     tied = [frozenset[str]() if at in front else (names & of_front) - lent[at] for at, names in enumerate(own)]
     return [LayerParameters(*each) for each in zip(lent, tied, strict=True)]
+
+
+def _held_before(layers: Sequence[TracedLayer]) -> list[LayerParameters]:
+    """What each layer has in common with any before it, where each of them may be on another stage."""
+    seen, found = frozenset[str](), list[LayerParameters]()
+    for layer in layers:
+        own = frozenset(layer.parameters)
+        found.append(LayerParameters(tied=own & seen))
+        seen |= own
+    return found
 
 
 def _recounted(layers: Sequence[TracedLayer], shared: Sequence[LayerParameters], back: range) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from functools import lru_cache
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
-from phaze_opt.graph.traced.folding import LayerChain, fold_layers
+from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_layers
 from phaze_opt.graph.traced.normalise.normalising import OF_OTHER_FORM, form_fault, normalised
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, shard_layer
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
-from phaze_opt.workload.chain import ChainCut, cut_chain
+from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 
 _MAX_KEPT = 16
 """Models that are kept ready."""
@@ -37,6 +37,7 @@ class LayeredModel:
         num_parameters: of the whole model, tied ones once.
         experts: its experts.
         shardings: of each kind of layer over a tensor-parallel group.
+        cut_of: the rule that cuts its chain.
     """
 
     model: TracedModel
@@ -45,11 +46,12 @@ class LayeredModel:
     num_parameters: int
     experts: ExpertCounts
     shardings: tuple[LayerSharding, ...]
+    cut_of: CutRule
 
     @property
     def cut(self) -> ChainCut:
         """Front, units and back."""
-        return cut_chain(self.folded.chain)
+        return self.cut_of(self.folded.chain)
 
     @property
     def num_recounted_parameters(self) -> int:
@@ -63,8 +65,16 @@ class LayeredModel:
 
 
 @lru_cache(maxsize=_MAX_KEPT)
-def layered_model_of(text: str, source: str, *, has_combined_qkv: bool = False) -> LayeredModel:
+def layered_model_of(
+    text: str, source: str, *, has_combined_qkv: bool = False, is_cut_by_layers: bool = False
+) -> LayeredModel:
     """The model of a file's text, as it was traced or with query, key and value from one product.
+
+    Args:
+        text: of the file.
+        source: where it is from.
+        has_combined_qkv: whether query, key and value are from one product.
+        is_cut_by_layers: whether pipelines are cut between any two of its layers (`cut_between_layers`).
 
     Raises:
         InputError: as `parse_traced_model`.
@@ -72,13 +82,14 @@ def layered_model_of(text: str, source: str, *, has_combined_qkv: bool = False) 
     model = parse_traced_model(text, source=source)
     flat = flatten(model)
     graph = normalised(flat, has_combined_qkv=has_combined_qkv)
-    folded = fold_layers(graph)
+    cut_of = cut_between_layers if is_cut_by_layers else cut_chain
+    folded = fold_layers(graph, cut_of=cut_of)
     try:
         shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)
         experts = _experts(graph, model)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
-    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings)
+    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of)
 
 
 def _num_parameters(flat: FlatGraph) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
@@ -14,6 +15,7 @@ from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
 from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import SEQUENCE
+from phaze_opt.record.plain_data import later
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
@@ -45,6 +47,7 @@ class TracedWorkload:
         source: where the file is from.
         allow_unknown: whether operations without a rule are counted by their bytes.
         has_combined_qkv: whether query, key and value of an attention are made by one product where three were traced.
+        is_cut_by_layers: whether pipelines are cut between any two of its layers.
     """
 
     name: str
@@ -52,6 +55,7 @@ class TracedWorkload:
     source: str = ""
     allow_unknown: bool = False
     has_combined_qkv: bool = False
+    is_cut_by_layers: Annotated[bool, later(False)] = False
 
     @property
     def layered(self) -> LayeredModel:
@@ -60,7 +64,12 @@ class TracedWorkload:
         Raises:
             InputError: the text is no traced model.
         """
-        return layered_model_of(self.text, self.source or self.name, has_combined_qkv=self.has_combined_qkv)
+        return layered_model_of(
+            self.text,
+            self.source or self.name,
+            has_combined_qkv=self.has_combined_qkv,
+            is_cut_by_layers=self.is_cut_by_layers,
+        )
 
     @property
     def unknown_operators(self) -> tuple[str, ...]:
@@ -94,7 +103,7 @@ class TracedWorkload:
     @property
     def num_layers(self) -> int:
         """Layers of all units."""
-        return self.cut.num_units * len(self.cut.unit)
+        return sum(len(self.cut.units[kind]) for kind in self.cut.order)
 
     @property
     def num_parameters(self) -> int:
@@ -143,7 +152,7 @@ class TracedWorkload:
     @property
     def layers_key(self) -> Hashable:
         """Equal for equal files."""
-        return (type(self).__name__, self.text, self.allow_unknown, self.has_combined_qkv)
+        return (type(self).__name__, self.text, self.allow_unknown, self.has_combined_qkv, self.is_cut_by_layers)
 
     def length_obstacle(self, length: int) -> str | None:
         """Why it cannot be run on a sequence of ``length``, and what to give; None if it can."""
@@ -163,6 +172,10 @@ class TracedWorkload:
     def with_combined_qkv(self) -> "TracedWorkload":
         """The same with query, key and value from one product, where three were traced."""
         return replace(self, has_combined_qkv=True)
+
+    def cut_by_layers(self) -> "TracedWorkload":
+        """The same with pipelines cut between any two layers."""
+        return replace(self, is_cut_by_layers=True)
 
     def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
         """Why it cannot be sharded so, as a sentence; None if it can."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep, StepCompiler
+from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep, StepCompiler
 from phaze_opt.cost.device_seconds import SerialSteps
 from phaze_opt.cost.price_step import StackColumns, price_batch
 from phaze_opt.cost.stacks import load_stack
@@ -18,6 +18,7 @@ from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.cost.traffic import Traffic
+from phaze_opt.graph.part import NUM_PLAIN_PARTS
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
@@ -213,8 +214,8 @@ def _all_device_times(
 ) -> DeviceTimes:
     kinds = {_kind(entry): entry for entry in entries}
     stacks = {kind: entry.load(fitted) for kind, entry in kinds.items()}
-    classes_s = np.zeros((len(entries), NUM_LAYERS, NUM_PASSES, 3))
-    attention_s = np.zeros((len(entries), NUM_LAYERS))
+    classes_s = np.zeros((len(entries), NUM_PLAIN_PARTS, NUM_PASSES, 3))
+    attention_s = np.zeros((len(entries), NUM_PLAIN_PARTS))
     for group in groups:
         stack = stacks[_kind(entries[group.rows[0]])]
         classes_s[group.rows], attention_s[group.rows] = group.steps.times(

@@ -81,7 +81,7 @@ def test_blocks_of_t5_split_as_megatron_splits_them():
     """Ten products of a decoder block: queries, keys and values twice, an output each, up and down."""
     shardings = traced("t5-large").layered.shardings
     assert traced("t5-large").num_units == 24
-    (decoder,) = traced("t5-large").cut.unit
+    ((decoder,),) = traced("t5-large").cut.units
     kinds = Counter(shardings[decoder].products.values())
     assert kinds == {ShardedAs.COLUMNS: 7, ShardedAs.ROWS: 3}
     assert not shardings[decoder].replicated

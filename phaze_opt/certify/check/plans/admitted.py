@@ -188,11 +188,14 @@ def _batches(
         num_micro, rest = divmod(global_batch, data * micro_batch)
         if rest:
             continue
-        for interleave in choices.interleave or _divisors(model.num_units):
+        # Chunks are equal, so that blocks that differ make one a stage.
+        is_equal = len(model.cut.units) == 1
+        free = _divisors(model.num_units) if is_equal else (1,)
+        for interleave in choices.interleave or free:
             chunks = pipeline * interleave
             divides = any((model.num_units + counted) % chunks == 0 for counted in range(ends + 1))
             is_round = pipeline > 1 and num_micro % pipeline == 0
-            if interleave == 1 or (divides and is_round):
+            if interleave == 1 or (divides and is_round and is_equal):
                 yield micro_batch, interleave
 
 

@@ -20,6 +20,7 @@ from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 BEHIND, ENDS, SYNC, SURE, HIDER = range(5)
 """Columns of labels: B, V, P, Q, M."""
 FORWARD, BACKWARD = 0, 1
@@ -29,31 +30,40 @@ MARGINS = (1.02, 1.1, 1.4, 3.0, np.inf)
 
 @compiled
 def least_step(  # noqa: PLR0913, PLR0917
-    seconds: Floats, place: Ints, transfers: Floats, most: Ints, num_micro: int, hidden: float, limit: float
+    seconds: Floats,
+    place: Ints,
+    transfers: Floats,
+    column: Ints,
+    fits: Flags,
+    num_micro: int,
+    hidden: float,
+    limit: float,
 ) -> float:
     """The least step below ``limit``, without what is fixed; infinite if there is none, s.
 
     Steps a little above the closed form are looked for first: the fewer are of interest, the fewer labels there are.
 
     Args:
-        seconds: forward and backward of a micro-batch without boundaries, P and Q of a stage, shape (places, blocks
-            0 .. L, recomputations, 4), s.
+        seconds: forward and backward of a micro-batch without boundaries, P and Q of a stage, shape (places, columns,
+            recomputations, 4), s.
         place: which of the places each stage has, shape (stages,).
         transfers: boundaries of each stage, half of it forward, shape (stages,), s.
-        most: blocks that fit each stage with each recomputation, -1 for none, shape (stages, recomputations).
+        column: of so many blocks from each one on, below 0 for none, shape (blocks + 1, blocks + 1).
+        fits: whether each stage may have each column with each recomputation, shape (stages, columns,
+            recomputations).
         num_micro: m.
         hidden: h.
         limit: steps as long as this are of no interest, s.
     """
-    stages, last = len(place), seconds.shape[1] - 1
-    loads = least_loads(seconds, place, transfers, most)
-    sums, tops = least_before(loads)
+    stages, last = len(place), len(column) - 1
+    loads = least_loads(seconds, place, transfers, fits)
+    sums, tops = least_before(loads, column)
     floor = pipeline_floor(sums[stages, last], tops[stages, last], stages, num_micro)
     if not floor < limit:
         return np.inf
     for margin in MARGINS:
         below = min(limit, margin * floor)
-        found = least_below(seconds, place, transfers, most, num_micro, hidden, below, loads, sums, tops)
+        found = least_below(seconds, place, transfers, column, fits, num_micro, hidden, below, loads, sums, tops)
         if found < below or below == limit:
             return found
     return np.inf
@@ -64,7 +74,8 @@ def least_below(  # noqa: PLR0913, PLR0917
     seconds: Floats,
     place: Ints,
     transfers: Floats,
-    most: Ints,
+    column: Ints,
+    fits: Flags,
     num_micro: int,
     hidden: float,
     limit: float,
@@ -73,7 +84,7 @@ def least_below(  # noqa: PLR0913, PLR0917
     tops: Floats,
 ) -> float:
     """The program: arguments as of `least_step`, and of `least_loads` and `least_before`."""
-    stages, last = len(place), seconds.shape[1] - 1
+    stages, last = len(place), len(column) - 1
     labels = np.zeros((1, 5))
     starts = np.zeros(last + 2, dtype=np.int64)
     starts[1:] = 1
@@ -86,16 +97,17 @@ def least_below(  # noqa: PLR0913, PLR0917
             first = count
             # Stages in front hold the rest; the first one holds all that is left.
             if np.isfinite(sums[stage, last - placed]):
-                for own in range(placed + 1):
-                    if not loads[stage, own] * num_micro < best:
+                for own in range(int(0 < stage < stages - 1), placed + 1):
+                    run = column[last - placed, own]
+                    if run < 0 or not loads[stage, run] * num_micro < best:
                         continue
                     begin, end = starts[placed - own], starts[placed - own + 1]
                     if begin == end:
                         continue
-                    for choice in range(most.shape[1]):
-                        if own > most[stage, choice]:
+                    for choice in range(fits.shape[2]):
+                        if not fits[stage, run, choice]:
                             continue
-                        parts = seconds[place[stage], own, choice]
+                        parts = seconds[place[stage], run, choice]
                         forward = parts[FORWARD] + transfers[stage] / 2.0
                         backward = parts[BACKWARD] + transfers[stage] / 2.0
                         for at in range(begin, end):
@@ -167,34 +179,35 @@ def no_worse(one: Floats, other: Floats) -> bool:
 
 
 @compiled
-def least_loads(seconds: Floats, place: Ints, transfers: Floats, most: Ints) -> Floats:
-    """Least load of each stage with each number of blocks, shape (stages, blocks), s; infinite where none fits.
-
-    Only the first and the last stage, which have other layers, may be without blocks.
-    """
+def least_loads(seconds: Floats, place: Ints, transfers: Floats, fits: Flags) -> Floats:
+    """Least load of each stage with each column, shape (stages, columns), s; infinite where it does not fit."""
     stages, columns = len(place), seconds.shape[1]
     loads = np.full((stages, columns), np.inf)
     for stage in range(stages):
-        for own in range(int(0 < stage < stages - 1), columns):
-            for choice in range(most.shape[1]):
-                if own <= most[stage, choice]:
-                    parts = seconds[place[stage], own, choice]
-                    loads[stage, own] = min(loads[stage, own], parts[FORWARD] + parts[BACKWARD] + transfers[stage])
+        for run in range(columns):
+            for choice in range(fits.shape[2]):
+                if fits[stage, run, choice]:
+                    parts = seconds[place[stage], run, choice]
+                    loads[stage, run] = min(loads[stage, run], parts[FORWARD] + parts[BACKWARD] + transfers[stage])
     return loads
 
 
 @compiled
-def least_before(loads: Floats) -> tuple[Floats, Floats]:
-    """Least sum and least largest load of the first stages with some blocks, each of shape (stages + 1, blocks), s."""
-    stages, columns = loads.shape
-    sums, tops = np.full((stages + 1, columns), np.inf), np.full((stages + 1, columns), np.inf)
+def least_before(loads: Floats, column: Ints) -> tuple[Floats, Floats]:
+    """Least sum and least largest load of the first stages with some blocks, each of shape (stages + 1, blocks), s.
+
+    Only the first and the last stage, which have other layers, may be without blocks.
+    """
+    stages, blocks = len(loads), len(column)
+    sums, tops = np.full((stages + 1, blocks), np.inf), np.full((stages + 1, blocks), np.inf)
     sums[0, 0] = tops[0, 0] = 0.0
     for stage in range(stages):
-        for own in range(columns):
-            load = loads[stage, own]
-            if not np.isfinite(load):
-                continue
-            for before in range(columns - own):
+        for own in range(int(0 < stage < stages - 1), blocks):
+            for before in range(blocks - own):
+                run = column[before, own]
+                if run < 0 or not np.isfinite(loads[stage, run]):
+                    continue
+                load = loads[stage, run]
                 total, top = sums[stage, before] + load, max(tops[stage, before], load)
                 sums[stage + 1, before + own] = min(sums[stage + 1, before + own], total)
                 tops[stage + 1, before + own] = min(tops[stage + 1, before + own], top)

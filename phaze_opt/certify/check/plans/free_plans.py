@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import chunk_cuts
-from phaze_opt.certify.check.plans.cuts import CHOICES, EveryCut, cut_table, has_room, most_blocks
+from phaze_opt.certify.check.plans.cuts import (
+    CHOICES,
+    EveryCut,
+    cut_table,
+    fitting_runs,
+    has_room,
+    list_runs,
+    most_blocks,
+)
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.pipeline import StepShape, shown_s, stage_seconds, update_seconds
 from phaze_opt.certify.check.plans.quick import (
@@ -28,6 +36,7 @@ from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +119,14 @@ class CutPlan:
 
     Attributes:
         plan, traffic_number, shape: as of `FixedPlan`.
-        most: of `most_blocks`.
+        most: of `most_blocks`; where blocks differ, of `fitting_runs`.
         rows: of its bound.
     """
 
     plan: ParallelPlan
     traffic_number: int
     shape: StepShape
-    most: Ints
+    most: Ints | Flags
     rows: CutRows
 
 
@@ -164,6 +173,9 @@ class FreePlanner:
         """The plans that some cut and recomputation fits into a memory."""
         found = FreePlans({}, {})
         for plan in self._degrees:
+            if self._tabler.layers_of(plan).differs:
+                self._add_runs(found, plan, capacity_bytes)
+                continue
             most = most_blocks(self._tabler, plan, self._num_layers, capacity_bytes, self._recompute)
             if plan.interleave > 1 or plan.pipeline == 1:
                 for fixed in self._fixed(plan, most):
@@ -172,6 +184,38 @@ class FreePlanner:
                 cut = self._cut(plan, most)
                 found.cut.setdefault(cut.traffic_number, []).append(cut)
         return found
+
+    def _add_runs(self, found: FreePlans, plan: ParallelPlan, capacity_bytes: float) -> None:
+        """A plan whose blocks differ, where something of it fits: nothing is said of cuts before they are looked at."""
+        fits = fitting_runs(self._tabler, plan, self._num_layers, capacity_bytes, self._recompute)
+        if not fits.any(axis=(1, 2)).all():
+            return
+        if plan.pipeline > 1:
+            cut = self._cut_runs(plan, fits)
+            found.cut.setdefault(cut.traffic_number, []).append(cut)
+            return
+        whole = fits[0, list_runs(self._num_layers).index((0, self._num_layers))]
+        if whole.any():
+            tabled = self._tabler.table(plan, (self._num_layers,))
+            kinds = ((tabled.kinds[0], tuple(each for number, each in enumerate(CHOICES) if whole[number])),)
+            rows = fixed_rows(kinds, (0,), tabled.shape, self._stack)
+            fixed = FixedPlan(plan, tabled.traffic_number, tabled.shape, kinds, (0,), rows)
+            found.fixed.setdefault(fixed.traffic_number, []).append(fixed)
+
+    def _cut_runs(self, plan: ParallelPlan, fits: Flags) -> CutPlan:
+        """Bounds over all cuts of blocks that differ: every layer once, on some stage, and nothing that is sent."""
+        shape, count = self._tabler.shape(plan), self._num_layers
+        kinds = len(self._tabler.layers_of(plan).parts) - 2
+        ends = self._tabler.kind(plan, 0, 0, 0), self._tabler.kind(plan, plan.pipeline - 1, count, count)
+        first, last = (replace(kind, transfer_s=0.0, parameter_s=0.0, gather_s=0.0, reduction_s=0.0) for kind in ends)
+        alone = [replace(first, has_embedding=False, blocks=tuple(np.eye(kinds)[kind])) for kind in range(kinds)]
+        tops = np.array([load_row(kind, CHOICES, shape, self._stack) for kind in (*alone, first, last)])
+        held = (1, *self._tabler.layers_of(plan).held(0, count), 1)
+        each = [tops[-2], *tops[:-2], tops[-1]]
+        total = sum(number * row for number, row in zip(held, each, strict=True))
+        syncs = np.array([sync_row(kind, shape, self._stack) for kind in (first, last)])
+        rows = CutRows(total=np.asarray(total), last=tops[-1], tops=tops, syncs=syncs)
+        return CutPlan(plan, self._tabler.traffic_number(plan), shape, fits, rows)
 
     def _fixed(self, plan: ParallelPlan, most: Ints) -> Iterator[FixedPlan]:
         """Each way to cut equal chunks that fits."""
@@ -194,8 +238,8 @@ class FreePlanner:
         transfers = self._tabler.transfers_s(plan)
         share = -(-count // p)
         # Some stage has the share or more; nothing but boundaries and blocks is sure of it.
-        between = replace(self._tabler.kind(plan, -1, share), transfer_s=min(transfers))
-        first, last = self._tabler.kind(plan, 0, 0), self._tabler.kind(plan, p - 1, 0)
+        between = replace(self._tabler.kind(plan, -1, 0, share), transfer_s=min(transfers))
+        first, last = self._tabler.kind(plan, 0, 0, 0), self._tabler.kind(plan, p - 1, 0, 0)
         fitting = [each for number, each in enumerate(CHOICES) if share <= most[:, number].max()]
         ends = [load_row(kind, CHOICES, shape, self._stack) for kind in (first, last)]
         rows = CutRows(
@@ -217,11 +261,11 @@ class FreePlanner:
         again = max(0, count - int(held[:, 0].sum()))
         fully = max(0, count - int(held[:, :2].max(axis=1).sum()))
         traffic, last = self._tabler.traffic(plan), plan.pipeline - 1
-        alone = [(0, 0), (last, 0)]
-        sent = together([traffic.parameters(-1, 1).times(count), *(traffic.parameters(*each) for each in alone)])
-        gathers = [traffic.forward_gathers(-1, 1).times(count), *(traffic.forward_gathers(*each) for each in alone)]
+        alone = [(0, (0,)), (last, (0,))]
+        sent = together([traffic.parameters(-1, (1,)).times(count), *(traffic.parameters(*each) for each in alone)])
+        gathers = [traffic.forward_gathers(-1, (1,)).times(count), *(traffic.forward_gathers(*each) for each in alone)]
         gather_s = sum(each.seconds(stack) for each in gathers)
-        reduction_s = traffic.reductions(-1, count).seconds(stack)
+        reduction_s = traffic.reductions(-1, (count,)).seconds(stack)
         traffic_s = never_hidden_s(sent.seconds(stack), gather_s, reduction_s, shape, stack)
         fixed_s = sum(self._tabler.transfers_s(plan)) + float(traffic_s)
         return np.array([1.0, count, 1.0, again - fully, fully, 0.0, 0.0, 0.0, fixed_s])

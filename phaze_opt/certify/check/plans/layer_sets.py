@@ -20,8 +20,9 @@ from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
-EMBEDDING, BLOCK, HEAD = range(3)
-"""Parts of a model: all before the blocks, one block (which may be several layers), all behind them."""
+EMBEDDING, BLOCK, HEAD = 0, 1, -1
+"""Parts of a model: all before the blocks, one block (which may be several layers), all behind them. Of blocks that
+differ each kind is a part; the first of them stands at `BLOCK`."""
 FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
 """Passes of layers, as makespans come: AGAIN only where the software keeps results of some operators."""
 EVERY = (FORWARD, BACKWARD, AGAIN)
@@ -92,7 +93,8 @@ class LayerSet:
     Attributes:
         key: degrees and micro-batch.
         layers: the graphs of the distinct ones, for sizes.
-        parts: places in ``layers`` of all that a part consists of, in order: embedding, block, head.
+        parts: places in ``layers`` of all that a part consists of, in order: embedding, every kind of block, head.
+        order: kind of every block, first to last.
         phases: ``phases[layer][pass]``: forward, backward, update, and maybe forward again; without collectives.
         attention: of each layer, places of the operators that selective recomputation runs again.
         launches: operators on cores, ``launches[layer][EVERY]``.
@@ -104,7 +106,8 @@ class LayerSet:
 
     key: SetKey
     layers: tuple[LayerGraph, ...]
-    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    parts: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
     phases: tuple[tuple[PhaseGraph, ...], ...]
     attention: tuple[tuple[int, ...], ...]
     launches: tuple[tuple[int, int, int], ...]
@@ -112,6 +115,34 @@ class LayerSet:
     update_bytes: float
     num_active: int
     groups: tuple[int, int]
+
+    @property
+    def differs(self) -> bool:
+        """Whether there are several kinds of blocks."""
+        return len(self.parts) > len((EMBEDDING, BLOCK, HEAD))
+
+    def held(self, start: int, stop: int) -> tuple[int, ...]:
+        """Blocks of every kind from one on to before another."""
+        own = self.order[start:stop]
+        return tuple(own.count(kind) for kind in range(len(self.parts) - 2))
+
+    def chain(self, stage: int, start: int, stop: int, stages: int) -> list[LayerGraph]:
+        """Layers of a stage with some blocks, one after the other."""
+        places = [place for kind in self.order[start:stop] for place in self.parts[BLOCK + kind]]
+        first, last = self.parts[EMBEDDING] * (stage == 0), self.parts[HEAD] * (stage == stages - 1)
+        return [self.layers[place] for place in (*first, *places, *last)]
+
+    @property
+    def tied_of_parts(self) -> tuple[int, ...]:
+        """Parameters of each part that are a copy of what another holds, where one stage has all."""
+        tied = [sum(layer.num_tied_parameters for layer in self.of(part)) for part in range(len(self.parts))]
+        return tuple(tied) if self.differs else (0, 0, tied[HEAD])
+
+    @property
+    def shared_twice(self) -> int:
+        """All of those together, of all blocks."""
+        counts = (1, *self.held(0, len(self.order)), 1)
+        return sum(count * tied for count, tied in zip(counts, self.tied_of_parts, strict=True))
 
     def of(self, part: int) -> tuple[LayerGraph, ...]:
         """Layers of a part, in order."""
@@ -123,13 +154,18 @@ class LayerSet:
 
     @property
     def tied_parameters(self) -> int:
-        """Parameters of the head that are a copy of the embedding's."""
-        return sum(layer.num_tied_parameters for layer in self.of(HEAD))
+        """The largest copy that a part has of another's, such as the head of the embedding's table."""
+        return max(self.tied_of_parts)
 
     @property
     def sent_bytes(self) -> float:
-        """What goes from one block to the next."""
+        """What goes from one of equal blocks to the next."""
         return self.of(BLOCK)[-1].output_bytes
+
+    def crossing_bytes(self, at: int) -> float:
+        """What goes to a block, or from the last one to the head, from the layer before it."""
+        part = BLOCK + self.order[at - 1] if at else EMBEDDING
+        return self.of(part)[-1].output_bytes
 
     @property
     def roots(self) -> tuple[tuple[LayerGraph, ...], tuple[LayerGraph, ...]]:
@@ -137,18 +173,17 @@ class LayerSet:
         return self.of(EMBEDDING)[:1], self.of(HEAD)[-1:]
 
     @property
-    def inner(self) -> tuple[tuple[LayerGraph, ...], tuple[LayerGraph, ...], tuple[LayerGraph, ...]]:
+    def inner(self) -> tuple[tuple[LayerGraph, ...], ...]:
         """Layers of every part but those."""
-        first, block, last = (tuple(self.layers[place] for place in places) for places in self.inner_places)
-        return first, block, last
+        return tuple(tuple(self.layers[place] for place in places) for places in self.inner_places)
 
     @property
-    def inner_places(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def inner_places(self) -> tuple[tuple[int, ...], ...]:
         """Places of those in ``layers``: what recomputation runs again."""
-        return self.parts[EMBEDDING][1:], self.parts[BLOCK], self.parts[HEAD][:-1]
+        return self.parts[EMBEDDING][1:], *self.parts[BLOCK:HEAD], self.parts[HEAD][:-1]
 
     def in_parts(self, values: Floats, *, is_again: bool = False) -> Floats:
-        """Sums over what parts consist of, shape (3, ...), of values of distinct layers, shape (layers, ...).
+        """Sums over what parts consist of, shape (parts, ...), of values of distinct layers, shape (layers, ...).
 
         ``is_again``: of what recomputation runs again alone.
         """
@@ -198,13 +233,14 @@ def _build_set(
             expert_tensor=plan.expert_tensor or None,
         ),
     )
-    unit = [graph.layers[place] for place in graph.cut.unit]
+    unit = [graph.layers[place] for places in graph.cut.units for place in places]
     moved = sum(each.bytes_read + each.bytes_written for layer in unit for each in layer.update.operators)
     layers = [_build_layer(layer, stack, operators) for layer in graph.layers]
     return LayerSet(
         key=key_of(plan),
         layers=graph.layers,
-        parts=(graph.cut.front, graph.cut.unit, graph.cut.back),
+        parts=(graph.cut.front, *graph.cut.units, graph.cut.back),
+        order=graph.cut.order,
         phases=tuple(layer.phases for layer in layers),
         attention=tuple(layer.attention for layer in layers),
         launches=tuple(layer.launches for layer in layers),

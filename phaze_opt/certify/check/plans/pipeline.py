@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD
+from phaze_opt.certify.check.plans.layer_sets import EMBEDDING, HEAD
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.software import TrainingStack
@@ -32,7 +32,8 @@ class StageKind:
     """What equal stages hold and send; or several kinds of the same ends, whose numbers are arrays of one shape.
 
     Attributes:
-        has_embedding, blocks, has_head: layers.
+        has_embedding, has_head: layers at the ends.
+        blocks: of every kind.
         transfer_s: boundaries, of a micro-batch, with what hides.
         parameter_s, gather_s: ZeRO 3 traffic of a micro-batch, and the part of it that forward gathers.
         reduction_s: ZeRO 2 traffic of a micro-batch.
@@ -40,7 +41,7 @@ class StageKind:
     """
 
     has_embedding: bool
-    blocks: float | Floats
+    blocks: tuple[float | Floats, ...]
     has_head: bool
     transfer_s: float | Floats
     parameter_s: float | Floats
@@ -57,14 +58,14 @@ class StepShape:
         num_micro_batches: m.
         interleave: chunks a stage v.
         update_shards: parameters a device holds for each that it updates.
-        tied_share: share of the head's update that the embedding on the same stage does.
+        tied_share: share of each part's update that an earlier one on the same stage does.
         waiting: share of all else that waiting for the slowest island adds.
     """
 
     num_micro_batches: int
     interleave: int
     update_shards: float
-    tied_share: float
+    tied_share: tuple[float, ...]
     waiting: float
 
 
@@ -89,7 +90,7 @@ def stage_seconds(
     kind: StageKind, recompute: Recompute, pace: LayerPace, shape: StepShape, stack: TrainingStack
 ) -> StageSeconds:
     """A kind of stage under one recomputation."""
-    counts = (float(kind.has_embedding), kind.blocks, float(kind.has_head))
+    counts = (float(kind.has_embedding), *kind.blocks, float(kind.has_head))
     busy = _added(counts, pace.run_s(recompute))
     forward = _added(counts, pace.forward)
     ahead_share = stack.prefetches_forward * (1.0 - stack.parameter_overlap)
@@ -108,8 +109,9 @@ def stage_seconds(
 
 def update_seconds(kind: StageKind, pace: LayerPace, shape: StepShape) -> Floats:
     """Optimizer of one kind of stage, shape (chips,), s."""
-    counts = (float(kind.has_embedding), kind.blocks, kind.has_head * (1.0 - shape.tied_share))
-    return _added(counts, pace.update) / shape.update_shards
+    counts = (kind.has_embedding, *kind.blocks, kind.has_head)
+    own = tuple(count * (1.0 - tied) for count, tied in zip(counts, shape.tied_share, strict=True))
+    return _added(own, pace.update) / shape.update_shards
 
 
 def shown_s(compute_s: Floats, traffic_s: Floats | float, overlap: float) -> Floats:
@@ -117,9 +119,11 @@ def shown_s(compute_s: Floats, traffic_s: Floats | float, overlap: float) -> Flo
     return np.asarray(traffic_s - overlap * np.minimum(compute_s, traffic_s))
 
 
-def _added(counts: tuple[float, float | Floats, float], layers_s: Floats) -> Floats:
+def _added(counts: tuple[float | Floats, ...], layers_s: Floats) -> Floats:
     """Embedding, blocks and head of a stage, in this order."""
-    total = counts[EMBEDDING] * layers_s[EMBEDDING] + counts[BLOCK] * layers_s[BLOCK]
+    total = counts[EMBEDDING] * layers_s[EMBEDDING]
+    for count, own_s in zip(counts[1:HEAD], layers_s[1:HEAD], strict=True):
+        total = total + count * own_s
     return np.asarray(total + counts[HEAD] * layers_s[HEAD])
 
 

@@ -20,6 +20,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 
+CHOICES = tuple(Recompute)
+"""Recomputations, in their order."""
+
+
 @dataclass(frozen=True, slots=True)
 class StagedPlan:
     """A plan with its cuts and with what each stage recomputes, first stage first."""
@@ -87,6 +91,13 @@ class PlanCheck:
     def memory_bytes(self, staged: StagedPlan) -> list[float]:
         """Memory of every stage."""
         room = self.tabler.room(staged.plan)
+        if room.layers.differs:
+            ends = np.cumsum(staged.blocks).tolist()
+            spans = zip([0, *ends[:-1]], ends, staged.recompute, strict=True)
+            return [
+                float(room.span_bytes(stage, start, stop)[CHOICES.index(recompute)])
+                for stage, (start, stop, recompute) in enumerate(spans)
+            ]
         pairs = enumerate(zip(staged.blocks, staged.recompute, strict=True))
         return [float(room.stage_bytes(stage, np.array(count), recompute)) for stage, (count, recompute) in pairs]
 

@@ -22,15 +22,17 @@ Floats = NDArray[np.float64]
 Choice = tuple[StageKind, tuple[Recompute, ...]]
 """A kind of stage, and the recomputations that it has room for: it takes the one of the least load."""
 SLACK = 1.0 - 1e-9
-NUM_FEATURES = 9
-_LEAST_AGAIN, _AGAIN, _UPDATE, _ONE = 3, 4, 5, 8
+_AFTER_RUNS = 2
+_ONE = -1
+"""Features: passes of every part; the least that recomputation of a block adds, and what a full one adds; updates of
+every part; one."""
 
 
 def features(pace: LayerPace) -> Floats:
     """What bounds are linear in, shape (features, chips).
 
-    Forward and backward of embedding, block and head; the least that any recomputation of a block adds, and what full
-    recomputation adds; updates of the three; one.
+    Forward and backward of every part; the least that any recomputation of a block adds, and what full recomputation
+    adds, of equal blocks; updates of every part; one.
     """
     again = pace.again[BLOCK][None]
     least = np.minimum(again, pace.attention[BLOCK][None])
@@ -39,11 +41,21 @@ def features(pace: LayerPace) -> Floats:
 
 def load_row(kind: StageKind, recomputes: Sequence[Recompute], shape: StepShape, stack: TrainingStack) -> Floats:
     """A stage's least load, as coefficients of the features."""
-    row = np.zeros(NUM_FEATURES)
-    row[:3] = kind.has_embedding, kind.blocks, kind.has_head
-    if Recompute.NONE not in recomputes:
-        row[_AGAIN if set(recomputes) == {Recompute.FULL} else _LEAST_AGAIN] = kind.blocks
+    counts = kind.has_embedding, *kind.blocks, kind.has_head
+    row = _row(counts, ())
+    # What blocks that differ run again goes without saying.
+    if Recompute.NONE not in recomputes and len(kind.blocks) == 1:
+        row[len(counts) + (set(recomputes) == {Recompute.FULL})] = kind.blocks[0]
     row[_ONE] = kind.transfer_s + never_hidden_s(kind.parameter_s, kind.gather_s, kind.reduction_s, shape, stack)
+    return row
+
+
+def _row(runs: Sequence[float | Floats], updates: Sequence[float | Floats]) -> Floats:
+    """Coefficients of the passes and of the updates of every part; none are zero."""
+    parts = max(len(runs), len(updates))
+    row = np.zeros(2 * parts + _AFTER_RUNS + 1)
+    row[: len(runs)] = runs
+    row[parts + _AFTER_RUNS : parts + _AFTER_RUNS + len(updates)] = updates
     return row
 
 
@@ -61,9 +73,9 @@ def never_hidden_s(
 
 def sync_row(kind: StageKind, shape: StepShape, stack: TrainingStack) -> Floats:
     """The least of what a stage sends and updates once a step."""
-    row = np.zeros(NUM_FEATURES)
-    row[_UPDATE:_ONE] = kind.has_embedding, kind.blocks, kind.has_head * (1.0 - shape.tied_share)
-    row[_UPDATE:_ONE] /= shape.update_shards
+    counts = kind.has_embedding, *kind.blocks, kind.has_head
+    own = [count * (1.0 - tied) / shape.update_shards for count, tied in zip(counts, shape.tied_share, strict=True)]
+    row = _row((), own)
     row[_ONE] = (1.0 - stack.data_overlap) * kind.gradient_s
     return row
 

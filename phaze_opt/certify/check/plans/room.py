@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,61 @@ class PlanRoom:
     training: TrainingSpec
     stack: TrainingStack
 
+    def span_bytes(self, stage: int, start: int, stop: int) -> Floats:
+        """Bytes of a stage with some of blocks that differ, under each recomputation."""
+        return self.with_flights(self.span_parts(stage, start, stop), self.flights(stage))
+
+    def with_flights(self, parts: Floats, flights: float) -> Floats:
+        """Bytes of `span_parts` with so many micro-batches under way; shape (..., recomputations)."""
+        always, each, most = np.moveaxis(parts, -1, 0)
+        counted = always + np.minimum(flights * each, most)
+        return np.asarray(counted * (1.0 + self.stack.memory.reserve_share) + self._outside())
+
+    def span_parts(self, stage: int, start: int, stop: int) -> Floats:
+        """What a stage holds anyway, for each micro-batch under way, and of these at most, layer by layer.
+
+        Shape (recomputations, 3), bytes.
+        """
+        layers = self.layers.chain(stage, start, stop, self.plan.pipeline)
+        lasting = self._state_of(stage, layers) + self._bucket()
+        if self.plan.zero > 1:
+            times = self.stack.whole_sets if self.plan.zero == 3 else 1
+            lasting += max(map(self._gathered, layers)) * times * self.training.optimizer.weight_bytes
+        return np.array([self._of_span(stage, layers, each) + (lasting, 0.0, 0.0) for each in Recompute])
+
+    def _of_span(self, stage: int, layers: Sequence[LayerGraph], recompute: Recompute) -> Floats:
+        """The same of activations alone."""
+        is_first, is_last = self._has(stage)
+        inner = layers[int(is_first) : len(layers) - int(is_last)]
+        habits, last = self.stack.memory, len(layers) - int(is_last)
+        kept, ends = sum(_kept_of(layer, recompute, habits, [layer]) for layer in inner), self._ends(stage, recompute)
+        if inner:
+            # Neighbours keep what lies between them once, the ends of the model too.
+            kept -= self._held_once([*layers[: int(is_first)], *inner], recompute)
+            ends -= self._held_once([inner[-1], *layers[last:]], recompute)
+        units = [[self.layers.layers[at] for at in part] for part in self.layers.parts[BLOCK:HEAD]]
+        most = np.inf
+        if self.stack.keeps_on_host:
+            # Two layers are on their way there or back: the largest that any stage has.
+            most = 2.0 * max(_kept_of(layer, recompute, habits, [layer]) for unit in units for layer in unit)
+        if habits.keeps_outputs and not is_last:
+            ends += self.flights(stage) * max(unit[-1].output_bytes for unit in units)
+        anew = max((_anew_of(layer, recompute, [layer], habits) for layer in inner), default=0.0)
+        return np.array([ends + max(anew, self._loss(stage)), kept, most])
+
+    def _held_once(self, layers: Sequence[LayerGraph], recompute: Recompute) -> float:
+        """What neighbours both keep of tensors between them, where the later keeps what goes on to it."""
+        pairs = (pair for pair in pairwise(layers) if self._keeps_outputs_of(pair[1:], recompute))
+        return sum((_held_twice(pair) for pair in pairs), start=0.0)
+
+    def _state_of(self, stage: int, layers: Sequence[LayerGraph]) -> float:
+        """Weights, gradients and optimizer state of some layers."""
+        experts = sum(layer.num_expert_parameters for layer in layers)
+        dense = sum(layer.num_parameters for layer in layers) - experts
+        if all(self._has(stage)):
+            dense -= self.layers.shared_twice
+        return float(self._sharded(float(dense), float(experts)))
+
     def stage_bytes(self, stage: int, blocks: NDArray[np.int64], recompute: Recompute) -> Floats:
         """Bytes of a stage with each of several numbers of blocks, shape as ``blocks``."""
         count = np.asarray(blocks, dtype=np.float64)
@@ -42,9 +98,11 @@ class PlanRoom:
 
     def lasting_bytes(self, stage: int, count: Floats) -> Floats:
         """All but activations: the same of all stages between the ends."""
-        replicas = self.plan.data * self.plan.context
-        bucket = self.stack.memory.bucket_bytes if replicas > 1 else 0
-        return self._state(stage, count) + self._whole(stage, count) + bucket
+        return self._state(stage, count) + self._whole(stage, count) + self._bucket()
+
+    def _bucket(self) -> int:
+        """What replicas gather gradients in."""
+        return self.stack.memory.bucket_bytes if self.plan.data * self.plan.context > 1 else 0
 
     def with_kept(self, lasting_bytes: Floats, stage: int, count: Floats, recompute: Recompute) -> Floats:
         """Bytes with the activations of a stage, what the allocator loses and what lies outside it."""
@@ -85,6 +143,10 @@ class PlanRoom:
         dense = count * others[BLOCK] + is_first * others[EMBEDDING] + is_last * others[HEAD]
         if is_first and is_last:
             dense = dense - self.layers.tied_parameters
+        return np.asarray(self._sharded(dense, experts))
+
+    def _sharded(self, dense: Any, experts: Any) -> Any:
+        """State of parameters: ZeRO 1 shards the optimizer's, 2 gradients too, 3 weights too."""
         shared = dense / self.plan.shards + experts / expert_shards(self.plan)
         optimizer, zero, habits = self.training.optimizer, self.plan.zero, self.stack.memory
         copy = 0 if zero == 3 and habits.casts_masters else optimizer.weight_bytes
@@ -94,7 +156,7 @@ class PlanRoom:
         several = self.plan.num_micro_batches(self.training.global_batch) > 1
         if zero >= 2 and self.plan.pipeline > 1 and several:
             held = held + (dense + experts) * habits.staged_gradient_bytes
-        return np.asarray(held)
+        return held
 
     def _whole(self, stage: int, count: Floats) -> Floats:
         """The largest layer, whole for a while though sharded: weights under ZeRO 3, its gradients under ZeRO 2."""

@@ -47,16 +47,9 @@ class StageTraffic:
 
         The last stage hands every chunk but its last back to the first, over the dearest way of any boundary.
         """
-        plan, stack = self.plan, self.stack
-        payload = self.layers.sent_bytes
-        scatters = stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
-        gather = NOTHING
-        if scatters:
-            tensor = self.wires.layer_group(plan, CollectiveGroup.TENSOR)
-            gather = self.wires.collective(CollectiveKind.ALL_GATHER, payload, tensor)
-            payload /= plan.tensor
+        plan, payload = self.plan, self.layers.sent_bytes
         levels = [self.wires.boundary_level(plan, edge) for edge in range(1, plan.pipeline)]
-        crossing = {at: together([self.wires.boundary(plan, at, payload), gather]) for at in set(levels)}
+        crossing = {at: self._crossing(at, payload) for at in set(levels)}
         farthest = max((crossing[at] for at in sorted(crossing)), key=_distance, default=NOTHING)
         crossing[_AROUND] = farthest.times((plan.interleave - 1) / plan.interleave)
         # Few pairs of boundaries differ.
@@ -64,22 +57,40 @@ class StageTraffic:
         both = {pair: together(map(crossing.__getitem__, pair)).times(plan.interleave) for pair in set(around)}
         return [both[pair] for pair in around]
 
-    def forward_gathers(self, stage: int, blocks: int) -> Sent:
+    def _crossing(self, level: int, payload: float) -> Sent:
+        """One boundary across a level."""
+        plan, gather = self.plan, NOTHING
+        if self.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel:
+            tensor = self.wires.layer_group(plan, CollectiveGroup.TENSOR)
+            gather = self.wires.collective(CollectiveKind.ALL_GATHER, payload, tensor)
+            payload /= plan.tensor
+        return together([self.wires.boundary(plan, level, payload), gather])
+
+    def around(self, stage: int, start: int, stop: int) -> Sent:
+        """Boundaries of a stage with some of blocks that differ, of a micro-batch."""
+        plan, parts = self.plan, [NOTHING]
+        if stage > 0:
+            parts.append(self._crossing(self.wires.boundary_level(plan, stage), self.layers.crossing_bytes(start)))
+        if stage < plan.pipeline - 1:
+            parts.append(self._crossing(self.wires.boundary_level(plan, stage + 1), self.layers.crossing_bytes(stop)))
+        return together(parts)
+
+    def forward_gathers(self, stage: int, blocks: Sequence[int]) -> Sent:
         """ZeRO 3: parameters gathered once, layer by layer; the first and the last of the model together."""
         return self._units(stage, blocks, CollectiveKind.ALL_GATHER, self.training.optimizer.weight_bytes)
 
-    def parameters(self, stage: int, blocks: int) -> Sent:
+    def parameters(self, stage: int, blocks: Sequence[int]) -> Sent:
         """ZeRO 3: gathered forward and backward, gradients scattered, every micro-batch."""
         scatter = self._units(stage, blocks, CollectiveKind.REDUCE_SCATTER, self.stack.gradient_bytes)
         return together([self.forward_gathers(stage, blocks).times(2.0), scatter])
 
-    def reductions(self, stage: int, blocks: int) -> Sent:
+    def reductions(self, stage: int, blocks: Sequence[int]) -> Sent:
         """ZeRO 2: gradients scattered every micro-batch."""
         if self.plan.zero != 2:
             return NOTHING
         return together([NOTHING, *(self._scatter(number, who) for number, who in self._held(stage, blocks))])
 
-    def gradients(self, stage: int, blocks: int) -> Sent:
+    def gradients(self, stage: int, blocks: Sequence[int]) -> Sent:
         """Once a step: gradients added up, or scattered and weights gathered; copies of shards; a tied table."""
         collective, zero = self.wires.collective, self.plan.zero
         parts = [NOTHING]
@@ -110,13 +121,13 @@ class StageTraffic:
         """Parameters of the model's first and last layer on a stage; a tied table counts once."""
         first, last = (sum(layer.num_parameters for layer in root) for root in self.layers.roots)
         is_first, is_last = stage == 0, stage == self.plan.pipeline - 1
-        shared = self.layers.tied_parameters if is_first and is_last else 0
-        return is_first * first + is_last * last - shared
+        shared = self.layers.shared_twice if is_first and is_last else 0
+        return max(0, is_first * first + is_last * last - shared)
 
-    def _between(self, stage: int, blocks: int) -> Iterator[tuple[int, int, int]]:
+    def _between(self, stage: int, blocks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Layers between those on a stage: how many, what replicas share of each, and experts with replicas apart."""
         is_apart = expert_layout(self.plan).is_apart
-        of_parts = (int(stage == 0), blocks, int(stage == self.plan.pipeline - 1))
+        of_parts = (int(stage == 0), *blocks, int(stage == self.plan.pipeline - 1))
         for times, layers in zip(of_parts, self.layers.inner, strict=True):
             for layer in layers:
                 own = layer.num_expert_parameters if is_apart else 0
@@ -138,7 +149,7 @@ class StageTraffic:
         copies = self.wires.peers(self.plan, replicas // size, apart=apart * size)
         return _Sharers(group, copies, shards if self.plan.zero else 1)
 
-    def _held(self, stage: int, blocks: int) -> Sequence[tuple[float, _Sharers]]:
+    def _held(self, stage: int, blocks: Sequence[int]) -> Sequence[tuple[float, _Sharers]]:
         """Parameters of a stage, and who shares them."""
         between = list(self._between(stage, blocks))
         dense = sum(times * size for times, size, _ in between) + self._ends(stage)
@@ -146,7 +157,7 @@ class StageTraffic:
         held = ((dense, self._dense_sharers()), (experts, self._expert_sharers()))
         return [(float(number), who) for number, who in held if number and who is not None]
 
-    def _units(self, stage: int, blocks: int, kind: CollectiveKind, element_bytes: int) -> Sent:
+    def _units(self, stage: int, blocks: Sequence[int], kind: CollectiveKind, element_bytes: int) -> Sent:
         """A collective for every unit that ZeRO 3 shards."""
         if self.plan.zero != 3:
             return NOTHING

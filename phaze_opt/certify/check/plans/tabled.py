@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import even_blocks
-from phaze_opt.certify.check.plans.layer_sets import BLOCK, HEAD, LayerSet, expert_layout, expert_shards, key_of
+from phaze_opt.certify.check.plans.layer_sets import BLOCK, LayerSet, expert_layout, expert_shards, key_of
 from phaze_opt.certify.check.plans.paces import PassTraffic, pass_traffic
 from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape
 from phaze_opt.certify.check.plans.room import PlanRoom
@@ -70,34 +71,56 @@ class PlanTabler:
         self._known: dict[object, int] = {}
         self._sent: dict[object, tuple[Sent, ...]] = {}
         self._transfers: dict[object, list[float]] = {}
+        self._around: dict[object, float] = {}
 
     def table(self, plan: ParallelPlan, blocks: Sequence[int] | None = None) -> TabledPlan:
         """One plan; ``blocks`` of each stage are as even as they can be unless given."""
         cuts = tuple(blocks) if blocks is not None else even_blocks(self._num_layers, plan.pipeline)
-        transfers = self.transfers_s(plan)
-        numbers: dict[tuple[int, bool, bool, float], int] = {}
+        layers, start = self.layers_of(plan), 0
+        numbers: dict[tuple[object, ...], int] = {}
         stages: list[int] = []
         kinds: list[StageKind] = []
-        for stage, (count, transfer_s) in enumerate(zip(cuts, transfers, strict=True)):
+        for stage, count in enumerate(cuts):
+            stop = start + count
             ends = (stage == 0, stage == plan.pipeline - 1)
-            key = (count, *ends, transfer_s)
+            key = (layers.held(start, stop), *ends, self._around_s(plan, stage, start, stop))
             if key not in numbers:
                 numbers[key] = len(kinds)
-                kinds.append(self.kind(plan, stage, count))
+                kinds.append(self.kind(plan, stage, start, stop))
             stages.append(numbers[key])
+            start = stop
         shape = self.shape(plan)
         return TabledPlan(plan, self.traffic_number(plan), shape, tuple(kinds), tuple(stages))
 
-    def kind(self, plan: ParallelPlan, stage: int, blocks: int) -> StageKind:
-        """One stage of a plan with so many blocks."""
+    def kind(self, plan: ParallelPlan, stage: int, start: int, stop: int) -> StageKind:
+        """One stage of a plan with the blocks from one on to before another."""
         is_first, is_last = stage == 0, stage == plan.pipeline - 1
-        sent = self._stage_s(self.traffic(plan), stage, blocks)
-        return StageKind(is_first, blocks, is_last, self.transfers_s(plan)[stage], *sent)
+        held = self.layers_of(plan).held(start, stop)
+        sent = self._stage_s(self.traffic(plan), stage, held)
+        return StageKind(is_first, held, is_last, self._around_s(plan, stage, start, stop), *sent)
+
+    def places(self, plan: ParallelPlan) -> list[tuple[object, ...]]:
+        """Of each stage what tells its boundaries and its ends apart."""
+        levels = [None, *(self._wires.boundary_level(plan, edge) for edge in range(1, plan.pipeline)), None]
+        return [*pairwise(levels)]
+
+    def layers_of(self, plan: ParallelPlan) -> LayerSet:
+        """The set of a plan."""
+        return self._sets[self._set_of[key_of(plan)]]
+
+    def _around_s(self, plan: ParallelPlan, stage: int, start: int, stop: int) -> float:
+        """Boundaries of a stage, of a micro-batch, with what hides, s."""
+        if not self.layers_of(plan).differs:
+            return self.transfers_s(plan)[stage]
+        key = (key_of(plan), plan.pipeline, plan.data, plan.shards, stage, start * (stage > 0), stop)
+        if key not in self._around:
+            shows = 1.0 - self._stack.transfer_overlap
+            self._around[key] = shows * self.traffic(plan).around(stage, start, stop).seconds(self._stack)
+        return self._around[key]
 
     def traffic(self, plan: ParallelPlan) -> StageTraffic:
         """Traffic of the stages of a plan."""
-        layers = self._sets[self._set_of[key_of(plan)]]
-        return StageTraffic(layers, plan, self._training, self._stack, self._wires)
+        return StageTraffic(self.layers_of(plan), plan, self._training, self._stack, self._wires)
 
     def transfers_s(self, plan: ParallelPlan) -> list[float]:
         """Boundaries of every stage, of a micro-batch, with what hides, s."""
@@ -109,7 +132,7 @@ class PlanTabler:
             self._transfers[key] = [seconds[id(each)] for each in sent]
         return self._transfers[key]
 
-    def _stage_s(self, traffic: StageTraffic, stage: int, count: int) -> tuple[float, float, float, float]:
+    def _stage_s(self, traffic: StageTraffic, stage: int, count: tuple[int, ...]) -> tuple[float, float, float, float]:
         """Parameters, forward gathers, reductions and gradients of a stage, s."""
         plan = traffic.plan
         key = (
@@ -130,19 +153,20 @@ class PlanTabler:
 
     def shape(self, plan: ParallelPlan) -> StepShape:
         """Micro-batches, chunks, shards of the update, islands."""
-        layers = self._sets[self._set_of[key_of(plan)]]
-        parameters, shards = layers.parameters(BLOCK), 1.0
+        layers = self.layers_of(plan)
+        blocks = layers.order if layers.differs else (0,)
+        parameters, shards = sum(layers.parameters(BLOCK + kind) for kind in blocks), 1.0
         if plan.zero:
-            own = sum(layer.num_expert_parameters for layer in layers.of(BLOCK))
+            own = sum(layer.num_expert_parameters for kind in blocks for layer in layers.of(BLOCK + kind))
             experts = own if expert_layout(plan).is_apart else 0
             updated = (parameters - experts) / plan.shards + experts / expert_shards(plan)
             shards = parameters / updated if updated else float(plan.shards)
-        tied = layers.tied_parameters if plan.pipeline == 1 else 0
+        tied = layers.tied_of_parts if plan.pipeline == 1 else (0,) * len(layers.parts)
         return StepShape(
             num_micro_batches=plan.num_micro_batches(self._training.global_batch),
             interleave=plan.interleave * self._stack.fill_chunks,
             update_shards=shards,
-            tied_share=tied / layers.parameters(HEAD) if tied else 0.0,
+            tied_share=tuple(own / layers.parameters(part) if own else 0.0 for part, own in enumerate(tied)),
             waiting=self._stack.waiting_share * float(np.log2(self._wires.num_islands(plan))),
         )
 
@@ -161,4 +185,4 @@ class PlanTabler:
 
     def room(self, plan: ParallelPlan) -> PlanRoom:
         """Memory of a plan's stages."""
-        return PlanRoom(self._sets[self._set_of[key_of(plan)]], plan, self._training, self._stack)
+        return PlanRoom(self.layers_of(plan), plan, self._training, self._stack)
