@@ -19,6 +19,8 @@ from phaze_opt.schedule.structure import BlockArrays
 MOVE_SHARE = 0.65
 """Share of the changes that move an operator; flips of a mode take the last half, so that some do both."""
 FLIP_FROM = 0.5
+GROUP_SHARE = 0.5
+GROUP = 6
 SHORTER = 1.0 - 1e-12
 
 
@@ -153,9 +155,16 @@ def change(block: BlockArrays, trial: Walk, may_flip, state):
     if kind < MOVE_SHARE or not may_flip:
         move_operator(block, trial.order, state)
     if kind > FLIP_FROM and may_flip:
-        i = int(draw(state) * trial.order.shape[0])
-        if block.spread[i] < block.one_core[i]:
-            trial.is_spread[i] = not trial.is_spread[i]
+        count = trial.order.shape[0]
+        place = int(draw(state) * count)
+        last = place + 1
+        if draw(state) < GROUP_SHARE:
+            last = min(count, place + 2 + int(draw(state) * GROUP))
+        mode = not trial.is_spread[trial.order[place]]
+        for k in range(place, last):
+            i = trial.order[k]
+            if block.spread[i] < block.one_core[i]:
+                trial.is_spread[i] = mode
 
 
 @compiled
