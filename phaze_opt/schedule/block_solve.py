@@ -43,7 +43,7 @@ WIDENING = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
 # Local searches before each turn of the tree: how far the walk may rise at first, and what is pushed both ways.
-RISES = ((0.03, 0.05), (0.01, -1.0), (0.01, 0.01), (0.02, -1.0))
+RISES = ((0.03, 0.05), (0.01, -1.0), (0.005, 0.005), (0.01, 0.01))
 SEARCHES = 8
 # Where time is the limit: changes of a local search and cases of the tree in a turn, and in the first, on so many
 # operators.
