@@ -53,8 +53,8 @@ FIRST_CASES = 300
 FIRST_SHARE = 0.15
 TURN_SIZE = 60
 MAX_ROUNDS_OF_SETS = 200
-# Where nodes are the limit: local searches as above, the tries of each and the cases of the tree, of so many operators, that a
-# node of a MIP stands for, and rounds of adding sets to a case. The work of a case grows faster than its operators.
+# Where nodes are the limit: local searches as above, the tries of each and the cases of the tree that a node of a MIP
+# stands for, and rounds of adding sets to a case. Cases are those of `MAX_NARROW` operators: their work grows faster.
 NODE_RISES = ((0.005, 0.005), (0.01, -1.0))
 TRIES_OF_A_NODE = 10
 CASES_OF_A_NODE = 0.01
@@ -169,6 +169,7 @@ class BlockSolver:
             return self.state
         tree = self._begin_tree(max_rounds=NODE_ROUNDS)
         if size > TURN_SIZE:
+            # The walks alone begin too far off; closing the gap by levels would take too long.
             self._search_narrow(tree, width=self._options.beam_width // 30, gap=0.0)
         for rise in NODE_RISES:
             if not self._is_done(gap):
@@ -183,7 +184,8 @@ class BlockSolver:
     def _search_narrow(self, tree: SetTree, *, width: int, gap: float) -> None:
         """One level search of a wide block, cut by the values of its tree, for schedules shorter by more than a gap."""
         if width > 0 and not self._is_done(self._options.target_mip_gap):
-            search = BeamSearch(self.problem, [SetPrices(tree.value_s), *(work_prices(self.problem, bit) for bit in TYPE_BITS)])
+            works = (work_prices(self.problem, bit) for bit in TYPE_BITS)
+            search = BeamSearch(self.problem, [SetPrices(tree.value_s), *works])
             self.state = search.improved(self.state, width=width, gap=gap, deadline=self._deadline)
 
     def try_multi_start(self) -> None:

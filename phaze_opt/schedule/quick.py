@@ -11,7 +11,7 @@ from phaze_opt.schedule.structure import BlockArrays, PackedBlocks
 # mypy: disable-error-code="no-untyped-def"
 BOTH_BITS = np.int64(3)
 MAX_NARROW = 28
-"""Blocks of more operators than this are wide: they have stages of their own (`block_solve`). None of a transformer is."""
+"""Blocks of more operators are wide and have stages of their own (`block_solve`). None of a transformer is."""
 WIDE_NODES = 64
 """Nodes of the mode search on a wide block at most."""
 # A numpy value, because numba compiles a kernel anew for every literal that it is called with.
