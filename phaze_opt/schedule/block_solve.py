@@ -53,10 +53,12 @@ FIRST_CASES = 300
 FIRST_SHARE = 0.15
 TURN_SIZE = 60
 MAX_ROUNDS_OF_SETS = 200
-# Where nodes are the limit: local searches as above, the tries of each and the cases of the tree that a node of a MIP
-# stands for, and rounds of adding sets to a case. Cases are those of `MAX_NARROW` operators: their work grows faster.
+# Where nodes are the limit: local searches as above, the tries of each, the width of the level search and the cases of
+# the tree that a node of a MIP stands for, and rounds of adding sets to a case. Cases are those of `MAX_NARROW`
+# operators: their work grows faster.
 NODE_RISES = ((0.005, 0.005), (0.01, -1.0))
 TRIES_OF_A_NODE = 10
+WIDTH_OF_A_NODE = 0.5
 CASES_OF_A_NODE = 0.01
 NODE_ROUNDS = 30
 # Closed blocks that a process keeps, of some kilobytes each.
@@ -167,15 +169,16 @@ class BlockSolver:
         gap, size, nodes = self._options.target_mip_gap, len(self.problem), self._options.mip_nodes
         if self._is_done(gap):
             return self.state
+        width = min(self._options.beam_width, math.ceil(WIDTH_OF_A_NODE * nodes))
         tree = self._begin_tree(max_rounds=NODE_ROUNDS)
         if size > TURN_SIZE:
             # The walks alone begin too far off; closing the gap by levels would take too long.
-            self._search_narrow(tree, width=self._options.beam_width // 30, gap=0.0)
+            self._search_narrow(tree, width=width // 3, gap=0.0)
         for rise in NODE_RISES:
             if not self._is_done(gap):
                 self._search_orders(TRIES_OF_A_NODE * nodes, *rise)
         if size <= TURN_SIZE:
-            self._search_narrow(tree, width=self._options.beam_width // 10, gap=gap)
+            self._search_narrow(tree, width=width, gap=gap)
         self._run_tree(tree, cases=int(CASES_OF_A_NODE * nodes * (MAX_NARROW / size) ** 2), deadline=self._deadline)
         if not self.state.is_closed(gap) and self._remaining_s() <= 0:
             self.state = replace(self.state, is_timed_out=True)
