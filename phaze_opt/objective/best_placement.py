@@ -21,6 +21,7 @@ from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import verify_placement
 from phaze_opt.schedule.problem import Cores, ScheduleProblem, ScheduleResult
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
+from phaze_opt.schedule.structure import ScheduleStructure
 from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.workload.training import TrainingSpec
 
@@ -96,13 +97,34 @@ def bound_option(
     option: CompiledOption, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
 ) -> OptionTimes:
     """Quick bounds on every makespan of one tensor degree."""
-    shape = (len(option.phases), option.num_phases)
-    times = OptionTimes(lower_s=np.zeros(shape), upper_s=np.zeros(shape))
-    for row, layer in enumerate(option.phases):
-        for column, phase in enumerate(layer):
-            bounds = _on_schedule(bound_compiled, phase, estimates, accelerator, scenario)
-            times.lower_s[row, column], times.upper_s[row, column] = bounds.lower_s, bounds.upper_s
-    return times
+    bounds = _on_schedules(bound_compiled, option, estimates, accelerator, scenario)
+    return OptionTimes(
+        lower_s=np.array([[each.lower_s for each in layer] for layer in bounds]),
+        upper_s=np.array([[each.upper_s for each in layer] for layer in bounds]),
+    )
+
+
+def _on_schedules(  # noqa: PLR0917
+    solver: Callable[..., _T],
+    option: CompiledOption,
+    estimates: Estimates,
+    accelerator: Accelerator,
+    scenario: Scenario,
+    **options: ScheduleOptions,
+) -> tuple[tuple[_T, ...], ...]:
+    """What a solver of compiled schedules says of every problem of a tensor degree; of those alike, once.
+
+    Forward that runs again is often forward.
+    """
+    found: dict[tuple[ScheduleStructure, bytes], _T] = {}
+    answers = []
+    for layer in option.phases:
+        keys = [(phase.structure, phase.columns.tobytes()) for phase in layer]
+        for key, phase in zip(keys, layer, strict=True):
+            if key not in found:
+                found[key] = _on_schedule(solver, phase, estimates, accelerator, scenario, **options)
+        answers.append(tuple(found[key] for key in keys))
+    return tuple(answers)
 
 
 def _on_schedule(  # noqa: PLR0917
@@ -131,16 +153,11 @@ def solve_option(
 ) -> int:
     """Solve every schedule of one tensor degree, tightening ``times`` in place; returns the MIPs solved."""
     limits = schedule_options(scenario.schedule_gap, scenario.schedule_nodes)
-    solved: list[tuple[ScheduleResult, ...]] = []
-    for row, layer in enumerate(option.phases):
-        results = []
-        for column, phase in enumerate(layer):
-            result = _on_schedule(solve_compiled, phase, estimates, accelerator, scenario, options=limits)
-            times.lower_s[row, column] = max(times.lower_s[row, column], result.lower_bound_s)
-            times.upper_s[row, column] = result.makespan_s
-            results.append(result)
-        solved.append(tuple(results))
-    times.schedules = tuple(solved)
+    solved = _on_schedules(solve_compiled, option, estimates, accelerator, scenario, options=limits)
+    found_s = np.array([[result.lower_bound_s for result in layer] for layer in solved])
+    times.lower_s = np.maximum(times.lower_s, found_s)
+    times.upper_s = np.array([[result.makespan_s for result in layer] for layer in solved])
+    times.schedules = solved
     return sum(result.num_ilp_solves for layer in solved for result in layer)
 
 

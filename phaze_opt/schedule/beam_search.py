@@ -116,6 +116,15 @@ class BeamSearch:
         lower = min(lower, float(level.ends[best].max()))
         return BeamAnswer(np.maximum(start, 0.0), is_spread, lower, is_complete, num_states)
 
+    def improved(self, state: BlockState, *, width: int, gap: float, deadline: float) -> BlockState:
+        """The state after a search for schedules shorter than its own by more than ``gap``; the rest as `run`."""
+        answer = self.run(cutoff=state.upper * (1.0 - 0.999 * gap), width=width, deadline=deadline)
+        if answer.start is not None and answer.is_spread is not None:
+            lengths = self._tables.lengths
+            length = np.where(answer.is_spread, lengths[1], lengths[0])
+            state = state.with_schedule(float((answer.start + length).max()), answer.start, answer.is_spread)
+        return state.with_lower(answer.lower)
+
     def _root(self) -> Level:
         level = self._empty_level(1)
         level.modes[:], level.ends[:], level.lasts[:], level.keys[:] = UNPLACED, 0.0, 0.0, 0
@@ -175,11 +184,7 @@ class LevelStage:
         """Look for schedules shorter than the state's by more than ``gap``, ``width`` partial ones on a level."""
         if self._search is None:
             self._search = BeamSearch(self._problem, self.prices())
-        answer = self._search.run(cutoff=state.upper * (1.0 - 0.999 * gap), width=width, deadline=self._deadline)
-        if answer.start is not None and answer.is_spread is not None:
-            length = np.where(answer.is_spread, self._problem.spread, self._problem.one_core)
-            state = state.with_schedule(float((answer.start + length).max()), answer.start, answer.is_spread)
-        return state.with_lower(answer.lower)
+        return self._search.improved(state, width=width, gap=gap, deadline=self._deadline)
 
     def prices(self) -> list[SetPrices]:
         """Those of the whole block and of its later parts, and the work rows."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.beam_search import LevelStage
+from phaze_opt.schedule.beam_search import BeamSearch, LevelStage
 from phaze_opt.schedule.block_data import MIP_TOLERANCE, BlockProblem, BlockState
 from phaze_opt.schedule.dual_program import best_dual
-from phaze_opt.schedule.duals import dual_bound, one_core_prices, work_vector
+from phaze_opt.schedule.duals import TYPE_BITS, dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
 from phaze_opt.schedule.list_schedules import multi_start, schedule_modes
 from phaze_opt.schedule.mip_models import (
@@ -26,6 +26,8 @@ from phaze_opt.schedule.mip_models import (
 )
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
 from phaze_opt.schedule.order_search import search_orders
+from phaze_opt.schedule.quick import MAX_NARROW
+from phaze_opt.schedule.set_bound import SetPrices, work_prices
 from phaze_opt.schedule.set_tree import SetTree
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
@@ -40,10 +42,8 @@ MAX_WIDTH = 60_000
 WIDENING = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
-# Blocks of more operators than this are wide: they have stages of their own. No block of a transformer is.
-MAX_NARROW = 28
 # Local searches before each turn of the tree: how far the walk may rise at first, and what is pushed both ways.
-RISES = ((0.03, 0.05), (0.01, -1.0), (0.01, 0.01), (0.02, -1.0))
+RISES = ((0.03, 0.05), (0.01, -1.0), (0.005, 0.005), (0.01, 0.01))
 SEARCHES = 8
 # Where time is the limit: changes of a local search and cases of the tree in a turn, and in the first, on so many
 # operators.
@@ -53,10 +53,14 @@ FIRST_CASES = 300
 FIRST_SHARE = 0.15
 TURN_SIZE = 60
 MAX_ROUNDS_OF_SETS = 200
-# Where nodes are the limit: the same, rounds of adding sets to a case, and how many nodes of a MIP a case stands for.
-NODE_TRIES = 200
+# Where nodes are the limit: local searches as above, the tries of each, the width of the level search and the cases of
+# the tree that a node of a MIP stands for, and rounds of adding sets to a case. Cases are those of `MAX_NARROW`
+# operators: their work grows faster.
+NODE_RISES = ((0.005, 0.005), (0.01, -1.0))
+TRIES_OF_A_NODE = 10
+WIDTH_OF_A_NODE = 0.5
+CASES_OF_A_NODE = 0.01
 NODE_ROUNDS = 30
-NODES_OF_A_CASE = 20
 # Closed blocks that a process keeps, of some kilobytes each.
 MAX_KEPT = 2048
 
@@ -162,16 +166,30 @@ class BlockSolver:
 
     def _run_wide(self) -> BlockState:
         """Of a wide block where nodes are the limit, the stages that its size does not make slow, and no others."""
-        if self._is_done(self._options.target_mip_gap):
+        gap, size, nodes = self._options.target_mip_gap, len(self.problem), self._options.mip_nodes
+        if self._is_done(gap):
             return self.state
-        self._begin_tree(max_rounds=NODE_ROUNDS)
-        self._turn_tree(tries=NODE_TRIES, cases=self._options.mip_nodes / NODES_OF_A_CASE)
-        if len(self.problem) <= TURN_SIZE and not self._is_done(self._options.target_mip_gap):
-            self.try_set_bound()
-            self.try_beam_search()
-        if not self.state.is_closed(self._options.target_mip_gap) and self._remaining_s() <= 0:
+        width = min(self._options.beam_width, math.ceil(WIDTH_OF_A_NODE * nodes))
+        tree = self._begin_tree(max_rounds=NODE_ROUNDS)
+        if size > TURN_SIZE:
+            # The walks alone begin too far off; closing the gap by levels would take too long.
+            self._search_narrow(tree, width=width // 3, gap=0.0)
+        for rise in NODE_RISES:
+            if not self._is_done(gap):
+                self._search_orders(TRIES_OF_A_NODE * nodes, *rise)
+        if size <= TURN_SIZE:
+            self._search_narrow(tree, width=width, gap=gap)
+        self._run_tree(tree, cases=int(CASES_OF_A_NODE * nodes * (MAX_NARROW / size) ** 2), deadline=self._deadline)
+        if not self.state.is_closed(gap) and self._remaining_s() <= 0:
             self.state = replace(self.state, is_timed_out=True)
         return self.state
+
+    def _search_narrow(self, tree: SetTree, *, width: int, gap: float) -> None:
+        """One level search of a wide block, cut by the values of its tree, for schedules shorter by more than a gap."""
+        if width > 0 and not self._is_done(self._options.target_mip_gap):
+            works = (work_prices(self.problem, bit) for bit in TYPE_BITS)
+            search = BeamSearch(self.problem, [SetPrices(tree.value_s), *works])
+            self.state = search.improved(self.state, width=width, gap=gap, deadline=self._deadline)
 
     def try_multi_start(self) -> None:
         """Randomised serial list schedules."""
@@ -219,15 +237,15 @@ class BlockSolver:
 
     def try_set_tree(self) -> None:
         """Local search over orders and modes, and a tree of set bounds; not where nodes are the limit."""
-        if not self._options.mip_nodes:
-            self._begin_tree(max_rounds=MAX_ROUNDS_OF_SETS)
+        if not self._options.mip_nodes and min(self.problem.shortest) > 0.0:
+            self._tree = self._begin_tree(max_rounds=MAX_ROUNDS_OF_SETS)
             self._turn_tree(tries=TURN_TRIES, cases=FIRST_CASES, time_share=FIRST_SHARE)
 
-    def _begin_tree(self, *, max_rounds: int) -> None:
-        if min(self.problem.shortest) > 0.0:
-            gap = self._options.target_mip_gap
-            self._tree = SetTree(self.problem, self.state, gap=gap, max_rounds=max_rounds, deadline=self._deadline)
-            self.state = self._tree.state
+    def _begin_tree(self, *, max_rounds: int) -> SetTree:
+        gap = self._options.target_mip_gap
+        tree = SetTree(self.problem, self.state, gap=gap, max_rounds=max_rounds, deadline=self._deadline)
+        self.state = tree.state
+        return tree
 
     def _turn_tree(self, *, tries: int, cases: float, time_share: float = 1.0) -> None:
         """Local searches, then cases of the tree; as many of both as a block of `TURN_SIZE` operators has time for."""
@@ -238,14 +256,16 @@ class BlockSolver:
         deadline = time.monotonic() + time_share * self._remaining_s()
         for _ in range(SEARCHES):
             if not self._is_done(gap):
-                self._search_orders(math.ceil(share * tries))
+                self._search_orders(math.ceil(share * tries), *RISES[self._num_walks % len(RISES)])
+        self._run_tree(tree, cases=math.ceil(share * cases), deadline=deadline)
+
+    def _run_tree(self, tree: SetTree, *, cases: int, deadline: float) -> None:
         tree.take(self.state)
-        tree.run(max_cases=tree.num_cases + math.ceil(share * cases), deadline=deadline)
+        tree.run(max_cases=tree.num_cases + cases, deadline=deadline)
         self.state = tree.state
 
-    def _search_orders(self, tries: int) -> None:
+    def _search_orders(self, tries: int, rise: float, within: float) -> None:
         start, is_spread = self.state.start.copy(), self.state.is_spread.copy()
-        rise, within = RISES[self._num_walks % len(RISES)]
         seed = self._options.seed + self._num_walks
         upper = search_orders(self.problem.arrays, self.state.upper, start, is_spread, tries, rise, within, True, seed)
         self._num_walks += 1

@@ -19,6 +19,11 @@ from phaze_opt.schedule.structure import BlockArrays
 MOVE_SHARE = 0.65
 """Share of the changes that move an operator; flips of a mode take the last half, so that some do both."""
 FLIP_FROM = 0.5
+GROUP_SHARE = 0.5
+"""Share of the flips that take the operators behind in the order along: one that leaves all cores to run on one pays
+only where others run beside it."""
+GROUP = 6
+"""Operators that a flip takes along at most."""
 SHORTER = 1.0 - 1e-12
 
 
@@ -148,14 +153,21 @@ def move_operator(block: BlockArrays, order, state):
 
 @compiled
 def change(block: BlockArrays, trial: Walk, may_flip, state):
-    """Move an operator, or flip a mode, or both."""
+    """Move an operator, or flip the mode of one or of some that are neighbours in the order, or both."""
     kind = draw(state)
     if kind < MOVE_SHARE or not may_flip:
         move_operator(block, trial.order, state)
     if kind > FLIP_FROM and may_flip:
-        i = int(draw(state) * trial.order.shape[0])
-        if block.spread[i] < block.one_core[i]:
-            trial.is_spread[i] = not trial.is_spread[i]
+        count = trial.order.shape[0]
+        place = int(draw(state) * count)
+        last = place + 1
+        if draw(state) < GROUP_SHARE:
+            last = min(count, place + 2 + int(draw(state) * GROUP))
+        mode = not trial.is_spread[trial.order[place]]
+        for k in range(place, last):
+            i = trial.order[k]
+            if block.spread[i] < block.one_core[i]:
+                trial.is_spread[i] = mode
 
 
 @compiled

@@ -10,6 +10,10 @@ from phaze_opt.schedule.structure import BlockArrays, PackedBlocks
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 BOTH_BITS = np.int64(3)
+MAX_NARROW = 28
+"""Blocks of more operators are wide and have stages of their own (`block_solve`). None of a transformer is."""
+WIDE_NODES = 64
+"""Nodes of the mode search on a wide block at most."""
 # A numpy value, because numba compiles a kernel anew for every literal that it is called with.
 
 
@@ -211,7 +215,9 @@ def quick_blocks(packed: PackedBlocks, one_core, spread, cores, is_chip, target,
             bounds[b, :] = min(one_core[lo], spread[lo])
         else:
             block = block_arrays(packed, b, one_core, spread, cores, is_chip)
-            lower, upper = quick_block(block, target, max_nodes, start[lo:hi], is_spread[lo:hi])
+            # A node takes time as the square of the operators, and sets bound wide blocks better.
+            nodes = max_nodes if hi - lo <= MAX_NARROW else min(max_nodes, WIDE_NODES)
+            lower, upper = quick_block(block, target, nodes, start[lo:hi], is_spread[lo:hi])
             bounds[b, 0] = min(lower, upper)
             bounds[b, 1] = upper
     return bounds

@@ -35,6 +35,8 @@ SEARCHES = (300, 5_000)
 """Nodes of the searches for the heaviest set: the second, where the first finds none that is new."""
 MAX_ITERATIONS = 3_000
 """Steps of the simplex method at once: some programs go round in ties; values that are not best are values still."""
+STEPS = 1e9
+"""What sets earn is compared in so many steps, so that last digits decide nothing."""
 MAX_ADDED = 10
 """Sets found greedily that are added at once."""
 
@@ -60,11 +62,13 @@ class SetAnswer:
         bound: no schedule of the case is shorter.
         spread_share: (n,) how much of each operator runs spread in it.
         running: (num_sets,) how long each set runs.
+        value_s: (n,) what each operator adds to the bound.
     """
 
     bound: float
     spread_share: FloatArray
     running: FloatArray
+    value_s: FloatArray
 
 
 class SetProgram:
@@ -106,7 +110,7 @@ class SetProgram:
         """
         self._settle(case.modes)
         self._order(case.after)
-        best = 0.0
+        best, prices = 0.0, np.zeros(len(case.modes))
         for turn in range(max_rounds):
             values, share, running = self._solve()
             total = _added(values)
@@ -114,10 +118,12 @@ class SetProgram:
             if not is_last and self._add_greedy(values, case.modes):
                 continue
             weight, is_added = self._add_heaviest(values, case.modes)
-            best = max(best, total / (max(1.0, weight) * (1.0 + MARGIN)))
+            divisor = max(1.0, weight) * (1.0 + MARGIN)
+            if total / divisor > best:
+                best, prices = total / divisor, values / divisor
             if best >= enough or total <= best * (1.0 + CONVERGED) or is_last or not is_added:
                 break
-        return SetAnswer(best, share, running)
+        return SetAnswer(best, share, running, prices)
 
     def time_saved(self, case: SetCase, running: FloatArray) -> FloatArray:
         """(n, n) how long sets run in a relaxed schedule that an order of the two operators forbids."""
@@ -187,9 +193,14 @@ class SetProgram:
         """Add unspread sets that earn too much, found greedily; whether there were any."""
         earned = np.where(modes == SPREAD, 0.0, values)
         sets, totals = greedy_sets(earned, self._latencies[0], self._masks, self._conflicts, self._cores)
-        found = np.unique(sets[totals > TOO_MUCH] & (earned > 0.0), axis=0)[:MAX_ADDED]
-        nobody = np.zeros(len(values), dtype=np.bool_)
-        return any([self._add(chosen, nobody) for chosen in found])
+        too_much = np.flatnonzero(totals > TOO_MUCH)
+        heaviest_first = too_much[np.argsort(-np.round(totals[too_much] * STEPS), kind="stable")]
+        nobody, num_added = np.zeros(len(values), dtype=np.bool_), 0
+        for chosen in sets[heaviest_first] & (earned > 0.0):
+            num_added += self._add(chosen, nobody)
+            if num_added == MAX_ADDED:
+                break
+        return num_added > 0
 
     def _add_heaviest(self, values: FloatArray, modes: NDArray[np.int8]) -> tuple[float, bool]:
         """Add the set that earns most; returns a bound on what any set earns, and whether the set is new."""

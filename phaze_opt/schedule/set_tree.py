@@ -64,7 +64,13 @@ class _Gains:
 
 
 class SetTree:
-    """The search on one block; it may be stopped and continued."""
+    """The search on one block; it may be stopped and continued.
+
+    Attributes:
+        state: best known.
+        num_cases: that were bounded.
+        value_s: (n,) what each operator adds to the bound of the whole block.
+    """
 
     def __init__(
         self, problem: BlockProblem, state: BlockState, *, gap: float, max_rounds: int, deadline: float
@@ -90,7 +96,9 @@ class SetTree:
         self._ended = math.inf
         self._gains = _Gains(*np.zeros((2, 2, len(problem))))
         self._scheduled: set[bytes] = set()
-        self._push(self._program.root, self._bound(self._program.root, 0.0))
+        root = self._bound(self._program.root, 0.0)
+        self.value_s = root.value_s
+        self._push(self._program.root, root)
         self._raise_lower()
 
     @property

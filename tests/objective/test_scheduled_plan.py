@@ -16,12 +16,14 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective import best_placement
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.scenario import PLANNED, CommonMean, Scenario, build_scenario, make_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.objective.scheduled_plan import least_step, least_steps_s
+from phaze_opt.schedule.solve import bound_compiled
 from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
@@ -206,3 +208,22 @@ def test_what_python_gives_is_held_to_the_rules_of_the_command_line(options, wor
 def test_software_that_cannot_be_is_refused(options, words):
     with pytest.raises(InputError, match=words):
         built(**options)
+
+
+def test_passes_that_are_alike_are_scheduled_once():
+    """Forward that runs again where the software keeps nothing is forward; answers are those of each by itself."""
+    scenario = scenario_of("tiny", "maxtext", 4)
+    objective = Objective(scenario)
+    chip = objective.accelerator(points_of(np.random.default_rng(3), 1)[0])
+    (option, *_), estimates = objective.planned(0).compiled.options, objective.estimate(chip, PLANNED)
+    phases = tuple((*layer[:3], layer[0]) for layer in option.phases)
+    shared, calls = (estimates, chip, scenario), []
+
+    def counted(structure, *latencies, **given):
+        calls.append(structure)
+        return bound_compiled(structure, *latencies, **given)
+
+    answers = best_placement._on_schedules(counted, replace(option, phases=phases), *shared)
+    assert len(calls) < sum(len(layer) for layer in phases)
+    for layer, found in zip(phases, answers, strict=True):
+        assert found == tuple(best_placement._on_schedule(bound_compiled, phase, *shared) for phase in layer)

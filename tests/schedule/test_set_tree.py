@@ -14,12 +14,14 @@ from scipy.optimize import linprog
 
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule import block_solve
-from phaze_opt.schedule.block_data import BlockState
+from phaze_opt.schedule import block_solve, quick
+from phaze_opt.schedule.beam_search import BeamSearch
+from phaze_opt.schedule.block_data import BlockProblem, BlockState
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.order_search import search_orders
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
+from phaze_opt.schedule.set_bound import SetPrices
 from phaze_opt.schedule.set_program import SetCase, SetProgram
 from phaze_opt.schedule.set_tree import SetTree
 from phaze_opt.schedule.solve import solve_schedule
@@ -200,6 +202,33 @@ def test_deadline_ends_a_tree():
     assert 0.0 < tree.state.lower <= tree.state.upper
 
 
+def test_values_of_the_whole_block_bound_what_is_left_of_it():
+    """They are prices of the level search, whose answer at full width is the optimum."""
+    for seed in range(6):
+        for block in wide_blocks(random_problem(seed, num_operators=6)):
+            prices = SetPrices(grown(block, max_cases=0).value_s)
+            assert prices.bound() <= optimum(block) * (1 + 1e-9)
+            search = BeamSearch(block, [prices])
+            state = search.improved(serial(block), width=10**6, gap=0.0, deadline=math.inf)
+            assert state.upper == pytest.approx(optimum(block), rel=1e-9)
+            assert state.lower <= state.upper
+            replay(block, state)
+
+
+@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+def test_neighbours_change_their_modes_together(exclusivity):
+    """Four operators that all leave their cores' spread gain at once; any one of them alone lengthens the schedule."""
+    block = BlockProblem(
+        compile_structure((CoreType.TC,) * 4, ()).blocks[0], (4.0,) * 4, (2.0,) * 4, Cores(4, 1), exclusivity
+    )
+    known = serial(block)
+    start, is_spread = known.start.copy(), known.is_spread.copy()
+    upper = search_orders(block.arrays, known.upper, start, is_spread, 400, 0.0, -1.0, True, 1)
+    assert known.upper == 8.0
+    assert upper == 4.0
+    replay(block, replace(known, upper=upper, start=start, is_spread=is_spread))
+
+
 @pytest.mark.parametrize("model", ["bert-large", "gpt3-175b", "llama-2-7b", "mixtral-8x7b", "opt-1.3b"])
 def test_no_block_of_a_transformer_is_wide(model):
     """Their schedules are those of the stages of before."""
@@ -211,4 +240,4 @@ def test_no_block_of_a_transformer_is_wide(model):
         for phase in (phase for layer in graph.layers for phase in layer.phases):
             types = tuple(operator.core_type for operator in phase.operators)
             sizes.extend(len(block) for block in compile_structure(types, phase.edges).blocks)
-    assert max(sizes) <= block_solve.MAX_NARROW
+    assert max(sizes) <= quick.MAX_NARROW
