@@ -5,12 +5,13 @@ transformer block), what lies before and behind it is searched likewise, and wha
 operation each.
 
 The layers of the front are on one stage, and so are those of the back: a parameter that several of either read is held
-by the first of them alone. Layers of the front or the back that differ in what they hold are of different kinds.
+by the first of them alone. One that several units read is held by the first layer of the model for all of them. Layers
+of the front or the back that differ in what they hold are of different kinds.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -35,7 +36,7 @@ class LayerParameters:
     """Parameters of a layer that others have too.
 
     Attributes:
-        lent: that an earlier layer of the front, or of the back, holds for it.
+        lent: that an earlier layer of the front, or of the back, or for units the first layer, holds for it.
         tied: of a layer behind the front, that it holds and the front too.
     """
 
@@ -51,6 +52,7 @@ class LayerChain:
         layers: one of each kind, the first.
         chain: kind at each position.
         parameters: what each kind holds.
+        of_units: ids of parameters that several units read and no layer of the front: the first layer holds them.
         recounted: ids of parameters that layers of units hold though others hold them too, each as often as it is held
             beyond once.
     """
@@ -58,6 +60,7 @@ class LayerChain:
     layers: tuple[TracedLayer, ...]
     chain: tuple[int, ...]
     parameters: tuple[LayerParameters, ...]
+    of_units: frozenset[str]
     recounted: tuple[str, ...]
 
 
@@ -79,18 +82,27 @@ def fold_layers(graph: FlatGraph) -> LayerChain:
     numbers = _numbers(list(zip(structures, places, strict=True)))
     first = [numbers.index(kind) for kind in range(1 + max(numbers))]
     return LayerChain(
-        layers=tuple(layers[position] for position in first),
+        layers=tuple(_with_passing(layers, position) for position in first),
         chain=tuple(numbers),
         parameters=tuple(shared[position] for position in first),
+        of_units=_of_units(layers, front, back) - _of(layers, front),
         recounted=_recounted(layers, shared, back),
     )
+
+
+def _with_passing(layers: Sequence[TracedLayer], position: int) -> TracedLayer:
+    """A layer that knows which of its inputs it has in common with a neighbour, both passing them on."""
+    layer = layers[position]
+    beside = layers[max(0, position - 1) : position] + layers[position + 1 : position + 2]
+    common = layer.handed_on & frozenset[str]().union(*(each.handed_on for each in beside))
+    return replace(layer, passing=tuple(name for name in layer.inputs if name in common))
 
 
 def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[LayerParameters]:
     """What each layer has in common with others, where the front and the back are on one stage each."""
     own = [frozenset(layer.parameters) for layer in layers]
-    of_front = {name for position in front for name in own[position]}
-    lent = [frozenset[str]()] * len(layers)
+    of_front, of_units = _of(layers, front), _of_units(layers, front, back)
+    lent = [names & of_units if front.stop <= at < back.start else frozenset[str]() for at, names in enumerate(own)]
     for end in (front, back):
         seen = frozenset[str]()
         for position in end:
@@ -98,6 +110,17 @@ def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[La
             seen |= own[position]
     tied = [frozenset[str]() if at in front else (names & of_front) - lent[at] for at, names in enumerate(own)]
     return [LayerParameters(*each) for each in zip(lent, tied, strict=True)]
+
+
+def _of(layers: Sequence[TracedLayer], positions: range) -> frozenset[str]:
+    """Parameters that any of some layers reads."""
+    return frozenset(name for position in positions for name in layers[position].parameters)
+
+
+def _of_units(layers: Sequence[TracedLayer], front: range, back: range) -> frozenset[str]:
+    """Parameters that several layers of units read, where a front can hold them."""
+    read = Counter(name for at in range(front.stop, back.start) for name in layers[at].parameters)
+    return frozenset(name for name, count in read.items() if count > 1) if front else frozenset()
 
 
 def _recounted(layers: Sequence[TracedLayer], shared: Sequence[LayerParameters], back: range) -> tuple[str, ...]:

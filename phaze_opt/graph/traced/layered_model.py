@@ -57,6 +57,11 @@ class LayeredModel:
         return sum(_elements(self.graph, name) for name in self.folded.recounted)
 
     @property
+    def num_unit_parameters(self) -> int:
+        """Elements of parameters that units share, which the first layer holds."""
+        return sum(_elements(self.graph, name) for name in self.folded.of_units)
+
+    @property
     def has_sequence(self) -> bool:
         """Whether sizes depend on a sequence length."""
         return SEQUENCE in self.model.symbols

@@ -70,16 +70,22 @@ class TracedWorkload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the export wants to be told, and parameters that count more than once, a sentence each."""
-        extra = self.layered.num_recounted_parameters
-        if not extra:
-            return self.layered.model.notes
-        sentence = (
-            f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers together "
-            f"have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, gradients and "
-            "updates are too large by as much."
-        )
-        return (sentence, *self.layered.model.notes)
+        """What the export wants to be told, and how shared parameters count, a sentence each."""
+        return (*self._sharing_notes(), *self.layered.model.notes)
+
+    def _sharing_notes(self) -> Iterator[str]:
+        once, extra = self.layered.num_unit_parameters, self.layered.num_recounted_parameters
+        if once:
+            yield (
+                f"Repeated layers of {self.name} share {once:,} parameters, which the first of its stages is counted "
+                "to hold: of a pipeline every stage would hold them, and all would add up their gradients."
+            )
+        if extra:
+            yield (
+                f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers "
+                f"together have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, "
+                "gradients and updates are too large by as much."
+            )
 
     @property
     def cut(self) -> ChainCut:
@@ -214,12 +220,17 @@ class TracedWorkload:
             training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
         )
         layers = layered.folded.layers
-        return tuple(
+        recorded = [
             record_layer(layered.graph, layer, recording, name=name, sharding=sharding, shared=shared)
             for name, layer, sharding, shared in zip(
                 _layer_names(layers), layers, layered.shardings, layered.folded.parameters, strict=True
             )
+        ]
+        first, *others = (each.program for each in recorded)
+        shared_elements = sum(
+            max(each.parameters.get(name, 0) for each in recorded) for name in layered.folded.of_units
         )
+        return (replace(first, num_parameters=first.num_parameters + shared_elements), *others)
 
 
 def _divided(

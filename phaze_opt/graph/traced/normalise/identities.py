@@ -1,4 +1,4 @@
-"""Operations that change no number that is priced: casts between floating-point types, copies, dropout of nothing.
+"""Operations that change no number: casts between floating-point types, copies, dropout of nothing, times one.
 
 A cast is elided first: exported in fp32, a cast to fp32 is the identity, and a residual may read either side of it.
 """
@@ -41,6 +41,8 @@ def _is_identity(node: TracedNode, graph: FlatGraph) -> bool:
     is_same_shape = given.shape == result.shape
     if node.op in _ALWAYS:
         return is_same_shape and given.dtype.is_float == result.dtype.is_float
+    if node.op in ("aten.mul", "aten.div"):
+        return is_same_shape and node.inputs[1:] in ((1,), (1.0,))
     return node.op in ("aten.view", "aten.expand") and is_same_shape
 
 
