@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch_models
 from command_runs import refused, run_json
+from kits import family_pairs
 from recorded_sources import SOURCES, TEXTS
 from small_configs import CONFIGS
 from traced_flops import forward_flops
@@ -257,6 +258,20 @@ def test_factories_that_are_refused(factory, inputs, words, tmp_path, capsys):
 
 def test_every_recorded_file_has_a_source():
     assert {path.stem for path in RECORDED.glob("*.json")} == {*SOURCES, *TEXTS}
+
+
+def test_recorded_families_are_what_extraction_gives(tmp_path):
+    """Both sizes of every family; `PHAZE_OPT_RECORD=1` writes them anew."""
+    texts = {}
+    for name, config in family_pairs.configs().items():
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(config))
+        texts[name] = traced_model_text(extract(hugging_face_step(file)))
+    if os.environ.get("PHAZE_OPT_RECORD") == "1":
+        family_pairs.write_extracted(texts)
+    for name, text in texts.items():
+        recorded = parse_traced_model(family_pairs.extracted(name).text, source=name)
+        assert written_out(parse_traced_model(text, source=name)) == written_out(recorded)
 
 
 @pytest.mark.parametrize("name", [*SOURCES, *TEXTS])
