@@ -31,7 +31,7 @@ def _mamba_mixer(module: Any, hidden_states: Any, *_: Any, **__: Any) -> Any:
 
 
 def _llama4_experts(module: Any, hidden_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-    """The shared expert, and the chosen ones on rows sorted by expert, in the operations of transformers' other experts.
+    """The shared expert, and the chosen ones on rows sorted by expert, in operations of transformers' other experts.
 
     The scores weigh what experts give instead of what they take, which is as much work.
     """

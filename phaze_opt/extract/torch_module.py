@@ -112,14 +112,22 @@ def _made(factory: str, torch: Any) -> Any:
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             raise _fault(factory, "cannot be imported", error) from error
         try:
-            with torch.device("meta"):
-                model = found()
+            model = _called(found, torch)
         except Exception as error:  # noqa: BLE001 - as above
             raise _fault(factory, "fails without arguments", error) from error
     if not isinstance(model, torch.nn.Module):
         message = f"'{factory}' gives a {type(model).__name__}; it must give a torch.nn.Module"
         raise InputError(message, source="--torch")
     return model.to("meta")
+
+
+def _called(factory: Any, torch: Any) -> Any:
+    """What a factory gives without data; with data first, where it computes sizes by values of tensors."""
+    try:
+        with torch.device("meta"):
+            return factory()
+    except (NotImplementedError, RuntimeError):
+        return factory()
 
 
 def _fault(factory: str, what: str, error: Exception) -> InputError:

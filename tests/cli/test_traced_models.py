@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command_runs import printed, refused, run_json
 
+import phaze_opt
 from phaze_opt.graph.traced.traced_file import digest_of
 
 MODELS = Path(__file__).parents[1] / "traced_models"
@@ -36,6 +37,12 @@ def test_a_traced_model_is_priced(capsys):
     line = run_json(evaluate(MODELS / "resnet18.json"), capsys)
     assert line["throughput_samples_per_s"] > 0
     assert line["model"] == "resnet18"
+
+
+def test_python_loads_traced_models_as_well():
+    model = phaze_opt.load_model(str(MODELS / "gemma-2-9b.json"))
+    assert (model.num_layers, model.num_units) == (42, 21)
+    assert phaze_opt.load_model("tiny") == phaze_opt.make_scenario("tiny", devices=1, global_batch=1).models[0]
 
 
 @pytest.mark.parametrize("software", ["ideal", "megatron-core"])

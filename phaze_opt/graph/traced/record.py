@@ -321,7 +321,7 @@ def _check_sizes(call: OperatorCall, results: tuple[Tensor, ...]) -> None:
     if call.op in SHAPES or call.op in LOSSES:
         return
     for number, (result, shape) in enumerate(zip(results, call.results, strict=True)):
-        is_shared = call.op == ROTARY and 0 < result.elements and prod(shape) % result.elements == 0
+        is_shared = call.op == ROTARY and result.elements > 0 and prod(shape) % result.elements == 0
         if result.elements != prod(shape) and (result.elements or not number) and not is_shared:
             rule = f"its result {number} has {result.elements} elements, where the file has {prod(shape)}; correct it"
             raise call.fault(rule)

@@ -95,9 +95,7 @@ def plain_products(graph: FlatGraph) -> FlatGraph:
         is_matrix = graph.role(matrix) is TracedRole.PARAMETER and len(graph.tensors[matrix].shape) == 2  # noqa: PLR2004
         return is_matrix and graph.role(rows) is TracedRole.ACTIVATION
 
-    return replace(
-        graph, nodes=tuple(replace(node, op="aten.mm") if is_plain(node) else node for node in graph.nodes)
-    )
+    return replace(graph, nodes=tuple(replace(node, op="aten.mm") if is_plain(node) else node for node in graph.nodes))
 
 
 def drop_unused(graph: FlatGraph) -> FlatGraph:
