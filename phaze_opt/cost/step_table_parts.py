@@ -307,9 +307,10 @@ def _with_state(step: CompiledStep, zero: int, state_shards: int) -> CompiledSte
 
 
 def _update_bytes(step: CompiledStep) -> float:
-    """Bytes that the optimizer moves for a parameter of a block."""
-    graph = step.parts[BLOCK].graph
-    return graph.update_traffic_bytes / max(1, graph.num_parameters)
+    """Bytes that the optimizer moves for a parameter of a block; of any layer, where the front holds all blocks'."""
+    parts = [part.graph for part in step.parts]
+    held = [parts[BLOCK]] if parts[BLOCK].num_parameters else parts
+    return sum(each.update_traffic_bytes for each in held) / max(1, sum(each.num_parameters for each in held))
 
 
 def _num_islands(step: CompiledStep, network: Network) -> int:
