@@ -10,8 +10,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.extract import attention
 from phaze_opt.extract.exporting import count_parameters, quiet
 from phaze_opt.extract.extracting import extract
-from phaze_opt.extract.step_module import step_module
-from phaze_opt.extract.training_step import Size, StepInput, TrainingStep
+from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
 from phaze_opt.record.document import Document, read_json

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.step_module import step_module
-from phaze_opt.extract.training_step import Size, StepInput, TrainingStep
+from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedDtype
 

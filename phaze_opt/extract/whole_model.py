@@ -15,8 +15,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.extract.depth import Run, shallow
 from phaze_opt.extract.exporting import run_step
 from phaze_opt.extract.size_fitting import sample_sizes
-from phaze_opt.extract.step_module import ROOT
-from phaze_opt.extract.training_step import TrainingStep
+from phaze_opt.extract.training_step import ROOT, TrainingStep
 
 MAX_OPERATIONS = 6_000
 """Operations of one run of what is exported: about a minute of processor time at three sizes or four."""

@@ -93,7 +93,7 @@ def fold_layers(graph: FlatGraph) -> LayerChain:
 def _with_passing(layers: Sequence[TracedLayer], position: int) -> TracedLayer:
     """A layer that knows which of its inputs it has in common with a neighbour, both passing them on."""
     layer = layers[position]
-    beside = layers[max(0, position - 1) : position] + layers[position + 1 : position + 2]
+    beside = [layers[at] for at in (position - 1, position + 1) if 0 <= at < len(layers)]
     common = layer.handed_on & frozenset[str]().union(*(each.handed_on for each in beside))
     return replace(layer, passing=tuple(name for name in layer.inputs if name in common))
 

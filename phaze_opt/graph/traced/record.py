@@ -7,6 +7,7 @@ from math import prod
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operations import COPY, add, bias, elementwise
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.device_sizes import DeviceSizes
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.folding import LayerParameters
@@ -21,7 +22,6 @@ from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, Oper
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
 from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, left_of
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
@@ -14,7 +15,6 @@ from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.training import AttentionForm, TrainingSpec

@@ -9,10 +9,9 @@ from phaze_opt.graph.traced.normalise.attention_core import join_attention
 from phaze_opt.graph.traced.normalise.combined_qkv import combine_qkv
 from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products
 from phaze_opt.graph.traced.normalise.expert_sums import absorb_expert_biases, join_expert_sums
-from phaze_opt.graph.traced.normalise.gates import join_gates
 from phaze_opt.graph.traced.normalise.identities import elide_identities
 from phaze_opt.graph.traced.normalise.names import plain_names
-from phaze_opt.graph.traced.normalise.norm_weights import absorb_norm_weights
+from phaze_opt.graph.traced.normalise.region_operands import absorb_norm_weights, join_gates
 from phaze_opt.graph.traced.normalise.regions import collapse_regions
 from phaze_opt.graph.traced.normalise.splits import join_splits
 from phaze_opt.graph.traced.normalise.views import lend_lookups, sink_views

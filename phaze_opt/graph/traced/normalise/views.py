@@ -59,8 +59,8 @@ def lend_lookups(graph: FlatGraph) -> FlatGraph:
         seen.add(source)
     gone = {id(node) for node in lent}
     nodes = tuple(node for node in graph.nodes if id(node) not in gone)
-    names = graph.lent | {node.outputs[0] for node in lent}
-    return replace(graph, nodes=nodes, tensors=tensors, parameter_of=parameter_of, lent=names)
+    all_lent = graph.lent | {node.outputs[0] for node in lent}
+    return replace(graph, nodes=nodes, tensors=tensors, parameter_of=parameter_of, lent=all_lent)
 
 
 def _parameters(graph: FlatGraph, node: TracedNode) -> list[str]:
