@@ -60,15 +60,14 @@ def hugging_face_model(
         InputError: as `hugging_face_step`, or the model cannot be exported.
     """
     fault: InputError | None = None
-    steps = [
-        partial(hugging_face_step, path, sequence_length=sequence_length, kernel=kernel) for kernel in ATTENTION_KERNELS
-    ]
-    for build in steps:
+    build = partial(hugging_face_step, path, sequence_length=sequence_length)
+    for kernel in ATTENTION_KERNELS:
+        step = build(kernel=kernel)
         try:
-            return extract(build(), tell=tell)
+            return extract(step, tell=tell)
         except InputError as error:
             fault = fault or error
-    language_model = _language_model_of(steps[0]())
+    language_model = _language_model_of(build())
     if language_model is not None:
         return extract(language_model, tell=tell)
     raise fault or InputError(str(path))
