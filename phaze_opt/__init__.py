@@ -23,7 +23,7 @@ _HOMES = {
     "SearchConfig": "phaze_opt.search.config",
     "die_space": "phaze_opt.space.known_spaces",
     "load_architecture": "phaze_opt.hardware.presets",
-    "load_model": "phaze_opt.workload.config",
+    "load_model": "phaze_opt.graph.any_model:load_any_model",
     "load_network": "phaze_opt.hardware.networks",
     "load_space": "phaze_opt.space.known_spaces",
     "make_scenario": "phaze_opt.objective.scenario",
@@ -39,7 +39,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         message = f"module 'phaze_opt' has no attribute '{name}'"
         raise AttributeError(message)
-    return getattr(import_module(_HOMES[name]), name)
+    module, _, own_name = _HOMES[name].partition(":")
+    return getattr(import_module(module), own_name or name)
 
 
 def __dir__() -> list[str]:

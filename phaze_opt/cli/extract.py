@@ -12,6 +12,8 @@ from phaze_opt.cli.output import check_file_to_write, out, print_json, working
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from phaze_opt.graph.traced.traced_model import TracedModel
 
 SOURCE = "What is extracted (one of them)"
@@ -79,8 +81,8 @@ def extract(
 
     _check_source(hf, factory, onnx, inputs=inputs or [], sequence_length=sequence_length)
     check_file_to_write(output, option="--out", example="model.json")
-    with working("recording the model"):
-        model = _extracted(hf, factory, onnx, inputs=inputs or [], sequence_length=sequence_length)
+    with working("recording the model") as tell:
+        model = _extracted(hf, factory, onnx, inputs=inputs or [], sequence_length=sequence_length, tell=tell)
     write_traced_model(model, output)
     answer = answer_of(model, output)
     if json:
@@ -114,7 +116,13 @@ def _check_source(
 
 
 def _extracted(
-    hf: Path | None, factory: str, onnx: Path | None, *, inputs: list[str], sequence_length: int | None
+    hf: Path | None,
+    factory: str,
+    onnx: Path | None,
+    *,
+    inputs: list[str],
+    sequence_length: int | None,
+    tell: Callable[[str], None],
 ) -> TracedModel:
     """The traced model of what was named."""
     if onnx is not None:
@@ -124,11 +132,11 @@ def _extracted(
     if hf is not None:
         from phaze_opt.extract.hugging_face import hugging_face_model
 
-        return hugging_face_model(hf, sequence_length=sequence_length)
+        return hugging_face_model(hf, sequence_length=sequence_length, tell=tell)
     from phaze_opt.extract.extracting import extract as extract_step
     from phaze_opt.extract.torch_module import torch_module_step
 
-    return extract_step(torch_module_step(factory, inputs))
+    return extract_step(torch_module_step(factory, inputs), tell=tell)
 
 
 def answer_of(model: TracedModel, file: Path) -> dict[str, Any]:

@@ -339,9 +339,11 @@ def _with_state(step: CompiledStep, zero: int, state_shards: int) -> CompiledSte
 
 
 def _update_bytes(step: CompiledStep) -> float:
-    """Bytes that the optimizer moves for a parameter of a unit."""
-    units = [part.graph for part in step.parts[BLOCK:HEAD]]
-    return sum(each.update_traffic_bytes for each in units) / max(1, sum(each.num_parameters for each in units))
+    """Bytes that the optimizer moves for a parameter of a unit; of any layer, where the front holds all units'."""
+    parts = [part.graph for part in step.parts]
+    units = parts[BLOCK:HEAD]
+    held = units if any(each.num_parameters for each in units) else parts
+    return sum(each.update_traffic_bytes for each in held) / max(1, sum(each.num_parameters for each in held))
 
 
 def _num_islands(step: CompiledStep, network: Network) -> int:

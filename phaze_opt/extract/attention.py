@@ -7,6 +7,8 @@ from phaze_opt.extract.versions import TORCH
 
 NAME = "phaze"
 """Under which transformers knows it."""
+_LOCAL_SIZE = "phaze_local_size"
+"""Attribute of a mask that says nothing but causality and the size of a window or chunk: that size."""
 
 
 def register_attention() -> None:
@@ -24,7 +26,10 @@ def _mask(*arguments: Any, attention_mask: Any = None, local_size: int | None = 
     from transformers.masking_utils import sdpa_mask
 
     options["allow_is_causal_skip"] = False
-    return sdpa_mask(*arguments, attention_mask=attention_mask, local_size=local_size, **options)
+    mask = sdpa_mask(*arguments, attention_mask=attention_mask, local_size=local_size, **options)
+    if attention_mask is None and mask is not None:
+        setattr(mask, _LOCAL_SIZE, local_size)
+    return mask
 
 
 def _attend(  # noqa: PLR0917 - transformers gives them by position
@@ -46,10 +51,11 @@ def _attend(  # noqa: PLR0917 - transformers gives them by position
     torch = TORCH.load()
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = None if sliding_window is not None else attention_mask
+    window = getattr(attention_mask, _LOCAL_SIZE, None) if sliding_window is None else sliding_window
+    mask = None if window is not None else attention_mask
     bias = position_bias if mask is None else mask if position_bias is None else position_bias + mask
     is_causal = bool(is_causal) and query.shape[2] > 1 and mask is None
-    special = {"softcap": softcap, "window": sliding_window}
+    special = {"softcap": softcap, "window": window}
     if (is_causal and bias is not None) or s_aux is not None or any(each is not None for each in special.values()):
         options = {"is_causal": is_causal, "scale": scale, "dropout_p": dropout, **special}
         result = own_operations().attention(query, key, value, bias, s_aux, **options)

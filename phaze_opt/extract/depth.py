@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from phaze_opt.extract.step_module import without_root
+from phaze_opt.extract.training_step import without_root
 from phaze_opt.extract.versions import TORCH
 
 KEPT = 3
@@ -50,7 +50,7 @@ def shallow(module: Any, *, kept: int = KEPT) -> Iterator[tuple[Run, ...]]:
     """Take out of every run of a model all but some units while the block lasts; gives the runs.
 
     Args:
-        module: a step (`extract.step_module`).
+        module: a step (`extract.training_step`).
         kept: units that stay; all if it is 0.
     """
     found: list[Run] = []

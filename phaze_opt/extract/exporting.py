@@ -28,7 +28,7 @@ def export_step(step: TrainingStep, values: Mapping[str, int]) -> RecordedGraph:
         InputError: the framework cannot export the model; says what it said.
     """
     torch = TORCH.load()
-    with _quiet(), leaves_for(step.module):
+    with quiet(), leaves_for(step.module):
         try:
             program = torch.export.export(step.module, _inputs(step, values), strict=False)
         except Exception as error:  # noqa: BLE001 - the model's code may raise anything
@@ -47,7 +47,7 @@ def run_step(step: TrainingStep, values: Mapping[str, int]) -> None:
         values: of the symbols of its inputs.
     """
     torch = TORCH.load()
-    with _quiet(), leaves_for(step.module), torch.no_grad(), _as_exported(torch.compiler):
+    with quiet(), leaves_for(step.module), torch.no_grad(), _as_exported(torch.compiler):
         step.module(*_inputs(step, values))
 
 
@@ -90,11 +90,15 @@ def _fault(step: TrainingStep, values: Mapping[str, int], error: Exception) -> I
     sizes = ", ".join(f"{symbol} = {value}" for symbol, value in values.items())
     said = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
     message = f"{step.name} cannot be exported at {sizes}: {type(error).__name__}: {said}"
-    return InputError(f"{message}; change the model so that torch.export takes it, or give inputs that it takes")
+    taken = "give inputs that it takes"
+    if not any(each.name for each in step.inputs):
+        shapes = " and ".join(str(list(each.sizes(values))) for each in step.inputs)
+        taken = f"give --input as it takes them, the micro-batch first (it was given {shapes})"
+    return InputError(f"{message}; {taken}, or change the model so that torch.export takes it")
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep what frameworks warn of and log to themselves."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -1,6 +1,6 @@
 """From a training step to a traced model: exported at several sizes, sizes fitted, runs folded, parameters counted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Required, TypedDict, Unpack
 
@@ -11,7 +11,7 @@ from phaze_opt.extract.folding import fold
 from phaze_opt.extract.recorded_graph import RecordedGraph
 from phaze_opt.extract.size_fitting import fit_sizes, sample_sizes
 from phaze_opt.extract.training_step import TrainingStep
-from phaze_opt.extract.whole_model import is_told_by_few
+from phaze_opt.extract.whole_model import check_operations, is_told_by_few
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedModel, TracedRepeat, TracedRole, TracedTensor
 
 
@@ -26,11 +26,15 @@ class TracedFacts(TypedDict, total=False):
     notes: tuple[str, ...]
 
 
-def extract(step: TrainingStep) -> TracedModel:
+def extract(step: TrainingStep, *, tell: Callable[[str], None] = lambda _: None) -> TracedModel:
     """The traced model of a step.
 
     Of a deep model a few layers are exported, if they stand for all (`extract.whole_model`). A model whose sizes are no
     polynomials in its sequence is exported at its default sequence alone.
+
+    Args:
+        step: the model with its loss.
+        tell: told in words what is done next.
 
     Raises:
         InputError: the model cannot be exported.
@@ -42,8 +46,10 @@ def extract(step: TrainingStep) -> TracedModel:
             continue
         with shallow(step.module, kept=kept) as runs:
             for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
+                if not check_operations(step, values, kept=0):
+                    continue
                 try:
-                    graphs = [export_step(step, each) for each in values]
+                    graphs = [_said(step, each, tell) for each in values]
                 except InputError as error:
                     if not kept:
                         raise
@@ -54,8 +60,14 @@ def extract(step: TrainingStep) -> TracedModel:
                 except InputError as error:
                     fault = error
     if SEQUENCE in step.symbols:
-        return extract(at_default_sequence(step))
+        return extract(at_default_sequence(step), tell=tell)
     raise fault or InputError(step.name)
+
+
+def _said(step: TrainingStep, values: Mapping[str, int], tell: Callable[[str], None]) -> RecordedGraph:
+    """One export, which is told of before."""
+    tell(f"exporting {step.name} at {', '.join(f'{symbol} = {value}' for symbol, value in values.items())}")
+    return export_step(step, values)
 
 
 def at_default_sequence(step: TrainingStep) -> TrainingStep:

@@ -1,13 +1,16 @@
 """Models of transformers, from the config alone: no weights, no code but that of transformers."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract import attention
+from phaze_opt.extract.exporting import count_parameters, quiet
 from phaze_opt.extract.extracting import extract
-from phaze_opt.extract.step_module import step_module
-from phaze_opt.extract.training_step import Size, StepInput, TrainingStep
+from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
 from phaze_opt.record.document import Document, read_json
@@ -41,24 +44,45 @@ PAIRED_HEADS = ("PRETRAINING", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
 """Those of a family with an encoder and a decoder come first."""
 
 
-def hugging_face_model(path: Path, *, sequence_length: int | None = None) -> TracedModel:
+def hugging_face_model(
+    path: Path, *, sequence_length: int | None = None, tell: Callable[[str], None] = lambda _: None
+) -> TracedModel:
     """The traced model of a config: with attention as one operation, else by the first kernel with which it exports.
+
+    Of a class of several models that does not run on text alone the language model is taken.
 
     Args:
         path: a ``config.json``, or the folder that holds it.
         sequence_length: default of the sequence; the model's own unless given, at most 4,096.
+        tell: told in words what is done next.
 
     Raises:
         InputError: as `hugging_face_step`, or the model cannot be exported.
     """
     fault: InputError | None = None
+    build = partial(hugging_face_step, path, sequence_length=sequence_length)
     for kernel in ATTENTION_KERNELS:
-        step = hugging_face_step(path, sequence_length=sequence_length, kernel=kernel)
+        step = build(kernel=kernel)
         try:
-            return extract(step)
+            return extract(step, tell=tell)
         except InputError as error:
             fault = fault or error
+    language_model = _language_model_of(build())
+    if language_model is not None:
+        return extract(language_model, tell=tell)
     raise fault or InputError(str(path))
+
+
+def _language_model_of(step: TrainingStep) -> TrainingStep | None:
+    """The step of the language model alone, if the class is of several and has one with outputs for tokens."""
+    whole = step.module.step
+    inner = getattr(whole, "language_model", None)
+    if inner is None or not hasattr(inner, "get_output_embeddings") or inner.get_output_embeddings() is None:
+        return None
+    module = step_module(inner, [each.name for each in step.inputs])
+    rest = count_parameters(step) - sum(each.numel() for each in inner.parameters())
+    note = f"its language model alone, {type(inner).__name__}, is recorded: {rest:,} other parameters are left out"
+    return replace(step, module=module, notes=(*step.notes, note))
 
 
 def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel: str = attention.NAME) -> TrainingStep:
@@ -75,9 +99,10 @@ def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel:
     file = path / CONFIG_FILE if is_directory(path) else path
     document = read_json(file, kind="a Hugging Face config.json")
     torch, transformers = TORCH.load(), TRANSFORMERS.load()
-    config = _config(document, transformers)
-    kind = _class_of(document, config, transformers)
-    model = _build(kind, config, document, kernel=kernel)
+    with quiet():
+        config = _config(document, transformers)
+        kind = _class_of(document, config, transformers)
+        model = _build(kind, config, document, kernel=kernel)
     inputs = _inputs(model, config, document)
     longest = _longest_sequence(config.get_text_config(), model)
     symbols = {BATCH: 1}
@@ -95,7 +120,7 @@ def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel:
         inputs=inputs,
         symbols=symbols,
         producer={"torch": TORCH.version(torch), "transformers": TRANSFORMERS.version(transformers)},
-        num_positions=_num_positions(config),
+        num_positions=_num_positions(model),
         max_sequence_length=longest if SEQUENCE in symbols else 0,
         notes=(f"class {kind.__name__}",),
     )
@@ -216,13 +241,12 @@ def _longest_sequence(config: Any, model: Any) -> int:
     return max(longest, 0)
 
 
-def _num_positions(config: Any) -> int:
-    """Patches of an image and its class token; 1 of what has none."""
-    patch = getattr(config, "patch_size", None)
-    if not isinstance(patch, int) or patch < 1:
-        return 1
-    _, height, width = _image(config)
-    return (height // patch) * (width // patch) + 1
+def _num_positions(model: Any) -> int:
+    """Positions of a sample without a sequence, by the model's table of them; 1 of what has none."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(("position_embeddings", "pos_embed")) and parameter.dim() == 3 and parameter.shape[0] == 1:  # noqa: PLR2004
+            return int(parameter.shape[1])
+    return 1
 
 
 def _name(document: Document, file: Path) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.step_module import step_module
-from phaze_opt.extract.training_step import Size, StepInput, TrainingStep
+from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedDtype
 
@@ -112,14 +111,22 @@ def _made(factory: str, torch: Any) -> Any:
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             raise _fault(factory, "cannot be imported", error) from error
         try:
-            with torch.device("meta"):
-                model = found()
+            model = _called(found, torch)
         except Exception as error:  # noqa: BLE001 - as above
             raise _fault(factory, "fails without arguments", error) from error
     if not isinstance(model, torch.nn.Module):
         message = f"'{factory}' gives a {type(model).__name__}; it must give a torch.nn.Module"
         raise InputError(message, source="--torch")
     return model.to("meta")
+
+
+def _called(factory: Any, torch: Any) -> Any:
+    """What a factory gives without data; with data first, where it computes sizes by values of tensors."""
+    try:
+        with torch.device("meta"):
+            return factory()
+    except (NotImplementedError, RuntimeError):
+        return factory()
 
 
 def _fault(factory: str, what: str, error: Exception) -> InputError:

@@ -1,9 +1,14 @@
-"""What is exported: a model that ends with its loss, and the tensors that it takes."""
+"""What is exported: a model that ends with its loss as one module, and the tensors that it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from phaze_opt.extract.loss import training_loss
+from phaze_opt.extract.versions import TORCH
+
+ROOT = "step"
+"""Attribute that holds the model; names of its parameters and modules begin with it until `without_root`."""
 Size = int | str
 """A size of an axis: a number, or a symbol of `graph.traced.traced_model`."""
 
@@ -50,3 +55,30 @@ class TrainingStep:
     num_positions: int = 1
     max_sequence_length: int = 0
     notes: tuple[str, ...] = ()
+
+
+def step_module(model: Any, names: Sequence[str]) -> Any:
+    """A module that takes tensors by position and gives the loss, in training mode.
+
+    Args:
+        model: what runs.
+        names: of its inputs; empty text for what is given by position.
+    """
+    torch = TORCH.load()
+
+    class _Step(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            setattr(self, ROOT, model)
+
+        def forward(self, *tensors: Any) -> Any:
+            named = dict(zip(names, tensors, strict=True)) if all(names) else {}
+            output = getattr(self, ROOT)(**named) if named else getattr(self, ROOT)(*tensors)
+            return training_loss(output)
+
+    return _Step().train()
+
+
+def without_root(name: str) -> str:
+    """A name as the model knows it."""
+    return "" if name == ROOT else name.removeprefix(f"{ROOT}.")

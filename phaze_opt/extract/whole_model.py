@@ -6,17 +6,21 @@ and so does the one that is exported. Each unit of a run must run the same opera
 results of the same operations of this unit or of those before, and so must all that runs outside of the units.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from phaze_opt.errors import InputError
 from phaze_opt.extract.depth import Run, shallow
 from phaze_opt.extract.exporting import run_step
 from phaze_opt.extract.size_fitting import sample_sizes
-from phaze_opt.extract.step_module import ROOT
-from phaze_opt.extract.training_step import TrainingStep
+from phaze_opt.extract.training_step import ROOT, TrainingStep
 
+MAX_OPERATIONS = 6_000
+"""Operations of one run of what is exported: about a minute of processor time at three sizes or four."""
+_ALIKE = 2
+"""How much more operations a model may run at other sizes, which masks and windows decide."""
 Call = tuple[object, ...]
 """An operation with what it takes and gives, or the number of a run that stands between others."""
 Unit = tuple[int, int]
@@ -101,6 +105,59 @@ def is_told_by_few(step: TrainingStep, *, kept: int) -> bool:
     return False
 
 
+def check_operations(step: TrainingStep, values: Sequence[Mapping[str, int]], *, kept: int) -> bool:
+    """Whether a model runs about as many operations at the least and the most of some sizes.
+
+    A loop in Python over the sequence does not. A model that does not run outside of an export does not tell.
+
+    Args:
+        step: the model with its loss.
+        values: of the symbols, ascending.
+        kept: units of each run that stay (`depth.shallow`).
+
+    Raises:
+        InputError: it runs more operations than are exported in reasonable time.
+    """
+    with shallow(step.module, kept=kept):
+        try:
+            counts = [_count(step, dict(each)) for each in (values[0], values[-1])]
+        except _TooManyError:
+            sizes = ", ".join(f"{symbol} = {value}" for symbol, value in values[-1].items())
+            message = (
+                f"{step.name} runs more than {MAX_OPERATIONS:,} operations at {sizes}, with layers that are alike left "
+                "out; give a shorter sequence, or write its loops over the sequence as operations on whole tensors"
+            )
+            raise InputError(message) from None
+        except Exception:  # noqa: BLE001 - the model's code may raise anything
+            return True
+    return max(counts) <= _ALIKE * min(counts)
+
+
+class _TooManyError(Exception):
+    """More operations than are exported."""
+
+
+class _Counter:
+    """Counts operations."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def see(self, *_: Any) -> None:
+        """Note an operation."""
+        self.count += 1
+        if self.count > MAX_OPERATIONS:
+            raise _TooManyError
+
+
+def _count(step: TrainingStep, values: dict[str, int]) -> int:
+    """Operations that a model runs."""
+    counter = _Counter()
+    with _told_of_calls(counter):
+        run_step(step, values)
+    return counter.count
+
+
 def _work(step: TrainingStep, values: dict[str, int], *, kept: int) -> _Work:
     """What a model with some of its units, or all (0), runs at given sizes."""
     with shallow(step.module, kept=kept) as runs:
@@ -130,8 +187,8 @@ def _begins(work: _Work, run: int, unit: int) -> Any:
 
 
 @contextmanager
-def _told_of_calls(work: _Work) -> Iterator[None]:
-    """Let a work know of every operation while the block lasts."""
+def _told_of_calls(work: _Work | _Counter) -> Iterator[None]:
+    """Let a work, or a counter, know of every operation while the block lasts."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class _Calls(TorchDispatchMode):  # type: ignore[misc]

@@ -6,6 +6,7 @@ instead. BERT's transform is column-parallel, so that the group shares its FLOPs
 
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
+from phaze_opt.graph.mlp import activation_rule
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
 from phaze_opt.graph.sharding import Sharding
@@ -76,7 +77,7 @@ def _record_transform(tape: Tape, sharding: Sharding, head: HeadSpec, outputs: T
     tokens, hidden = sharding.tokens, outputs.input_size
     width = hidden // sharding.degree
     inner = ops.linear(tape, "transform", inner, rows=tokens, inner=hidden, width=width, has_bias=True)
-    rule = ops.RELU if head.has_relu else ops.SMOOTH_ACTIVATION
+    rule = activation_rule(sharding, has_relu=head.has_relu)
     inner = ops.elementwise(tape, "transform_activation", (inner,), rule)
     if sharding.degree > 1:
         inner = ops.gather_columns(tape, "transform_gather", inner, elements=tokens * hidden)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.attention import is_attention_core
+from phaze_opt.graph.operations import Elementwise
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, Operator, OperatorKind
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
@@ -26,22 +27,28 @@ from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 
 def record_mlp(tape: Tape, sharding: Sharding, spec: MlpSpec, entered: Tensor, *, prefix: str = "mlp") -> Tensor:
     """From the (gathered) input of the MLP to its output before the row-parallel reduction."""
-    width = spec.width // sharding.degree
-    return _record_feed_forward(tape, spec, entered, batch=1, rows=sharding.tokens, width=width, prefix=prefix)
+    shape = Matmul(1, m=sharding.tokens, n=spec.width // sharding.degree, k=spec.hidden_size)
+    return _record_feed_forward(tape, sharding, spec, entered, shape=shape, prefix=prefix)
+
+
+def activation_rule(sharding: Sharding, *, has_relu: bool) -> Elementwise:
+    """An activation that is not gated."""
+    if not has_relu:
+        return ops.SMOOTH_ACTIVATION
+    return ops.PUBLISHED_RELU if sharding.options.is_published else ops.RELU
 
 
 def _record_feed_forward(
-    tape: Tape, spec: MlpSpec, entered: Tensor, *, batch: int, rows: int, width: int, prefix: str
+    tape: Tape, sharding: Sharding, spec: MlpSpec, entered: Tensor, *, shape: Matmul, prefix: str
 ) -> Tensor:
-    """``batch`` MLPs of ``width`` channels, each on ``rows`` tokens (experts are such a batch)."""
-    hidden = spec.hidden_size
-    parts = _record_up(tape, spec, entered, shape=Matmul(batch, m=rows, n=width, k=hidden), prefix=prefix)
-    activation = ops.RELU if spec.has_relu else ops.SMOOTH_ACTIVATION
-    rule = ops.GATED_ACTIVATION if spec.is_gated else activation
+    """An MLP of the first product's ``shape``; experts are a batch of them."""
+    parts = _record_up(tape, spec, entered, shape=shape, prefix=prefix)
+    rule = ops.GATED_ACTIVATION if spec.is_gated else activation_rule(sharding, has_relu=spec.has_relu)
     active = ops.elementwise(tape, f"{prefix}_activation", parts, rule)
     if spec.has_dropout:
         active = ops.dropout(tape, f"{prefix}_inner_dropout", active)
-    return ops.linear(tape, f"{prefix}_down", active, rows=rows, inner=width, width=hidden, batch=batch)
+    name, width = f"{prefix}_down", spec.hidden_size
+    return ops.linear(tape, name, active, rows=shape.m, inner=shape.n, width=width, batch=shape.batch)
 
 
 def _record_up(tape: Tape, spec: MlpSpec, entered: Tensor, *, shape: Matmul, prefix: str) -> list[Tensor]:
@@ -195,9 +202,9 @@ def _record_share(tape: Tape, sharding: Sharding, spec: ExpertsSpec, sent: Tenso
             has_regather=sharding.options.has_regathers,
         )
     shared = tape.num_parameters
-    done = _record_feed_forward(
-        tape, spec.expert, arrived, batch=share.batch, rows=share.load, width=share.width, prefix="mlp"
-    )
+    expert = replace(spec.expert, is_gate_combined=False) if sharding.options.is_published else spec.expert
+    shape = Matmul(share.batch, m=share.load, n=share.width, k=spec.hidden_size)
+    done = _record_feed_forward(tape, sharding, expert, arrived, shape=shape, prefix="mlp")
     if share.is_split:
         kind, elements = CollectiveKind.REDUCE_SCATTER, own * spec.hidden_size
         done = ops.collective(tape, "experts_scatter", done, kind=kind, elements=elements, group=share.splitters)

@@ -44,8 +44,10 @@ NORM = Elementwise({VectorKind.NORM_FORWARD: 1}, {VectorKind.NORM_BACKWARD: 1}, 
 _ACTIVATION_WORK = ({VectorKind.ACTIVATION_FORWARD: 1}, {VectorKind.ACTIVATION_BACKWARD: 1})
 SMOOTH_ACTIVATION = Elementwise(*_ACTIVATION_WORK, needs_input=True)
 """GELU, SiLU, tanh: backward reads the input."""
-RELU = Elementwise(*_ACTIVATION_WORK, needs_output=True)
-"""Backward reads the output, which the next product keeps too."""
+RELU = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_output=True)
+"""max(x, 0), a lane operation: backward masks by the output, which the next product keeps too."""
+PUBLISHED_RELU = Elementwise(*_ACTIVATION_WORK, needs_output=True)
+"""The same at the cycles of a smooth activation, as the published form of Phaze has it."""
 GATED_ACTIVATION = Elementwise(
     {VectorKind.ACTIVATION_FORWARD: 1, VectorKind.ADD: 1},
     {VectorKind.ACTIVATION_BACKWARD: 1, VectorKind.ADD: 2},

@@ -20,6 +20,8 @@ class ShardingOptions:
         has_kv_replicas: whether a tensor degree above the number of key-value heads, a multiple of it, is allowed:
             devices that share a head then each hold a copy of it (Megatron-LM does so for grouped queries).
         has_regathers: whether backward's second gather of sequence shards is an operator.
+        is_published: whether work is that of Phaze's published form, which its placements keep to: a ReLU takes the
+            cycles of a smooth activation, and gate and values of an expert are two products.
     """
 
     context: int = 1
@@ -27,6 +29,7 @@ class ShardingOptions:
     has_kv_replicas: bool = False
     has_regathers: bool = False
     expert_tensor: int | None = None
+    is_published: bool = False
 
     @classmethod
     def of_plan(cls, plan: ParallelPlan) -> "ShardingOptions":
@@ -50,3 +53,5 @@ class ShardingOptions:
 
 PLAIN_SHARDING = ShardingOptions()
 """Tensor parallelism alone, every head on one device."""
+PUBLISHED_SHARDING = ShardingOptions(is_published=True)
+"""The same with the work of Phaze's published form."""

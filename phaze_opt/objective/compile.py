@@ -12,6 +12,7 @@ from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
+from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.network import NetworkDimension
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
@@ -113,7 +114,7 @@ def compile_model(scenario: Scenario, model: Workload, *, micro_batch: int, prep
     operators: list[Operator] = []
     options = []
     for degree in scenario.tensor_degrees_of(model):
-        graph = build_model_graph(model, training, tensor_parallel=degree)
+        graph = build_model_graph(model, training, tensor_parallel=degree, options=PUBLISHED_SHARDING)
         dimensions = group_dimensions(scenario.cluster.network, size=degree, stride=1)
         phases = tuple(
             tuple(

@@ -8,7 +8,15 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import differ_by_a_letter, near, suggest
-from phaze_opt.workload.config_keys import NESTED_FAMILIES, TEXT_CONFIG, harmless_keys, text_family, unread_keys
+from phaze_opt.workload.config_keys import (
+    ACTIVATION_FIELDS,
+    ACTIVATIONS,
+    NESTED_FAMILIES,
+    TEXT_CONFIG,
+    harmless_keys,
+    text_family,
+    unread_keys,
+)
 from phaze_opt.workload.families import FAMILY_CONFIGS
 from phaze_opt.workload.family_config import FamilyConfig, Origin
 from phaze_opt.workload.model import ModelSpec
@@ -87,6 +95,7 @@ def _parse(document: Document, name: str) -> Model:
     _refuse_near_misses(document, schema, inside, values, family=family)
     parsed = document.validate(schema, *inside, advice=f"correct it, or model_type, which is {family}")
     _check_heads(parsed, document, inside)
+    _check_activation(parsed, document, inside)
     stated = document.values.get("_source")
     source = stated if isinstance(stated, str) else document.source
     unread = unread_keys(document.values, schema, inside)
@@ -204,6 +213,16 @@ def _refuse_near_misses(
         meant = [] if key in known or key in harmless_keys() else near(key, absent, likeness=NEAR_KEY)
         if meant:
             rule = f"is no key of family {family}; did you mean {meant[0]}?"
+            raise document.fault(rule, *inside, key)
+
+
+def _check_activation(parsed: FamilyConfig, document: Document, inside: tuple[str, ...]) -> None:
+    """Refuse an activation that transformers does not have; T5 says before it whether it is gated."""
+    for key, field in parsed.fields_by_key().items():
+        given = getattr(parsed, field) if field in ACTIVATION_FIELDS else None
+        name = given.removeprefix("gated-") if isinstance(given, str) else ""
+        if name and name not in ACTIVATIONS:
+            rule = f"value {shorten(given)} is no activation; {suggest(name, ACTIVATIONS)}"
             raise document.fault(rule, *inside, key)
 
 

@@ -15,6 +15,7 @@ TEXT_CONFIG = "text_config"
 NESTED_FAMILIES = frozenset({ModelFamily.GEMMA3, ModelFamily.LLAMA4})
 """Families of several models of which the language model alone is priced."""
 _TEXT_FAMILIES = {ModelFamily.GEMMA3: ModelFamily.GEMMA3_TEXT, ModelFamily.LLAMA4: ModelFamily.LLAMA4_TEXT}
+_ROPE, _PARTIAL = "rope_parameters", "partial_rotary_factor"
 _NEUTRAL_VALUES: Mapping[str, object] = MappingProxyType(
     {
         **dict.fromkeys(("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "num_nextn_predict_layers"), 0),
@@ -36,6 +37,16 @@ _NEUTRAL_VALUES: Mapping[str, object] = MappingProxyType(
     }
 )
 """Values of keys that families do not read, with which nothing differs from what is priced."""
+
+
+ACTIVATION_FIELDS = ("activation", "feed_forward_proj")
+"""Fields of family configs that name an activation."""
+ACTIVATIONS = (
+    *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh"),
+    *("gelu_pytorch_tanh", "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu"),
+    *("relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh", "xielu"),
+)
+"""Activations of transformers, by the names that configs have for them."""
 
 
 @cache
@@ -64,6 +75,10 @@ def _unread(values: Mapping[str, Any], schema: type[FamilyConfig], inside: tuple
     yield from (key for key in _telling(values) if key not in inside and (inside or key not in known))
     for part in inside:
         yield from (f"{part}.{key}" for key in _telling(values[part]) if key not in known)
+    for part in ("", *inside):
+        rope = (values[part] if part else values).get(_ROPE)
+        if _ROPE not in known and isinstance(rope, Mapping) and rope.get(_PARTIAL, 1) != 1:
+            yield ".".join(filter(None, (part, _ROPE, _PARTIAL)))
 
 
 def _telling(values: Mapping[str, Any]) -> Iterator[str]:

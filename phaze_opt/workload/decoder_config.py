@@ -1,5 +1,6 @@
 """`DecoderConfig`: configs of decoders, each layer of which may be of its own kind."""
 
+from dataclasses import replace
 from typing import Any
 
 from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm
@@ -111,3 +112,7 @@ class DecoderConfig(FamilyConfig):
     def gated(self, width: int) -> MlpSpec:
         """A gated MLP of a width."""
         return MlpSpec(self.hidden_size, width, is_gated=True)
+
+    def expert(self, width: int) -> MlpSpec:
+        """A routed expert of a width: one product makes gate and values of all of them."""
+        return replace(self.gated(width), is_gate_combined=True)

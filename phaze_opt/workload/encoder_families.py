@@ -1,7 +1,9 @@
 """Configs of encoders: BERT and RoBERTa with the heads that their classes have, and vision transformers."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from phaze_opt.errors import InputError
 from phaze_opt.workload.attention_spec import AttentionSpec
@@ -126,7 +128,7 @@ class VitConfig(FamilyConfig):
     num_heads: Heads = read_from("num_attention_heads")
     ffn_size: Width = read_from("intermediate_size")
     activation: str | None = read_from("hidden_act", default=None)
-    image_size: Width = 224
+    image_size: Width | Annotated[list[Width], Field(min_length=2, max_length=2)] = 224
     patch_size: Width = 16
     num_channels: Heads = 3
     qkv_bias: bool = True
@@ -139,15 +141,15 @@ class VitConfig(FamilyConfig):
         Raises:
             InputError: an image has no patch, or too many.
         """
-        if not 1 <= self.image_size // self.patch_size <= MOST_PATCHES_A_SIDE:
-            message = f"{self.image_size} must be 1 to {MOST_PATCHES_A_SIDE} times patch_size = {self.patch_size}"
+        side, *others = self.image_size if isinstance(self.image_size, list) else [self.image_size]
+        if others not in ([], [side]):
+            message = f"{self.image_size} is no square; only square images are priced by a config: extract the model"
+            raise InputError(message, key="image_size")
+        if not 1 <= side // self.patch_size <= MOST_PATCHES_A_SIDE:
+            message = f"{side} must be 1 to {MOST_PATCHES_A_SIDE} times patch_size = {self.patch_size}"
             raise InputError(message, key="image_size")
         front = PatchFront(
-            self.num_channels,
-            self.image_size,
-            self.patch_size,
-            self.hidden_size,
-            has_dropout=self.hidden_dropout_prob > 0,
+            self.num_channels, side, self.patch_size, self.hidden_size, has_dropout=self.hidden_dropout_prob > 0
         )
         is_base = origin.head is HeadKind.BASE
         outputs = SequenceOutputs(self.hidden_size, 0 if is_base else origin.num_labels, has_pooler=is_base)

@@ -39,7 +39,7 @@ class Qwen3MoeConfig(Qwen3Config):
         if is_dense:
             return self.gated(self.ffn_size)
         number = self.num_experts or self.num_local_experts or 128
-        return ExpertsSpec(self.gated(self.moe_intermediate_size), number, self.num_active_experts)
+        return ExpertsSpec(self.expert(self.moe_intermediate_size), number, self.num_active_experts)
 
 
 class DeepseekConfig(DecoderConfig):
@@ -79,7 +79,7 @@ class DeepseekConfig(DecoderConfig):
         if layer < self.first_k_dense_replace or self.num_experts is None:
             return self.unrouted(self.ffn_size)
         shared = self.unrouted(self.moe_intermediate_size * self.n_shared_experts) if self.n_shared_experts else None
-        expert = self.gated(self.moe_intermediate_size)
+        expert = self.expert(self.moe_intermediate_size)
         groups = (self.n_group, self.topk_group) if self.n_group and self.topk_group else (0, 0)
         return ExpertsSpec(
             expert,
@@ -139,7 +139,7 @@ class GptOssConfig(DecoderConfig):
 
     def mlp(self, layer: int) -> ExpertsSpec:
         """Experts in every layer."""
-        expert = replace(self.gated(self.ffn_size), has_bias=True, is_gate_combined=True)
+        expert = replace(self.expert(self.ffn_size), has_bias=True)
         return ExpertsSpec(expert, self.num_experts, self.num_active_experts, has_router_bias=True)
 
 
@@ -202,5 +202,5 @@ class Llama4Config(DecoderConfig):
         has_experts = (layer + 1) % step == 0 if self.moe_layers is None else layer in self._expert_layers
         if not has_experts:
             return self.gated(self.dense_size)
-        expert = self.gated(self.ffn_size)
+        expert = self.expert(self.ffn_size)
         return ExpertsSpec(expert, self.num_experts, self.num_active_experts, shared=self.gated(self.ffn_size))

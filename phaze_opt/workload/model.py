@@ -242,11 +242,16 @@ def _block(model: ModelSpec) -> BlockSpec:
     )
     return BlockSpec(
         attention=attention,
-        mlp=ExpertsSpec(mlp, model.num_experts, model.num_active_experts) if model.has_experts else mlp,
+        mlp=_experts(model, mlp) if model.has_experts else mlp,
         norm=_norm(model),
         placement=NormPlacement.BEFORE if model.is_pre_norm else NormPlacement.AFTER,
         has_dropout=model.has_hidden_dropout,
     )
+
+
+def _experts(model: ModelSpec, expert: MlpSpec) -> ExpertsSpec:
+    """One product makes gate and values of all experts, as transformers and Megatron-LM have it."""
+    return ExpertsSpec(replace(expert, is_gate_combined=True), model.num_experts, model.num_active_experts)
 
 
 def next_sentence_outputs(hidden_size: int) -> SequenceOutputs:

@@ -16,8 +16,9 @@ from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import convolution
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SWISH, PLAIN_RELU
+from phaze_opt.graph.rectifiers import HARD_SWISH
 from phaze_opt.graph.recurrent import RecurrentShape, lstm
+from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING, ShardingOptions
 from phaze_opt.objective import compile as compile_module
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.model import ModelSpec
@@ -32,7 +33,7 @@ def residual(tape: Tape, tensor: Tensor) -> Tensor:
     apart = ConvolutionShape(2, 32, 32, (28, 28), (3, 3), padding=(1, 1), groups=32)
     one = batch_norm(tape, "one.norm", convolution(tape, "one", tensor, plain), channels=32)
     two = ops.elementwise(tape, "swish", (convolution(tape, "two", tensor, apart, has_bias=True),), HARD_SWISH)
-    return ops.elementwise(tape, "relu", (ops.add(tape, "sum", one, two),), PLAIN_RELU)
+    return ops.elementwise(tape, "relu", (ops.add(tape, "sum", one, two),), ops.RELU)
 
 
 def recurrent(tape: Tape, tensor: Tensor) -> Tensor:
@@ -44,8 +45,9 @@ def classes(tape: Tape, tensor: Tensor) -> Tensor:
     return ops.loss(tape, "loss", ops.linear(tape, "classes", tensor, rows=2, inner=28 * 28 * 32, width=10))
 
 
-def graph_of(model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int) -> ModelGraph:
+def graph_of(model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions) -> ModelGraph:
     """A chain of all three, whatever the model says."""
+    assert options is PUBLISHED_SHARDING
     layers = tuple(lowered(record(ELEMENTS, layer)) for layer in (residual, recurrent, classes))
     return ModelGraph(model.name, tensor_parallel, layers, ChainCut((0,), ((0, 1),), (2,), (0,)))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command_runs import printed, refused, run_json
 
+import phaze_opt
 from phaze_opt.graph.traced.traced_file import digest_of
 
 MODELS = Path(__file__).parents[1] / "traced_models"
@@ -36,6 +37,41 @@ def test_a_traced_model_is_priced(capsys):
     line = run_json(evaluate(MODELS / "resnet18.json"), capsys)
     assert line["throughput_samples_per_s"] > 0
     assert line["model"] == "resnet18"
+
+
+def test_blocks_that_hold_nothing_of_their_own_are_priced(tmp_path, capsys):
+    """All three share a product, which the layer before them holds."""
+
+    def tensor(name, shape, **more):
+        return {"id": name, "shape": shape, "dtype": "float32", **more}
+
+    def product(left, weight, out):
+        return {"op": "aten.linear.default", "inputs": [left, weight], "outputs": [out]}
+
+    rows, square = ["b", 64, 32], [32, 32]
+    outside = [tensor("a", rows, role="input"), tensor("e", rows), tensor("o", rows)]
+    outside += [tensor(name, square, role="parameter", fqn=name) for name in ("first", "shared")]
+    inside = [tensor("x", rows, role="input"), tensor("w", square, role="input"), tensor("u", rows), tensor("y", rows)]
+    steps = [product("%x", "%w", "u"), {"op": "aten.silu.default", "inputs": ["%u"], "outputs": ["y"]}]
+    repeat = {"repeat": "layer", "count": 3, "inputs": ["e", "shared"], "outputs": ["o"], "carried": [[0, 0]]}
+    values = {
+        **{"format": "phaze-traced", "version": 1, "model": "shared", "producer": {}, "symbols": {"b": 1}},
+        **{"num_positions": 64, "tensors": outside, "nodes": [product("%a", "%first", "e"), repeat]},
+        "blocks": [{"id": "layer", "inputs": ["x", "w"], "outputs": ["y"], "tensors": inside, "nodes": steps}],
+        "outputs": ["o"],
+    }
+    path = tmp_path / "shared.json"
+    path.write_text(json.dumps(values | {"digest": digest_of(values)}))
+    line = run_json(evaluate(path), capsys)
+    assert line["throughput_samples_per_s"] > 0
+    assert line["parameters"] == 2 * 32 * 32
+    assert any("share 1,024 parameters" in note["sentence"] for note in line["notes"])
+
+
+def test_python_loads_traced_models_as_well():
+    model = phaze_opt.load_model(str(MODELS / "gemma-2-9b.json"))
+    assert (model.num_layers, model.num_units) == (42, 21)
+    assert phaze_opt.load_model("tiny") == phaze_opt.make_scenario("tiny", devices=1, global_batch=1).models[0]
 
 
 @pytest.mark.parametrize("software", ["ideal", "megatron-core"])

@@ -27,7 +27,6 @@ from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tape, Tensor
-from phaze_opt.graph.rectifiers import PLAIN_RELU
 from phaze_opt.graph.recurrent import RecurrentShape, lstm
 from phaze_opt.graph.residency import place_holds
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -60,7 +59,7 @@ def convolutional(tape: Tape, tensor: Tensor) -> Tensor:
     wide = ConvolutionShape(4, 64, 64, (112, 112), (3, 3), padding=(1, 1))
     apart = ConvolutionShape(4, 64, 64, (112, 112), (5, 5), (2, 2), (2, 2), groups=64)
     end = batch_norm(tape, "norm", convolution(tape, "one", tensor, wide), channels=64)
-    end = ops.elementwise(tape, "relu", (ops.add(tape, "sum", end, tensor),), PLAIN_RELU)
+    end = ops.elementwise(tape, "relu", (ops.add(tape, "sum", end, tensor),), ops.RELU)
     return convolution(tape, "apart", end, apart, has_bias=True)
 
 

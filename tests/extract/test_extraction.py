@@ -12,18 +12,21 @@ from pathlib import Path
 import pytest
 import torch_models
 from command_runs import refused, run_json
+from kits import family_pairs
 from recorded_sources import SOURCES, TEXTS
 from small_configs import CONFIGS
 from traced_flops import forward_flops
 
+from phaze_opt.errors import InputError
+from phaze_opt.extract import whole_model
 from phaze_opt.extract.depth import KEPT, shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.extracting import extract, num_parameters, traced_of
-from phaze_opt.extract.hugging_face import hugging_face_step
+from phaze_opt.extract.hugging_face import hugging_face_model, hugging_face_step
 from phaze_opt.extract.loss import training_loss
 from phaze_opt.extract.size_fitting import sample_sizes
-from phaze_opt.extract.step_module import step_module
 from phaze_opt.extract.torch_module import torch_module_step
+from phaze_opt.extract.training_step import step_module
 from phaze_opt.extract.whole_model import is_told_by_few
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model
@@ -202,6 +205,38 @@ def test_recurrent_and_recommendation_models(factory, inputs, operations):
     assert {op: ops.count(op) for op in operations} == operations
 
 
+def test_of_a_class_of_several_models_the_language_model_is_taken_where_text_alone_does_not_run(tmp_path):
+    sides = {"image_size": 56, "patch_size": 14, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    widths = {"intermediate_size": 256, "vision_output_dim": 64, "projector_input_dim": 64, "projector_output_dim": 64}
+    text = {"model_type": "llama4_text", **family_pairs.PAIRS["llama4_text"][0], "pad_token_id": 0}
+    config = {"model_type": "llama4", "text_config": text, "vision_config": sides | widths}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Llama4ForConditionalGeneration"]}))
+    model = hugging_face_model(tmp_path)
+    recorded = family_pairs.extracted("llama4_text-0")
+    assert num_parameters(model) == recorded.num_parameters
+    assert "its language model alone, Llama4ForCausalLM, is recorded" in " ".join(model.notes)
+
+
+def test_a_loop_over_the_sequence_is_refused_before_it_is_exported(tmp_path, monkeypatch):
+    monkeypatch.setattr(whole_model, "MAX_OPERATIONS", 50)
+    with pytest.raises(InputError, match=r"runs more than 50 operations at b = \d, s = "):
+        extract(step_of("llama", tmp_path))
+
+
+@pytest.mark.parametrize(("family", "positions"), [("vit", 17), ("convnext", 1)])
+def test_a_sample_has_the_positions_of_its_models_table(family, positions, tmp_path):
+    config = CONFIGS.get(family, {"model_type": family, "image_size": 64, "depths": [1, 1, 1, 1]})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert hugging_face_step(tmp_path).num_positions == positions
+
+
+def test_a_factory_that_computes_with_values_is_run_with_data():
+    pytest.importorskip("torchvision")
+    step = torch_module_step("torchvision.models:regnet_y_400mf", ["1,3,224,224"])
+    assert {str(each.device) for each in step.module.parameters()} == {"meta"}
+    assert count_parameters(step) == 4_344_144
+
+
 def test_weights_and_code_beside_a_config_are_not_touched(tmp_path):
     """Neither what would load is there to load, nor is code that a config names run."""
     marker = tmp_path / "ran"
@@ -257,6 +292,20 @@ def test_factories_that_are_refused(factory, inputs, words, tmp_path, capsys):
 
 def test_every_recorded_file_has_a_source():
     assert {path.stem for path in RECORDED.glob("*.json")} == {*SOURCES, *TEXTS}
+
+
+def test_recorded_families_are_what_extraction_gives(tmp_path):
+    """Both sizes of every family; `PHAZE_OPT_RECORD=1` writes them anew."""
+    texts = {}
+    for name, config in family_pairs.configs().items():
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(config))
+        texts[name] = traced_model_text(extract(hugging_face_step(file)))
+    if os.environ.get("PHAZE_OPT_RECORD") == "1":
+        family_pairs.write_extracted(texts)
+    for name, text in texts.items():
+        recorded = parse_traced_model(family_pairs.extracted(name).text, source=name)
+        assert written_out(parse_traced_model(text, source=name)) == written_out(recorded)
 
 
 @pytest.mark.parametrize("name", [*SOURCES, *TEXTS])

@@ -65,7 +65,7 @@ def test_update_touches_every_parameter_once(optimizer: str, kind: str, read: in
 def test_experts_run_as_a_batch_on_a_balanced_load(t: int) -> None:
     """512 tokens, 2 of 8 experts each: 128 rows an expert."""
     block = layers("mixtral-8x7b", t)[1]
-    for name, n, k in (("mlp_gate", 14336, 4096), ("mlp_up", 14336, 4096), ("mlp_down", 4096, 14336)):
+    for name, n, k in (("mlp_gate_up", 2 * 14336, 4096), ("mlp_down", 4096, 14336)):
         (matmul,) = find(block.forward, name).matmuls
         assert (matmul.batch, matmul.m, matmul.n, matmul.k) == (8 // t, 128, n, k)
     (router,) = (op.matmuls[0] for op in block.forward.operators if op.name == "router")
@@ -75,7 +75,7 @@ def test_experts_run_as_a_batch_on_a_balanced_load(t: int) -> None:
 def test_uneven_experts_round_their_load_up() -> None:
     for tokens, rows in ((3, 1), (5, 2)):
         block = graph_of("mixtral-8x7b", tokens=tokens).layers[1]
-        assert find(block.forward, "mlp_gate").matmuls[0].m == rows
+        assert find(block.forward, "mlp_gate_up").matmuls[0].m == rows
 
 
 def test_bert_head_has_transform_decoder_pooler_and_next_sentence() -> None:

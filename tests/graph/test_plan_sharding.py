@@ -175,7 +175,7 @@ def test_experts_over_replicas_exchange_over_them_and_split_channels_over_the_te
     sent = 2.0 * copies // t * hidden
     assert collectives(block.forward, EXPERT) == collectives(block.backward, EXPERT) == {(EXCHANGE, sent, False): 2}
     shapes = {op.name.split("+")[0]: op.matmuls[0] for op in block.forward.operators if len(op.matmuls) == 1}
-    for name, n, k in (("mlp_gate", ffn // t, hidden), ("mlp_up", ffn // t, hidden), ("mlp_down", hidden, ffn // t)):
+    for name, n, k in (("mlp_gate_up", 2 * ffn // t, hidden), ("mlp_down", hidden, ffn // t)):
         shape = shapes[name]
         assert (shape.batch, shape.m, shape.n, shape.k) == (8 // e, e * copies // 8, n, k)
     assert block.num_expert_parameters == 8 // e * 3 * hidden * ffn // t

@@ -12,7 +12,7 @@ from phaze_opt.graph.embedding_bag import embedding_bag
 from phaze_opt.graph.operator import CoreType, Operator, OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.pooling import average_pool, max_pool
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, PLAIN_RELU, RELU6
+from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
 from phaze_opt.graph.scan import ScanShape, selective_scan
 
@@ -25,7 +25,7 @@ def conv_norm(tape: Tape, name: str, tensor: Tensor, shape: ConvolutionShape, **
 
 
 def relu(tape: Tape, name: str, tensor: Tensor) -> Tensor:
-    return ops.elementwise(tape, name, (tensor,), PLAIN_RELU)
+    return ops.elementwise(tape, name, (tensor,), ops.RELU)
 
 
 def resnet18(tape: Tape, images: Tensor) -> Tensor:

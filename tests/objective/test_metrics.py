@@ -8,6 +8,7 @@ from kits.scenarios import make_point, make_scenario
 from phaze_opt.estimate.collectives import transfer_s
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.workload.training import Optimizer
@@ -33,7 +34,8 @@ class Replayed:
         self.placement = self.evaluation.placement
         self.training = self.scenario.training_of(self.scenario.models[0], self.evaluation.micro_batch)
         degree = self.placement.tensor_parallel
-        self.graph = build_model_graph(self.scenario.models[0], self.training, tensor_parallel=degree)
+        model = self.scenario.models[0]
+        self.graph = build_model_graph(model, self.training, tensor_parallel=degree, options=PUBLISHED_SHARDING)
 
     def layers(self, stage):
         return [self.graph.layers[self.graph.chain[i]] for i in range(stage.first, stage.last + 1)]

@@ -16,7 +16,7 @@ from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import convolution, transposed_convolution
 from phaze_opt.graph.pooling import max_pool
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, PLAIN_RELU, RELU6
+from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
@@ -78,7 +78,7 @@ CASES = {
     "batch norm": Case(
         (4, 6, 5, 5), lambda tape, tensor: batch_norm(tape, "n", tensor, channels=6), lambda nn: nn.BatchNorm2d(6)
     ),
-    "relu": of_rule(PLAIN_RELU, "ReLU"),
+    "relu": of_rule(ops.RELU, "ReLU"),
     "relu6": of_rule(RELU6, "ReLU6"),
     "hard swish": of_rule(HARD_SWISH, "Hardswish"),
     "hard sigmoid": of_rule(HARD_SIGMOID, "Hardsigmoid"),

@@ -9,6 +9,7 @@ from kits.family_models import RECORDED, model_of
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING, ShardingOptions
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.training import TrainingSpec
@@ -338,3 +339,47 @@ def test_sizes_that_do_not_go_together_are_one_sentence(name: str, changes: dict
 def test_lists_of_llama_4_are_of_its_layers(changes: dict[str, Any], words: str) -> None:
     config = config_of("llama-4-scout")
     assert words in refusal(config | {"text_config": config["text_config"] | changes})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (LLAMA | {"hidden_act": "swishy"}, ["'hidden_act'", "'swishy' is no activation", "did you mean swish"]),
+        (config_of("t5-large") | {"feed_forward_proj": "gated-geluu"}, ["'feed_forward_proj'", "is no activation"]),
+        (config_of("vit-large-patch16-224") | {"image_size": [224, 320]}, ["'image_size'", "is no square"]),
+    ],
+)
+def test_values_that_no_model_has_are_refused(config: dict[str, Any], words: list[str]) -> None:
+    said = refusal(config)
+    assert [word for word in words if word not in said] == []
+
+
+def test_an_image_may_be_given_by_both_sides() -> None:
+    sizes: list[Any] = [224, [224, 224]]
+    one, other = (
+        parse_config(config_of("vit-large-patch16-224", image_size=size), name="v", source="s") for size in sizes
+    )
+    assert one == other
+
+
+def test_a_share_of_rotated_channels_that_a_family_does_not_read_is_listed() -> None:
+    """Of Llama a part cannot be rotated; Phi-3 reads it."""
+    rope = {"rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    assert parse_config(LLAMA | {"rope_parameters": rope}, name="m", source="s").unread_keys == (
+        "rope_parameters.partial_rotary_factor",
+    )
+    whole = parse_config(LLAMA | {"rope_parameters": rope | {"partial_rotary_factor": 1.0}}, name="m", source="s")
+    assert whole.unread_keys == ()
+
+
+def test_a_relu_is_a_lane_operation_but_in_the_published_form() -> None:
+    """OPT's activations take the cycles of smooth ones where Phaze's placements are priced."""
+
+    def kinds(options: ShardingOptions) -> set[str]:
+        graph = build_model_graph(load_model("opt-350m"), TrainingSpec(1, 64, 1), tensor_parallel=1, options=options)
+        works = (work for each in graph.layers[1].phases[:2] for op in each.operators for work in op.vector_works)
+        return {work.kind for work in works}
+
+    smooth = {"activation_forward", "activation_backward"}
+    assert not smooth & kinds(ShardingOptions())
+    assert smooth <= kinds(PUBLISHED_SHARDING)

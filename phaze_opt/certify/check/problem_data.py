@@ -16,6 +16,7 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
+from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
@@ -112,7 +113,7 @@ def build_model_data(scenario: Scenario, model: int, *, micro_batch: int) -> Mod
     operators: list[Operator] = []
     options = []
     for degree in scenario.tensor_degrees_of(spec):
-        graph = build_model_graph(spec, training, tensor_parallel=degree)
+        graph = build_model_graph(spec, training, tensor_parallel=degree, options=PUBLISHED_SHARDING)
         options.append(_shard(graph, scenario.cluster.network, training.optimizer, operators))
     return ModelData(tuple(operators), tuple(options))
 

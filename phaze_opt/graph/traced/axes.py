@@ -1,10 +1,20 @@
-"""Where a sharded axis is after an operation moved or mixed the axes of a tensor."""
+"""How a product is split over a tensor-parallel group, and where the split axis is after operations moved it."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.traced_model import Argument, TracedNode
+
+
+class ShardedAs(StrEnum):
+    """What of the weight a device has a share of."""
+
+    COLUMNS = "columns"
+    ROWS = "rows"
+    VOCABULARY = "vocabulary"
+
 
 Shape = tuple[Polynomial, ...]
 _ONE = Polynomial.constant(1)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import prod
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.operator_rule import Shape
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, SplitAxis, has_tokens
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedNode, TracedRole
 
 MAX_ELEMENTS = 1 << 50

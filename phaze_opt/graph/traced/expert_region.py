@@ -7,10 +7,10 @@ router's weighted sum, so that a token comes back once.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import TracedNode
 
 _DISPATCHES = {"aten.index", "aten.index_select", "aten.gather"}

@@ -26,6 +26,8 @@ class FlatGraph:
         ends: ids of what backward starts from, and of what is not to be dropped.
         parameter_of: of a view of a parameter (its transpose, rows of it, 1 + it), the parameter.
         views: of a view that stands for several, these, from the tensor behind it on.
+        lent: ids of views of parameters that are read and not held: another layer looked them up.
+        values: defaults of the symbols.
     """
 
     nodes: tuple[TracedNode, ...]
@@ -33,6 +35,8 @@ class FlatGraph:
     ends: tuple[str, ...]
     parameter_of: Mapping[str, str]
     views: Mapping[str, tuple[TracedNode, ...]] = field(default_factory=dict)
+    lent: frozenset[str] = frozenset()
+    values: Mapping[str, int] = field(default_factory=dict)
 
     def role(self, name: str) -> TracedRole:
         """Where a tensor comes from."""
@@ -102,7 +106,7 @@ def flatten(model: TracedModel) -> FlatGraph:
             nodes += run.nodes
             tensors.update((tensor.id, tensor) for tensor in run.tensors)
     ends = (model.loss,) if model.loss else model.outputs[:1]
-    return FlatGraph(tuple(nodes), tensors, ends, {})
+    return FlatGraph(tuple(nodes), tensors, ends, {}, values=model.symbols)
 
 
 def _runs(step: TracedRepeat, body: TracedBody, position: int) -> Iterator[TracedBody]:

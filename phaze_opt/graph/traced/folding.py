@@ -5,13 +5,14 @@ transformer block), what lies before and behind it is searched likewise, and wha
 operation each.
 
 The layers of the front are on one stage, and so are those of the back: a parameter that several of either read is held
-by the first of them alone. Layers of the front or the back that differ in what they hold are of different kinds; where
-pipelines are cut between all layers, so are all layers.
+by the first of them alone. One that several units read is held by the first layer of the model for all of them. Layers
+of the front or the back that differ in what they hold are of different kinds; where pipelines are cut between all
+layers, so are all layers, and each holds what it reads.
 """
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -38,7 +39,7 @@ class LayerParameters:
     """Parameters of a layer that others have too.
 
     Attributes:
-        lent: that an earlier layer of the front, or of the back, holds for it.
+        lent: that an earlier layer of the front, or of the back, or for units the first layer, holds for it.
         tied: of a layer behind the front, that it holds and the front too; where units differ, any layer before it.
     """
 
@@ -54,6 +55,7 @@ class LayerChain:
         layers: one of each kind, the first.
         chain: kind at each position.
         parameters: what each kind holds.
+        of_units: ids of parameters that several units read and no layer of the front: the first layer holds them.
         recounted: ids of parameters that layers of units hold though others hold them too, each as often as it is held
             beyond once.
     """
@@ -61,6 +63,7 @@ class LayerChain:
     layers: tuple[TracedLayer, ...]
     chain: tuple[int, ...]
     parameters: tuple[LayerParameters, ...]
+    of_units: frozenset[str]
     recounted: tuple[str, ...]
 
 
@@ -88,9 +91,10 @@ def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
     numbers = _numbers(list(zip(structures, places, sent, strict=True)))
     first = [numbers.index(kind) for kind in range(1 + max(numbers))]
     return LayerChain(
-        layers=tuple(layers[position] for position in first),
+        layers=tuple(_with_passing(layers, position) for position in first),
         chain=tuple(numbers),
         parameters=tuple(shared[position] for position in first),
+        of_units=frozenset[str]() if cut.is_joined else _of_units(layers, front, back) - _of(layers, front),
         recounted=_recounted(layers, shared, range(len(layers)) if cut.is_joined else back),
     )
 
@@ -100,11 +104,19 @@ def _sent(graph: FlatGraph, layer: TracedLayer) -> tuple[str, ...]:
     return tuple(str(list(map(str, graph.tensors[name].shape))) for name in layer.outputs)
 
 
+def _with_passing(layers: Sequence[TracedLayer], position: int) -> TracedLayer:
+    """A layer that knows which of its inputs it has in common with a neighbour, both passing them on."""
+    layer = layers[position]
+    beside = [layers[at] for at in (position - 1, position + 1) if 0 <= at < len(layers)]
+    common = layer.handed_on & frozenset[str]().union(*(each.handed_on for each in beside))
+    return replace(layer, passing=tuple(name for name in layer.inputs if name in common))
+
+
 def _shared(layers: Sequence[TracedLayer], front: range, back: range) -> list[LayerParameters]:
     """What each layer has in common with others, where the front and the back are on one stage each."""
     own = [frozenset(layer.parameters) for layer in layers]
-    of_front = {name for position in front for name in own[position]}
-    lent = [frozenset[str]()] * len(layers)
+    of_front, of_units = _of(layers, front), _of_units(layers, front, back)
+    lent = [names & of_units if front.stop <= at < back.start else frozenset[str]() for at, names in enumerate(own)]
     for end in (front, back):
         seen = frozenset[str]()
         for position in end:
@@ -122,6 +134,17 @@ def _held_before(layers: Sequence[TracedLayer]) -> list[LayerParameters]:
         found.append(LayerParameters(tied=own & seen))
         seen |= own
     return found
+
+
+def _of(layers: Sequence[TracedLayer], positions: range) -> frozenset[str]:
+    """Parameters that any of some layers reads."""
+    return frozenset(name for position in positions for name in layers[position].parameters)
+
+
+def _of_units(layers: Sequence[TracedLayer], front: range, back: range) -> frozenset[str]:
+    """Parameters that several layers of units read, where a front can hold them."""
+    read = Counter(name for at in range(front.stop, back.start) for name in layers[at].parameters)
+    return frozenset(name for name, count in read.items() if count > 1) if front else frozenset()
 
 
 def _recounted(layers: Sequence[TracedLayer], shared: Sequence[LayerParameters], back: range) -> tuple[str, ...]:

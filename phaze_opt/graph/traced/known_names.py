@@ -7,6 +7,7 @@ sum that its result reaches.
 from collections import Counter
 from collections.abc import Iterable
 
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
@@ -14,7 +15,6 @@ from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
 from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, PRODUCTS, LayerSharding, has_tokens, left_of
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import TracedNode
 
 LOGITS, QUERY_KEY_VALUE = "logits", "query_key_value"

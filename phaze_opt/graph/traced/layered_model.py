@@ -54,9 +54,26 @@ class LayeredModel:
         return self.cut_of(self.folded.chain)
 
     @property
+    def idle_parameters(self) -> tuple[int, str]:
+        """Elements of parameters that no layer reads, and the name of the largest of them."""
+        graph = self.graph
+        of_all, of_nodes = (
+            {graph.parameter(name) for name in names if graph.role(name) is TracedRole.PARAMETER}
+            for names in (graph.tensors, (name for node in graph.nodes for name in node.tensor_ids()))
+        )
+        idle = {name: _elements(graph, name) for name in of_all - of_nodes}
+        largest = max(idle, key=lambda name: idle[name], default="")
+        return sum(idle.values()), graph.tensors[largest].fqn if largest else ""
+
+    @property
     def num_recounted_parameters(self) -> int:
         """Elements that units hold though other layers hold them too."""
         return sum(_elements(self.graph, name) for name in self.folded.recounted)
+
+    @property
+    def num_unit_parameters(self) -> int:
+        """Elements of parameters that units share, which the first layer holds."""
+        return sum(_elements(self.graph, name) for name in self.folded.of_units)
 
     @property
     def has_sequence(self) -> bool:

@@ -17,7 +17,8 @@ class TracedLayer:
         outputs: ids of tensors that later layers read and that it gives, or reads itself and passes on.
         relayed: ids of tensors that pass through it unread.
         data: ids of the model's inputs that it reads.
-        parameters: ids of the parameters that it reads, in the order of their first use.
+        parameters: ids of the parameters that it reads and holds, in the order of their first use.
+        passing: ids of inputs that it passes on, as a neighbour does, such as an encoder's result.
     """
 
     nodes: tuple[TracedNode, ...]
@@ -26,6 +27,12 @@ class TracedLayer:
     relayed: tuple[str, ...]
     data: tuple[str, ...]
     parameters: tuple[str, ...]
+    passing: tuple[str, ...] = ()
+
+    @property
+    def handed_on(self) -> frozenset[str]:
+        """Inputs that it reads and passes on."""
+        return frozenset(self.inputs) & frozenset(self.outputs)
 
 
 def layer_of(
@@ -44,7 +51,8 @@ def layer_of(
     inputs = [name for name in read if name in made_before]
     outputs = [name for name in (*made, *inputs) if name in needed_later]
     relayed = sorted((needed_later & made_before) - set(inputs))
-    parameters = [graph.parameter(name) for name in read if graph.role(name) is TracedRole.PARAMETER]
+    held = [name for name in read if graph.role(name) is TracedRole.PARAMETER and name not in graph.lent]
+    parameters = [graph.parameter(name) for name in held]
     return TracedLayer(
         nodes=tuple(nodes),
         inputs=tuple(inputs),

@@ -1,12 +1,13 @@
 """Recording a traced layer on a tape: a program for one micro-batch, sequence and device."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operations import COPY, add, bias, elementwise
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.device_sizes import DeviceSizes
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.folding import LayerParameters
@@ -15,13 +16,12 @@ from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.known_names import MLP_DOWN, MLP_OUTPUT_BIAS, known_names
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.after_loss import LOSSES
-from phaze_opt.graph.traced.normalise.regions import WORK
+from phaze_opt.graph.traced.normalise.regions import ROTARY, WORK
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
 from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, left_of
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
@@ -56,6 +56,14 @@ class LayerSettings:
         return self.degree > 1 and self.training.is_sequence_parallel
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedLayer:
+    """A layer's program, and elements on a device of all parameters that it reads, by id."""
+
+    program: Program
+    parameters: Mapping[str, int]
+
+
 def record_layer(
     graph: FlatGraph,
     layer: TracedLayer,
@@ -64,7 +72,7 @@ def record_layer(
     name: str,
     sharding: LayerSharding,
     shared: LayerParameters,
-) -> Program:
+) -> RecordedLayer:
     """Forward and backward of one layer on one device.
 
     Args:
@@ -81,7 +89,7 @@ def record_layer(
     recording = _Recording(graph, layer, options, sharding)
     for node in layer.nodes:
         recording.record(node)
-    return recording.finish(name=name, shared=shared)
+    return RecordedLayer(recording.finish(name=name, shared=shared), recording.parameters)
 
 
 class _Recording:
@@ -95,7 +103,7 @@ class _Recording:
         self._tape = Tape(dtype_bytes=options.training.dtype_bytes)
         self._names: dict[str, int] = {}
         self._known = known_names(graph, layer, sharding)
-        self._parameters: dict[str, int] = {}
+        self.parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
         # A layer of which nothing is split, or that needs all tokens elsewhere, has them all on every device.
         has_shares = options.has_token_shares and sharding.is_split and not sharding.mixes_tokens
@@ -162,26 +170,35 @@ class _Recording:
             given = Tensor(f"d_{tensor.name}.given", tensor.elements, tensor.element_bytes, TensorRole.GRADIENT)
             self._tape.pass_gradient(tensor, given)
         self._tape.run_backward(None)
+        entering = zip(self._layer.inputs, self._inputs, strict=True)
+        passing = tuple(tensor for name, tensor in entering if name in self._layer.passing)
+        kept = {tensor.name for tensor in passing}
         gradients = [self._tape.gradient(tensor) for tensor in self._inputs]
-        leaving = (*outputs, *(each for each in gradients if each.elements))
+        leaving = (*(each for each in outputs if each.name not in kept), *(each for each in gradients if each.elements))
         relayed = sum(prod(self._outside.own(each)) for each in self._layer.relayed)
-        taken = sum(tensor.num_bytes for tensor in (self._inputs or self._data))
-        # Of several inputs no neighbour is asked which of them it keeps too.
-        is_single = len(self._inputs) == 1
         return Program(
             name=name,
             nodes=without_idle_gradients(self._tape.nodes, leaving),
-            input=self._inputs[0] if is_single else Tensor("inputs", taken, 1, TensorRole.ACTIVATION),
+            input=self._input(kept),
             outputs=leaving,
             output_bytes=sum(each.num_bytes for each in outputs) + relayed * self._options.training.dtype_bytes,
-            num_parameters=self._num(self._parameters.keys() - shared.lent),
+            num_parameters=self._num(self.parameters.keys() - shared.lent),
             num_tied_parameters=self._num(shared.tied),
             num_expert_parameters=self._num(self._expert_parameters - shared.lent),
+            passing=passing,
         )
+
+    def _input(self, passing: Collection[str]) -> Tensor:
+        """What enters the layer but for what it passes on; of several no neighbour is asked which it keeps too."""
+        given = [tensor for tensor in self._inputs if tensor.name not in passing]
+        if len(given) == 1:
+            return given[0]
+        taken = sum(tensor.num_bytes for tensor in (given or self._data))
+        return Tensor("inputs", taken, 1, TensorRole.ACTIVATION)
 
     def _num(self, names: Iterable[str]) -> int:
         """Elements of some parameters on a device."""
-        return sum(self._parameters[each] for each in names)
+        return sum(self.parameters[each] for each in names)
 
     def _outputs(self) -> list[Tensor]:
         """What leaves the layer, each tensor once, as a device has it outside."""
@@ -254,8 +271,10 @@ class _Recording:
         """A parameter with the elements that one device has; a lookup sees the whole table."""
         base = self._graph.parameter(name)
         whole, own = self._sizes.whole(name), self._sizes.parameter(node, name)
+        if name in self._graph.lent:
+            return CallOperand(own, parameter_elements=prod(own))
         elements = -(-prod(self._sizes.whole(base)) * prod(own) // max(1, prod(whole)))
-        self._parameters[base] = max(elements, self._parameters.get(base, 0))
+        self.parameters[base] = max(elements, self.parameters.get(base, 0))
         if node.op in GROUPED_PRODUCTS:
             self._expert_parameters.add(base)
         is_table = node.outputs[0] in self._sizes.sharding.tables
@@ -296,13 +315,14 @@ def _recorded(rule: OperatorRule, tape: Tape, call: OperatorCall) -> tuple[Tenso
 def _check_sizes(call: OperatorCall, results: tuple[Tensor, ...]) -> None:
     """Refuse results of other sizes than the file states: one of both is wrong, and no figure of it would be right.
 
-    A view is what it looks at, a loss is what its backward begins with, and statistics and places that only backward
-    reads are nothing.
+    A view is what it looks at, a rotation may be of keys that heads share, a loss is what its backward begins with, and
+    statistics and places that only backward reads are nothing.
     """
     if call.op in SHAPES or call.op in LOSSES:
         return
     for number, (result, shape) in enumerate(zip(results, call.results, strict=True)):
-        if result.elements != prod(shape) and (result.elements or not number):
+        is_shared = call.op == ROTARY and result.elements > 0 and prod(shape) % result.elements == 0
+        if result.elements != prod(shape) and (result.elements or not number) and not is_shared:
             rule = f"its result {number} has {result.elements} elements, where the file has {prod(shape)}; correct it"
             raise call.fault(rule)
 

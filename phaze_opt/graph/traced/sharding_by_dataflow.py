@@ -10,7 +10,7 @@ of transformers: queries, keys and values by heads, up and down projections, and
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from phaze_opt.graph.traced.axes import axis_after
+from phaze_opt.graph.traced.axes import ShardedAs, axis_after
 from phaze_opt.graph.traced.expert_region import ExpertRegion, expert_region
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layers import TracedLayer
@@ -19,7 +19,6 @@ from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
 from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import BATCH, TensorRef, TracedNode, TracedRole
 
 _LINEAR = {"aten.linear", "aten.addmm", "aten.mm"}

@@ -1,5 +1,6 @@
 """`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
 
+import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -7,17 +8,23 @@ from typing import Annotated
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
-from phaze_opt.graph.traced.split_products import ShardedAs
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+_NUMBERED = re.compile(r"(?:[^.]*[^.\d][^.]*\.)*\d+(?::\d+)?(?=\.|$)")
+"""A module's path up to its first number."""
+_TOLD_SHARE = 0.01
+"""Share of parameters without work from which on it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +86,30 @@ class TracedWorkload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the export wants to be told, and parameters that count more than once, a sentence each."""
-        extra = self.layered.num_recounted_parameters
-        if not extra:
-            return self.layered.model.notes
-        sentence = (
-            f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers together "
-            f"have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, gradients and "
-            "updates are too large by as much."
-        )
-        return (sentence, *self.layered.model.notes)
+        """What the export wants to be told, and what of the model counts otherwise than it runs, a sentence each."""
+        return (*self._own_notes(), *self.layered.model.notes)
+
+    def _own_notes(self) -> Iterator[str]:
+        once, extra = self.layered.num_unit_parameters, self.layered.num_recounted_parameters
+        if once:
+            yield (
+                f"Repeated layers of {self.name} share {once:,} parameters, which the first of its stages is counted "
+                "to hold: of a pipeline every stage would hold them, and all would add up their gradients."
+            )
+        idle, example = self.layered.idle_parameters
+        if idle > _TOLD_SHARE * self.num_parameters:
+            yield (
+                f"{idle:,} of the {self.num_parameters:,} parameters of {self.name} are read by nothing that its loss "
+                f"depends on ('{example[:80]}'): they cost neither time nor memory here."
+            )
+        if self.has_experts:
+            yield f"Experts of {self.name} are split over a tensor group by channels, and not spread over devices."
+        if extra:
+            yield (
+                f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers "
+                f"together have {extra:,} parameters more than the model's {self.num_parameters:,}, and memory, "
+                "gradients and updates are too large by as much."
+            )
 
     @property
     def cut(self) -> ChainCut:
@@ -102,8 +123,10 @@ class TracedWorkload:
 
     @property
     def num_layers(self) -> int:
-        """Layers of all units."""
-        return sum(len(self.cut.units[kind]) for kind in self.cut.order)
+        """Numbered modules with products, such as the blocks of a list; without any, layers of all units."""
+        paths = {node.module for node in self.layered.graph.nodes if node.op in HEAVY}
+        numbered = {found[0] for path in paths if (found := _NUMBERED.match(path))}
+        return len(numbered) or sum(len(self.cut.units[kind]) for kind in self.cut.order)
 
     @property
     def num_parameters(self) -> int:
@@ -227,12 +250,17 @@ class TracedWorkload:
             training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
         )
         layers = layered.folded.layers
-        return tuple(
+        recorded = [
             record_layer(layered.graph, layer, recording, name=name, sharding=sharding, shared=shared)
             for name, layer, sharding, shared in zip(
                 _layer_names(layers), layers, layered.shardings, layered.folded.parameters, strict=True
             )
+        ]
+        first, *others = (each.program for each in recorded)
+        shared_elements = sum(
+            max(each.parameters.get(name, 0) for each in recorded) for name in layered.folded.of_units
         )
+        return (replace(first, num_parameters=first.num_parameters + shared_elements), *others)
 
 
 def _divided(

@@ -94,10 +94,7 @@ def test_extracted_is_what_the_config_builds(name, sequence, micro_batch, attent
     assert stash(extracted) == pytest.approx(stash(built), rel=1e-5)
     assert extracted.layers[1].output_bytes == built.layers[1].output_bytes
     one, other = vector_work(extracted), vector_work(built)
-    assert sum(one.values()) == pytest.approx(sum(other.values()), rel=0.02)
-    if name != "opt-1.3b":
-        # A config's ReLU takes the cycles of a smooth activation, an extracted one a lane operation.
-        assert all(one[kind] == pytest.approx(other[kind], rel=1e-5) for kind in {*one, *other})
+    assert all(one[kind] == pytest.approx(other[kind], rel=1e-5) for kind in {*one, *other})
 
 
 @pytest.mark.parametrize("name", ["bert-large", "gpt2-xl", "llama-2-7b", "opt-1.3b", "mixtral-8x7b"])
@@ -110,24 +107,24 @@ def test_parameters_and_model_flops_are_the_configs(name):
 
 
 def test_an_encoder_and_a_decoder_hold_their_table_once():
-    """T5-Large is counted to hold the biases of positions, 32 buckets of 16 heads, in each of 24 decoder blocks."""
+    """So do all blocks of a side hold their table of biases of positions once."""
     model = load_any_model(str(MODELS / "t5-large.json"))
     front, unit, back = graph_of(MODELS / "t5-large.json", 128).parts
-    held = front.num_parameters + 24 * unit.num_parameters + back.num_parameters
+    held = front.num_parameters + model.num_units * unit.num_parameters + back.num_parameters
     tied = [part.num_tied_parameters for part in (front, unit, back)]
     assert tied == [0, 0, 32_128 * 1024]
-    assert held - sum(tied) - 23 * 32 * 16 == model.num_parameters == load_any_model("t5-large").num_parameters
-    assert "have 11,776 parameters more" in " ".join(model.notes)
+    assert held - sum(tied) == model.num_parameters == load_any_model("t5-large").num_parameters
+    assert not any("share" in note for note in model.notes)
 
 
 def test_experts_are_the_configs():
-    """transformers has gate and up in one product, whose gradients need no sum, and lists the router's steps."""
+    """transformers lists the router's steps."""
     extracted, built = (graph_of(name, 1024) for name in (MODELS / "mixtral-8x7b.json", "mixtral-8x7b"))
     assert flops(extracted) == flops(built)
     assert stash(extracted) == pytest.approx(stash(built), rel=1e-4)
     experts = [total(each, lambda layer: layer.num_expert_parameters) for each in (extracted, built)]
     assert experts[0] == experts[1] > 0
-    assert sum(vector_work(extracted).values()) == pytest.approx(sum(vector_work(built).values()), rel=0.03)
+    assert sum(vector_work(extracted).values()) == pytest.approx(sum(vector_work(built).values()), rel=0.001)
 
 
 @pytest.mark.parametrize(

@@ -286,8 +286,11 @@ def test_repeats_are_what_is_written_out():
     assert [(len(layer.inputs), len(layer.outputs)) for layer in folded.layers] == [(0, 1), (1, 1), (1, 1)]
 
 
-def test_front_and_back_hold_what_they_share_once_and_units_say_how_much_they_count_twice():
-    """An encoder and a decoder read one table in front; three blocks share a product, two layers behind another."""
+def test_what_layers_share_is_held_once():
+    """An encoder and a decoder read one table in front; three blocks share a product, two layers behind another.
+
+    The first layer holds the blocks' product for them.
+    """
     names = ("x", "a", "e", "f", "u1", "v1", "u2", "v2", "u3", "v3", "h1", "h2", "o1", "o2")
     shapes = {"in_ids": ("b", "s"), "in_ids2": ("b", "s"), "logits": ("b", "s", 64), "w_table": (64, 16)}
     shapes |= {name: X for name in names} | {name: (16, 16) for name in ("w_a", "w_unit", "w_back")}
@@ -311,13 +314,100 @@ def test_front_and_back_hold_what_they_share_once_and_units_say_how_much_they_co
     workload = TracedWorkload("m", traced_model_text(model(shapes, steps, "logits")))
     layers = build_model_graph(workload, TrainingSpec(1, 8, 1), tensor_parallel=1).parts
     front, unit, back = (sum(layer.num_parameters for layer in part.layers) for part in layers)
-    assert (front, unit, back) == (64 * 16 + 256, 256, 256 + 64 * 16)
+    assert (front, unit, back) == (64 * 16 + 256 + 256, 0, 256 + 64 * 16)
+    assert front + back - 64 * 16 == workload.num_parameters == 1792
     assert [part.num_tied_parameters for part in layers] == [0, 0, 64 * 16]
     assert workload.num_units == 3
-    assert "have 512 parameters more than the model's 1,792" in workload.notes[0]
+    assert "share 256 parameters" in workload.notes[0]
     assert repeated(3).notes == ()
 
 
 def test_a_model_of_nothing_is_refused():
     with pytest.raises(InputError, match="no operation"):
         normalised(flatten(model({"in_x": X, "y": X}, [("y", "relu", "%in_x")], "in_x")))
+
+
+def test_times_one_and_tensors_brought_to_the_shape_they_have_are_nothing():
+    shapes = SHAPES | {"one": X, "p": X, "q": X, "y": X}
+    steps = [*LINEAR, ("one", "mul", "%x", 1.0), ("p,q", "broadcast_tensors", ("%one", "%x")), ("y", "relu", "%p")]
+    assert forms(shapes, steps, "y") == ["aten.linear", "aten.relu"]
+
+
+def test_a_bias_of_each_expert_is_the_bias_of_their_product():
+    """It is gathered for every row; the weighted sum behind it is of experts still."""
+    rows = ("b*s", 16)
+    shapes = {
+        **{"in_ids_e": ("b*s",), "in_ids_o": (4,), "w_up": (4, 16, 16), "w_bias": (4, 16), "w_in": (16, 16)},
+        **{"x": X, "flat": rows, "up": rows, "picked": rows, "biased": rows, "scores": ("b*s", 1)},
+        **{"w_gate": (1, 16), "weighted": rows, "seen": ("b*s", 1, 16), "y": rows},
+    }
+    steps = [
+        *LINEAR,
+        ("flat", "view", "%x", ("=b*s", 16)),
+        ("scores", "linear", "%flat", "%w_gate"),
+        ("up", "_grouped_mm", "%flat", "%w_up", "%in_ids_o"),
+        ("picked", "index", "%w_bias", ("%in_ids_e",)),
+        ("biased", "add", "%up", "%picked"),
+        ("weighted", "mul", "%biased", "%scores"),
+        ("seen", "view", "%weighted", ("=b*s", 1, 16)),
+        ("y", "sum", "%seen", (1,)),
+    ]
+    assert forms(shapes, steps, "y") == ["aten.linear", "aten.linear", "aten._grouped_mm", "aten.add", "phaze.combine"]
+
+
+def test_places_that_constants_name_are_parts_of_a_split():
+    """Queries, keys and values of a product in groups; a matrix of parameters makes them, however it was written."""
+    shapes = {
+        **{"w_all": (16, 40), "all": ("b", "s", 40), "cut": ("b", "s", 5, 8), "c_key": (1,), "c_value": (1,)},
+        **{"q": ("b", "s", 3, 8), "k": ("b", "s", 1, 8), "v": ("b", "s", 1, 8), "y": ("b", "s", 5, 8)},
+    }
+    steps = [
+        ("all", "matmul", "%in_x", "%w_all"),
+        ("cut", "view", "%all", ("=b", "=s", 5, 8)),
+        ("q", "slice", "%cut", 2, 0, -2),
+        ("k", "index", "%cut", (None, None, "%c_key")),
+        ("v", "index", "%cut", (None, None, "%c_value")),
+        ("y", "cat", ("%v", "%q", "%k"), 2),
+    ]
+    found = forms({"w_in": (16, 16)} | shapes, [*LINEAR[:0], *steps], "y")
+    assert found == ["aten.matmul", "phaze.split", "aten.cat"]
+
+
+def test_a_bias_of_all_pairs_is_looked_up_once_and_lent():
+    """Three blocks read what the first one looks up; all rotate and attend, none but the first holds the table."""
+    heads = ("b", 2, "s", 8)
+    shapes = {"in_ids": ("b", "s"), "w_table": (64, 16), "w_bias": (32, 2), "c_pairs": ("s", "s"), "x0": X}
+    shapes |= {"found": ("s", "s", 2), "turned": (2, "s", "s"), "bias": (1, 2, "s", "s"), "logits": ("b", "s", 64)}
+    steps = [("x0", "embedding", "%w_table", "%in_ids"), ("found", "embedding", "%w_bias", "%c_pairs")]
+    steps += [("turned", "permute", "%found", (2, 0, 1)), ("bias", "unsqueeze", "%turned", 0)]
+    for n in range(3):
+        names = [f"{part}{n}" for part in ("q", "h", "t", "a", "u", "m")]
+        q, h, t, a, u, m = names
+        shapes |= {
+            q: X,
+            h: ("b", "s", 2, 8),
+            t: heads,
+            a: heads,
+            u: ("b", "s", 2, 8),
+            m: X,
+            f"x{n + 1}": X,
+            f"w_q{n}": (16, 16),
+        }
+        steps += [
+            (q, "linear", f"%x{n}", f"%w_q{n}"),
+            (h, "view", f"%{q}", (1, 8, 2, 8)),
+            (t, "transpose", f"%{h}", 1, 2),
+            (a, "scaled_dot_product_attention", f"%{t}", f"%{t}", f"%{t}", "%bias"),
+            (u, "transpose", f"%{a}", 1, 2),
+            (m, "view", f"%{u}", (1, 8, 16)),
+            (f"x{n + 1}", "add", f"%x{n}", f"%{m}"),
+        ]
+    steps.append(("logits", "linear", "%x3", "%w_table"))
+    workload = TracedWorkload("m", traced_model_text(model(shapes, steps, "logits")))
+    graph = build_model_graph(workload, TrainingSpec(2, 8, 2), tensor_parallel=1)
+    held = sum(graph.layers[kind].num_parameters for kind in graph.chain) - 64 * 16
+    assert held == workload.num_parameters == 64 * 16 + 64 + 3 * 256
+    lookups = [
+        each.name for kind in graph.chain for each in graph.layers[kind].forward.operators if "embedding" in each.name
+    ]
+    assert len(lookups) == 2

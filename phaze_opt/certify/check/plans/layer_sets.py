@@ -233,7 +233,9 @@ def _build_set(
             expert_tensor=plan.expert_tensor or None,
         ),
     )
-    unit = [graph.layers[place] for places in graph.cut.units for place in places]
+    places = [place for unit in graph.cut.units for place in unit]
+    unit = [graph.layers[place] for place in places if graph.layers[place].num_parameters]
+    unit = unit or list(graph.layers)
     moved = sum(each.bytes_read + each.bytes_written for layer in unit for each in layer.update.operators)
     layers = [_build_layer(layer, stack, operators) for layer in graph.layers]
     return LayerSet(

@@ -12,8 +12,9 @@ from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
 
 ATTENTION = "phaze.attention"
-DROPOUT, CAP, WINDOW = "dropout", "cap", "window"
-"""Attributes: probabilities are dropped, scores are capped, keys that a query meets at most."""
+DROPOUT, CAP, WINDOW, SINKS = "dropout", "cap", "window", "sinks"
+"""Attributes: probabilities are dropped, scores are capped, keys that a query meets at most, the last input is a score
+of each head besides."""
 _FUNCTION = "aten.scaled_dot_product_attention"
 _PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm")
 _SOFTMAX = "aten.softmax"
@@ -45,6 +46,8 @@ def _of_function(graph: FlatGraph, node: TracedNode) -> TracedNode:
         if isinstance(each, TensorRef) and graph.role(each.id) in (TracedRole.ACTIVATION, TracedRole.PARAMETER)
     )
     named: list[tuple[str, Argument]] = []
+    if node.op == ATTENTION and isinstance((*node.inputs, *(None,) * 5)[4], TensorRef):
+        named.append((SINKS, True))
     if given.get("softcap") is not None:
         named.append((CAP, True))
     probability = given.get("dropout_p", 0.0)

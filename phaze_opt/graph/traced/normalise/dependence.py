@@ -3,7 +3,7 @@
 Integers and truth values (shifted labels, masks of padding, places of chosen experts) are data: every device can make
 them, and nothing of them is priced. A value that depends on a parameter and on constants alone is a view of it (its
 transpose, the rows of the positions there are, 1 + it); of several parameters, but for products, a view of the largest
-(a normalised weight).
+(a normalised weight). What is looked up for every pair of positions is a copy.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,8 @@ from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
+LOOKUPS = {"aten.embedding", "aten.index", "aten.index_select"}
+"""Operations that take rows of a table."""
 _OF_SHAPE = {f"aten.{name}_like" for name in ("zeros", "ones", "empty", "full", "rand", "randn")} | {
     f"aten.new_{name}" for name in ("zeros", "ones", "empty", "full")
 }
@@ -52,10 +54,17 @@ def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], g
     if not any(_is_number(graph, name) for name in node.outputs):
         return TracedRole.INPUT
     parameters = [name for name in read if roles[name] is TracedRole.PARAMETER]
+    if node.op in LOOKUPS and any(_is_of_pairs(graph, name) for name in read if name not in parameters):
+        return TracedRole.ACTIVATION
     is_view = len(parameters) == 1 or node.op not in HEAVY
     if is_view and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
         return TracedRole.PARAMETER
     return TracedRole.ACTIVATION
+
+
+def _is_of_pairs(graph: FlatGraph, name: str) -> bool:
+    """Whether places have two axes or more, at the default sizes."""
+    return sum(size.evaluate(graph.values) > 1 for size in graph.tensors[name].shape) > 1
 
 
 def _largest(graph: FlatGraph, names: list[str]) -> str:
@@ -73,6 +82,20 @@ def _has_float_input(read: Iterable[str], graph: FlatGraph) -> bool:
     """Whether floating-point input of the model (an image) goes in, rather than ids and masks made of them."""
     inputs = [graph.tensors[name] for name in read if graph.tensors[name].role is TracedRole.INPUT]
     return any(tensor.dtype.is_float for tensor in inputs)
+
+
+def plain_products(graph: FlatGraph) -> FlatGraph:
+    """The graph in which rows times a matrix of parameters are one operation, however it was written."""
+
+    def is_plain(node: TracedNode) -> bool:
+        names = list(node.tensor_ids())
+        if node.op != "aten.matmul" or len(names) != 2:  # noqa: PLR2004
+            return False
+        rows, matrix = names
+        is_matrix = graph.role(matrix) is TracedRole.PARAMETER and len(graph.tensors[matrix].shape) == 2  # noqa: PLR2004
+        return is_matrix and graph.role(rows) is TracedRole.ACTIVATION
+
+    return replace(graph, nodes=tuple(replace(node, op="aten.mm") if is_plain(node) else node for node in graph.nodes))
 
 
 def drop_unused(graph: FlatGraph) -> FlatGraph:

@@ -1,13 +1,38 @@
-"""The sum of the experts' results weighted by the router: a product, a reordering and a sum, as one operation."""
+"""What stands around the products of experts, as one operation each.
+
+A bias of each expert is gathered for every row and added: that is the bias of the product. The sum of the experts'
+results weighted by the router is a product, a reordering and a sum.
+"""
 
 from dataclasses import replace
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise import vocabulary as words
-from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode
+from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
 
 COMBINE = "phaze.combine"
 _ORDERS = {"aten.index", "aten.index_select", "aten.gather"}
+
+
+def absorb_expert_biases(graph: FlatGraph) -> FlatGraph:
+    """The graph in which what is added to products of experts is the table of their biases, not its gathered rows."""
+    producers, consumers = graph.producers(), graph.consumers()
+    same: dict[str, str] = {}
+    gone: list[TracedNode] = []
+    for node in graph.nodes:
+        table, users = next(node.tensor_ids(), ""), consumers.get(node.outputs[0], [])
+        if node.op not in _ORDERS or graph.role(table) is not TracedRole.PARAMETER or len(users) != 1:
+            continue
+        if _is_biased(users[0], producers):
+            same[node.outputs[0]] = table
+            gone.append(node)
+    return graph.substituted(same, dropped=gone)
+
+
+def _is_biased(node: TracedNode, producers: dict[str, TracedNode]) -> bool:
+    """Whether a node adds to a product of experts."""
+    source = producers.get(next(node.tensor_ids(), ""))
+    return node.op == "aten.add" and source is not None and source.op in words.GROUPED_PRODUCTS
 
 
 def join_expert_sums(graph: FlatGraph) -> FlatGraph:
@@ -45,4 +70,4 @@ def _is_of_experts(node: TracedNode, producers: dict[str, TracedNode]) -> bool:
     if not all(isinstance(each, TensorRef) for each in node.inputs[:2]):
         return False
     source = producers.get(next(node.tensor_ids()))
-    return source is not None and source.op in words.GROUPED_PRODUCTS
+    return source is not None and (source.op in words.GROUPED_PRODUCTS or _is_biased(source, producers))

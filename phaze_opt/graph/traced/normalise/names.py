@@ -23,6 +23,7 @@ _SYNONYMS = {
     "aten.concatenate": "aten.cat",
     "aten.swapaxes": "aten.transpose",
     "aten.numpy_T": "aten.t",
+    "aten.broadcast_to": "aten.expand",
     "aten.arctan": "aten.atan",
     "aten.split_with_sizes": "aten.split",
     "aten.unsafe_split": "aten.split",

@@ -7,15 +7,14 @@ from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.normalise.after_loss import end_at_losses
 from phaze_opt.graph.traced.normalise.attention_core import join_attention
 from phaze_opt.graph.traced.normalise.combined_qkv import combine_qkv
-from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants
-from phaze_opt.graph.traced.normalise.expert_sums import join_expert_sums
-from phaze_opt.graph.traced.normalise.gates import join_gates
+from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products
+from phaze_opt.graph.traced.normalise.expert_sums import absorb_expert_biases, join_expert_sums
 from phaze_opt.graph.traced.normalise.identities import elide_identities
 from phaze_opt.graph.traced.normalise.names import plain_names
-from phaze_opt.graph.traced.normalise.norm_weights import absorb_norm_weights
+from phaze_opt.graph.traced.normalise.region_operands import absorb_norm_weights, join_gates
 from phaze_opt.graph.traced.normalise.regions import collapse_regions
 from phaze_opt.graph.traced.normalise.splits import join_splits
-from phaze_opt.graph.traced.normalise.views import sink_views
+from phaze_opt.graph.traced.normalise.views import lend_lookups, sink_views
 
 OF_OTHER_FORM = (IndexError, KeyError, StopIteration, TypeError, ValueError, AttributeError)
 """What a pass may raise of operations without the arguments that their names need."""
@@ -24,8 +23,10 @@ PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     drop_unused,
     elide_identities,
     fold_constants,
+    plain_products,
     end_at_losses,
     join_attention,
+    absorb_expert_biases,
     join_expert_sums,
     collapse_regions,
     absorb_norm_weights,
@@ -45,7 +46,7 @@ def normalised(graph: FlatGraph, *, has_combined_qkv: bool = False) -> FlatGraph
     Raises:
         InputError: operations have not the arguments that their names need, or nothing is left of them.
     """
-    for each in (*PASSES, *(combine_qkv,) * has_combined_qkv, sink_views):
+    for each in (*PASSES, *(combine_qkv,) * has_combined_qkv, sink_views, lend_lookups):
         try:
             graph = each(graph)
         except OF_OTHER_FORM as error:

@@ -145,7 +145,7 @@ def _kind(graph: FlatGraph, members: Sequence[TracedNode]) -> str:
     curves = {node.op for node in members if node.op in words.CURVES and not _is_polynomial(node)}
     if is_norm:
         return NORM_ACTIVATION if curves - words.ROOTS - words.POWERS else NORM
-    if _rotating(graph, members) and (ops & words.JOINS or "aten.view_as_complex" in ops):
+    if _rotating(graph, members) and ops & (words.JOINS | words.COMPLEX):
         return ROTARY
     if ops & words.PARTS and any(len(set(graph.varying(node))) > 1 and node.op == "aten.mul" for node in members):
         return GATE

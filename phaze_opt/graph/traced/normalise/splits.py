@@ -1,4 +1,7 @@
-"""Parts that cover a tensor once are one split of it: nothing is copied, and their gradients lie side by side."""
+"""Parts that cover a tensor once are one split of it: nothing is copied, and their gradients lie side by side.
+
+Places of an axis that constants name are a part as well, of which only the size is known.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +14,7 @@ SPLIT, PART = "phaze.split", "phaze.part"
 _MANY = {"aten.split", "aten.chunk", "aten.unbind", "aten.tensor_split"}
 _SLICES = {"aten.slice", "aten.narrow"}
 _PARTS = _SLICES | {"aten.select"}
+_PICK = "aten.index"
 
 
 def join_splits(graph: FlatGraph) -> FlatGraph:
@@ -21,34 +25,59 @@ def join_splits(graph: FlatGraph) -> FlatGraph:
     for node in graph.nodes:
         if node.op in _MANY:
             made[id(node)] = replace(node, op=SPLIT, inputs=node.inputs[:1], attrs=())
-        elif node.op in _PARTS and id(node) not in made and id(node) not in gone:
+        elif node.op in _PARTS | {_PICK} and id(node) not in made and id(node) not in gone:
             source = next(node.tensor_ids())
-            parts = [user for user in consumers[source] if user.op in _SLICES and next(user.tensor_ids()) == source]
+            parts = [user for user in consumers[source] if _is_part(graph, user, source)]
             if graph.role(source) is TracedRole.ACTIVATION and node in parts and _cover(graph, source, parts):
                 outputs = tuple(part.outputs[0] for part in parts)
                 made[id(node)] = TracedNode(SPLIT, (TensorRef(source),), outputs, (), node.module)
                 gone.update(id(part) for part in parts[1:])
-            else:
+            elif node.op in _PARTS:
                 made[id(node)] = replace(node, op=PART, inputs=node.inputs[:1], attrs=())
     return replace(graph, nodes=tuple(made.get(id(node), node) for node in graph.nodes if id(node) not in gone))
 
 
+def _is_part(graph: FlatGraph, user: TracedNode, source: str) -> bool:
+    """Whether a node takes places of one axis of a tensor: a range of them, or those that a constant names."""
+    if next(user.tensor_ids()) != source:
+        return False
+    return user.op in _SLICES or (user.op == _PICK and _picked_axis(graph, user) is not None)
+
+
+def _picked_axis(graph: FlatGraph, node: TracedNode) -> int | None:
+    """The one axis along which a constant names places."""
+    places = node.inputs[1] if len(node.inputs) > 1 else None
+    named = [axis for axis, each in enumerate(places) if each is not None] if isinstance(places, tuple) else []
+    if len(named) != 1 or not isinstance(places, tuple):
+        return None
+    (axis,), place = named, places[named[0]]
+    is_constant = isinstance(place, TensorRef) and graph.role(place.id) is TracedRole.CONSTANT
+    return axis if is_constant else None
+
+
 def _cover(graph: FlatGraph, source: str, parts: Sequence[TracedNode]) -> bool:
-    """Whether slices along one axis, each from where another ends, make up the whole."""
+    """Whether parts along one axis, slices each from where another ends, make up the whole."""
     if len(parts) < 2:
         return False
     whole = graph.tensors[source].shape
-    axes = {_axis(part, len(whole)) for part in parts}
+    axes = {_axis(graph, part, len(whole)) for part in parts}
     if len(axes) != 1 or (axis := axes.pop()) is None:
         return False
-    ranges = sorted(filter(None, (_range(part, whole[axis], graph, axis) for part in parts)))
-    starts = [start for start, _ in ranges]
-    stops = [stop for _, stop in ranges]
-    size = _number(whole[axis])
-    return len(ranges) == len(parts) and starts[0] == 0 and starts[1:] == stops[:-1] and stops[-1] == size
+    slices = [part for part in parts if part.op != _PICK]
+    ranges = sorted(filter(None, (_range(part, whole[axis], graph, axis) for part in slices)))
+    picked = [_number(graph.tensors[part.outputs[0]].shape[axis]) for part in parts if part.op == _PICK]
+    size, num_picked = _number(whole[axis]), sum(each or 0 for each in picked)
+    if len(ranges) < len(slices) or size is None or None in picked:
+        return False
+    if picked:
+        return sum(stop - start for start, stop in ranges) + num_picked == size
+    starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+    return starts[0] == 0 and starts[1:] == stops[:-1] and stops[-1] == size
 
 
-def _axis(part: TracedNode, rank: int) -> int | None:
+def _axis(graph: FlatGraph, part: TracedNode, rank: int) -> int | None:
+    if part.op == _PICK:
+        return _picked_axis(graph, part)
     axis = part.inputs[1] if len(part.inputs) > 1 else 0
     return axis % rank if isinstance(axis, int) else None
 

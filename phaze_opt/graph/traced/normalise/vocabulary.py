@@ -71,6 +71,7 @@ SHAPES = {
     "aten.view_as_real",
     "aten.view_as",
 }
+COMPLEX = {"aten.view_as_complex", "aten.view_as_real"}
 MOVES = JOINS | PARTS | SHAPES
 ELEMENTWISE = ARITHMETIC | RECTIFIERS | CURVES
 GROUPED_PRODUCTS = ("aten._grouped_mm", "transformers.grouped_mm_fallback")
@@ -126,5 +127,5 @@ def _is_last_axis_named(node: TracedNode) -> bool:
 
 
 def is_computing(node: TracedNode) -> bool:
-    """Whether a region may end, or go on above, with the node: one that does more than move."""
-    return node.op in ELEMENTWISE or node.op in JOINS or is_row_reduction(node)
+    """Whether a region may end, or go on above, with the node: one that does more than move, or ends complex ones."""
+    return node.op in ELEMENTWISE | JOINS or node.op == "aten.view_as_real" or is_row_reduction(node)

@@ -4,7 +4,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.attention import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX, SOFTMAX_DROPOUT
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, WINDOW
+from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, SINKS, WINDOW
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall
 from phaze_opt.workload.training import AttentionForm
 
@@ -37,11 +37,17 @@ def _shapes(call: OperatorCall) -> tuple[Matmul, Matmul]:
     return Matmul(batch, m=rows, n=keys, k=head_size), Matmul(batch, m=rows, n=value_size, k=keys)
 
 
-def _biases(call: OperatorCall) -> list[CallOperand]:
-    """What is added to the scores, or stands beside them."""
-    return [
+def _beside_scores(call: OperatorCall) -> tuple[list[CallOperand], list[CallOperand]]:
+    """What is added to the scores, and what stands beside them: a score of each head."""
+    found = [
         each for each in call.inputs[3:] if isinstance(each, CallOperand) and (each.is_varying or each.is_parameter)
     ]
+    return (found[:-1], found[-1:]) if call.attrs.get(SINKS) else (found, [])
+
+
+def _weight(tape: Tape, name: str, operand: CallOperand) -> Tensor:
+    """A parameter that the scores meet."""
+    return tape.weight(name, operand.parameter_elements, num_read=operand.elements)
 
 
 def _record_unfused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul]) -> Tensor:
@@ -49,7 +55,8 @@ def _record_unfused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul
     scores = ops.matmul(tape, f"{SCORES}.{call.name}", query, key, shape=shapes[0], output=f"{call.name}.scores")
     if call.attrs.get(CAP):
         scores = ops.elementwise(tape, f"{SCORES}.cap.{call.name}", (scores,), ops.SOFT_CAP)
-    for number, bias in enumerate(_biases(call)):
+    biases, sinks = _beside_scores(call)
+    for number, bias in enumerate(biases):
         name = f"{SCORES}.bias{number}.{call.name}"
         if bias.tensor is not None:
             rule = ops.Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1})
@@ -57,7 +64,8 @@ def _record_unfused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul
         else:
             read = min(bias.elements, scores.elements)
             scores = ops.bias(tape, name, (scores,), size=bias.parameter_elements, num_read=read)[0]
-    probabilities = ops.elementwise(tape, f"{SOFTMAX}.{call.name}", (scores,), ops.SOFTMAX)
+    weights = [_weight(tape, f"{call.name}.sinks", each) for each in sinks]
+    probabilities = ops.elementwise(tape, f"{SOFTMAX}.{call.name}", (scores,), ops.SOFTMAX, weights=weights)
     if call.attrs.get(DROPOUT):
         probabilities = ops.dropout(tape, f"{SOFTMAX_DROPOUT}.{call.name}", probabilities)
     return ops.matmul(
@@ -69,28 +77,33 @@ def _record_fused(tape: Tape, call: OperatorCall, shapes: tuple[Matmul, Matmul])
     """One operator each way; backward multiplies five times, as it computes the scores again first."""
     scores, context = shapes
     elements = scores.batch * scores.m * scores.n
-    biases = _biases(call)
-    adds = elements * (bool(call.attrs.get(DROPOUT)) + len(biases))
-    extra = [VectorWork(VectorKind.ADD, adds)] if adds else []
-    capped = bool(call.attrs.get(CAP))
-    forward = [VectorWork(VectorKind.SOFTMAX_FORWARD, elements), *extra]
-    backward = [VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *extra]
-    if capped:
-        forward += [VectorWork(kind, times * elements) for kind, times in ops.SOFT_CAP.forward.items()]
-        backward += [VectorWork(kind, times * elements) for kind, times in ops.SOFT_CAP.backward.items()]
+    biases, sinks = _beside_scores(call)
     tensors = [call.tensor(position) for position in range(3)]
-    for number, bias in enumerate(biases):
-        name = f"{call.name}.bias{number}"
-        weight = tape.weight(name, bias.parameter_elements, num_read=bias.elements) if bias.is_parameter else None
-        tensors += [each for each in (bias.tensor, weight) if each is not None]
+    for number, each in enumerate((*biases, *sinks)):
+        tensors.append(each.tensor or _weight(tape, f"{call.name}.bias{number}", each))
+    forward, backward = _score_works(call, elements, len(biases))
     return ops.attention(
         tape,
         f"{FUSED_ATTENTION}.{call.name}",
         tensors,
         elements=context.batch * context.m * context.n,
-        forward=((scores, context), tuple(forward)),
-        backward=((scores, *_adjoints(context), *_adjoints(scores)), tuple(backward)),
+        forward=((scores, context), forward),
+        backward=((scores, *_adjoints(context), *_adjoints(scores)), backward),
     )
+
+
+def _score_works(
+    call: OperatorCall, elements: int, num_biases: int
+) -> tuple[tuple[VectorWork, ...], tuple[VectorWork, ...]]:
+    """Vector work on so many scores, forward and backward."""
+    adds = elements * (bool(call.attrs.get(DROPOUT)) + num_biases)
+    both = [VectorWork(VectorKind.ADD, adds)] if adds else []
+    forward = [VectorWork(VectorKind.SOFTMAX_FORWARD, elements), *both]
+    backward = [VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *both]
+    if call.attrs.get(CAP):
+        forward += [VectorWork(kind, times * elements) for kind, times in ops.SOFT_CAP.forward.items()]
+        backward += [VectorWork(kind, times * elements) for kind, times in ops.SOFT_CAP.backward.items()]
+    return tuple(forward), tuple(backward)
 
 
 def _adjoints(shape: Matmul) -> tuple[Matmul, Matmul]:

@@ -6,7 +6,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operations import Elementwise
 from phaze_opt.graph.operator import OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.program import Fusibility, Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, PLAIN_RELU, RELU6
+from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.traced.normalise import regions, vocabulary
 from phaze_opt.graph.traced.operator_rule import OperatorCall
 
@@ -19,7 +19,7 @@ CLAMP = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_input=True)
 
 _OF_OUTPUT = {"aten.tanh", "aten.sigmoid", "aten.exp", "aten.expm1", "aten.sqrt", "aten.rsqrt", "aten.reciprocal"}
 _OWN = {
-    "aten.relu": PLAIN_RELU,
+    "aten.relu": ops.RELU,
     "aten.relu6": RELU6,
     "aten.hardtanh": RELU6,
     "aten.hardsigmoid": HARD_SIGMOID,
@@ -58,11 +58,23 @@ class ActivationRule:
             tape.weight(f"{call.name}.weight{number}", operand.parameter_elements)
             for number, operand in enumerate(call.parameters)
         ]
-        elements = work if isinstance(work, int) else None
+        shares = _shares(call)
         result = ops.elementwise(
-            tape, call.name, inputs, rule, elements=call.elements, work_elements=elements, weights=weights
+            tape,
+            call.name,
+            inputs,
+            rule,
+            elements=call.elements // shares,
+            work_elements=work // shares if isinstance(work, int) else None,
+            weights=weights,
         )
         return (result,)
+
+
+def _shares(call: OperatorCall) -> int:
+    """Heads that share what is rotated: what models spread over heads first is rotated once."""
+    tensor = call.operand(0).tensor if call.op == regions.ROTARY else None
+    return 1 if tensor is None or not tensor.elements else max(1, call.operand(0).elements // tensor.elements)
 
 
 class SumRule:

@@ -15,10 +15,12 @@ class EmbeddingRule:
         """What is read of the table is what is looked up, of a share of its rows that share."""
         table = call.operand(0)
         num_read = -(-call.elements * table.parameter_elements // table.elements)
+        ids = [each.tensor for each in call.varying if each.tensor is not None]
+        # Places that are constant are looked up again and again: the table is read once.
+        num_read = num_read if ids else min(num_read, table.parameter_elements)
         weight = tape.weight(f"{call.name}.table", table.parameter_elements, num_read=num_read)
-        ids = call.tensor(1)
         result = ops.elementwise(
-            tape, call.name, (ids,), ops.LOOKUP, elements=call.elements, weights=(weight,), is_differentiable=False
+            tape, call.name, ids, ops.LOOKUP, elements=call.elements, weights=(weight,), is_differentiable=False
         )
         return (result,)
 

@@ -95,8 +95,10 @@ class CopyRule:
         return (ops.elementwise(tape, call.name, (call.tensor(0),), ops.COPY, elements=call.elements),)
 
     def _looked_up(self, tape: Tape, call: OperatorCall) -> Tensor:
-        table = tape.weight(f"{call.name}.table", call.operand(0).parameter_elements, num_read=call.elements)
+        size = call.operand(0).parameter_elements
         places = [each.tensor for each in call.varying if each.tensor is not None]
+        num_read = call.elements if places else min(size, call.elements)
+        table = tape.weight(f"{call.name}.table", size, num_read=num_read)
         return ops.elementwise(
             tape, call.name, places, ops.LOOKUP, elements=call.elements, weights=(table,), is_differentiable=False
         )
@@ -116,8 +118,10 @@ class ScatterRule:
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
         """The tensor with what was written; both get their part of the gradient."""
-        tensors = [operand.tensor for operand in call.varying if operand.tensor is not None and not operand.is_data]
-        work = tensors[-1].elements
+        given = [operand for operand in call.varying if not operand.is_data]
+        tensors = [operand.tensor for operand in given if operand.tensor is not None]
+        # What is written may be one tensor many times, as a key that all heads share.
+        work = given[-1].elements
         return (ops.elementwise(tape, call.name, tensors, ops.COPY, elements=call.elements, work_elements=work),)
 
 
