@@ -3,7 +3,7 @@
 For each run of Megatron-LM (A100, H100) and NeMo the cluster, batch, software, recomputation and ZeRO stage stay as
 published; every tensor (1 to 8), pipeline and data degree, micro-batch (1 to 8) and interleave that fits the memory is
 priced on the fitted machine. Recorded are the published plan's rank and how much slower than the best it is predicted,
-and what the reserve of memory (decision 0206) decides at both ends of its range.
+and what is decided by which end of the range of its memory a plan has to fit (decision 0287).
 
     python experiments/validation/published_plans.py [--out FILE]
 """
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.cost.clocks import MachineClock
-from phaze_opt.cost.plan_memory import RESERVE_SHARE
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, RankedPlans, rank_plans
@@ -35,7 +34,8 @@ SETS = ("train_megatron_sc21", "train_korthikanti22", "train_megatron_h100", "tr
 MICRO_BATCHES = (1, 2, 4, 8)
 MAX_INTERLEAVE = 24
 NEAR_PERCENT = 5
-RESERVES = (0.0, 0.02, RESERVE_SHARE, 0.1)
+ENDS = ("low end", "peak", "high end")
+"""Of the range of a plan's memory; a plan is refused by the first."""
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
     plans.add(row.plan)
     unlimited = replace(machine, memory_bytes=float("inf"))
     everything = rank_plans(row.model, row.training, sorted(plans, key=str), machine=unlimited)
-    ranking = replace(everything, ranked=fitting(everything, machine.memory_bytes, RESERVE_SHARE))
+    ranking = replace(everything, ranked=fitting(everything, machine.memory_bytes, ENDS[0]))
     published = next(each for each in everything.ranked if each.plan == row.plan)
     faster = [each for each in ranking.ranked if each.time.seconds < published.time.seconds]
     return {
@@ -87,19 +87,19 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
         "measured_s": row.measured_s,
         "predicted_s": published.time.seconds,
         "memory_gib": published.memory.peak_bytes / 2**30,
-        "fits": published.memory.fits(machine.memory_bytes),
+        "fits": held_bytes(published, ENDS[0]) <= machine.memory_bytes,
         "rank": len(faster) + 1,
         "num_plans": len(ranking.ranked),
         "slower_than_best_percent": 100.0 * (published.time.seconds / best_s(ranking, published.time.seconds) - 1.0),
-        "reserves": [
+        "ends": [
             {
-                "share": share,
-                "fits": counted_bytes(published) * (1 + share) <= machine.memory_bytes,
+                "end": end,
+                "fits": held_bytes(published, end) <= machine.memory_bytes,
                 "best": next(
-                    (describe_plan(each.plan) for each in fitting(everything, machine.memory_bytes, share)), "-"
+                    (describe_plan(each.plan) for each in fitting(everything, machine.memory_bytes, end)), "-"
                 ),
             }
-            for share in RESERVES
+            for end in ENDS
         ],
         "best": [
             {"plan": describe_plan(each.plan), "seconds": each.time.seconds} | {"fields": asdict(each.plan)}
@@ -108,14 +108,15 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
     }
 
 
-def counted_bytes(each: RankedPlan) -> float:
-    """Memory of the fullest stage without the reserve."""
-    return max(stage.counted_bytes for stage in each.memory.stages)
+def held_bytes(each: RankedPlan, end: str) -> float:
+    """Memory of the fullest stage at one of `ENDS`."""
+    low, high = each.memory.range_bytes
+    return dict(zip(ENDS, (low, each.memory.peak_bytes, high), strict=True))[end]
 
 
-def fitting(ranking: PlanRanking, memory_bytes: float, reserve_share: float) -> RankedPlans:
-    """Plans that fit with a reserve, fastest first."""
-    fits = [counted_bytes(each) * (1 + reserve_share) <= memory_bytes for each in ranking.ranked]
+def fitting(ranking: PlanRanking, memory_bytes: float, end: str) -> RankedPlans:
+    """Plans that fit at one of `ENDS`, fastest first."""
+    fits = [held_bytes(each, end) <= memory_bytes for each in ranking.ranked]
     return ranking.ranked.take(np.flatnonzero(fits))
 
 
@@ -177,23 +178,21 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"| {row['measured_s']:.3g}, {row['predicted_s']:.3g} | {row['published']}{fits} "
             f"| {row['rank']} of {row['num_plans']} | {row['slower_than_best_percent']:.1f} | {best} |"
         )
-    return "\n".join([*lines, "", *reserve_table(rows)]) + "\n"
+    return "\n".join([*lines, "", *ends_table(rows)]) + "\n"
 
 
-def reserve_table(rows: list[dict[str, Any]]) -> list[str]:
-    """What the reserve decides: published plans that fit, and best plans that differ from those of the default."""
-    default = RESERVES.index(RESERVE_SHARE)
+def ends_table(rows: list[dict[str, Any]]) -> list[str]:
+    """What the range decides: published plans that fit at each end, and best plans that differ from the first's."""
     lines = [
-        "Memory reserved for what is not counted, as a share of what is (decision 0206):",
+        "Where in the range of its memory a plan has to fit (decision 0287):",
         "",
-        "| share | published plans that fit | best plans that differ from those at the default |",
+        "| at its | published plans that fit | best plans that differ from those at the low end |",
         "|---|---|---|",
     ]
-    for index, share in enumerate(RESERVES):
-        fits = sum(row["reserves"][index]["fits"] for row in rows)
-        others = sum(row["reserves"][index]["best"] != row["reserves"][default]["best"] for row in rows)
-        mark = " (default)" if index == default else ""
-        lines.append(f"| {share:.2f}{mark} | {fits} of {len(rows)} | {others} |")
+    for index, end in enumerate(ENDS):
+        fits = sum(row["ends"][index]["fits"] for row in rows)
+        others = sum(row["ends"][index]["best"] != row["ends"][0]["best"] for row in rows)
+        lines.append(f"| {end} | {fits} of {len(rows)} | {others} |")
     return lines
 
 
