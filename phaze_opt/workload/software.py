@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from phaze_opt.record.plain_data import later
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -108,22 +110,22 @@ class TrainingStack:
     is_parameter_ring_flat: bool = False
     prefetches_forward: bool = False
     hides_input_reductions: bool = False
-    sends_once_a_node: bool = False
-    fill_chunks: int = 1
+    sends_once_a_node: Annotated[bool, later(False)] = False
+    fill_chunks: Annotated[int, later(1)] = 1
     tensor_overlap: float = 0.0
-    expert_overlap: float = 0.0
+    expert_overlap: Annotated[float, later(0.0)] = 0.0
     data_overlap: float = 0.0
     parameter_overlap: float = 0.0
     transfer_overlap: float = 0.0
     collective_efficiency: float = 1.0
     network_efficiency: float = 1.0
-    expert_efficiency: float = 1.0
+    expert_efficiency: Annotated[float, later(1.0)] = 1.0
     collective_latency_s: float = 0.0
     network_latency_s: float = 0.0
     kernel_s: float = 0.0
     host_s_per_operator: float = 0.0
     host_s_per_collective: float = 0.0
-    host_s_per_expert: float = 0.0
+    host_s_per_expert: Annotated[float, later(0.0)] = 0.0
     step_overhead_s: float = 0.0
     matmul_efficiency: float = 0.0
     attention_efficiency: float = 0.0
@@ -148,7 +150,7 @@ class TrainingStack:
     kept_operators: tuple[str, ...] = ()
     logit_bytes: int = 2
     keeps_on_host: bool = False
-    kept_share: float = 1.0
+    kept_share: Annotated[float, later(1.0)] = 1.0
     whole_sets: int = 1
     waiting_share: float = 0.0
 

@@ -361,7 +361,7 @@ EXPERTS = [
 
 
 def test_blocks_that_do_not_divide_into_chunks_are_cut_as_near_as_they_can(capsys):
-    """32 blocks, embedding and head in 4 stages of 3 chunks: ten of 3 blocks, two of 2; by hand no other way is even."""
+    """32 blocks, embedding and head in 4 stages of 3 chunks: ten of three and two of two, counting both ends."""
     (plan,) = run_json([*EXPERTS, "--interleave", "3", "--top", "1"], capsys)["plans"]
     assert plan["blocks"] == [8, 9, 8, 7]
     layout = next(each for each in plan["launch"]["megatron"] if "layout" in each)
