@@ -39,7 +39,7 @@ def test_goals_with_the_packages_constants(rows, name, num_rows, goal):
     assert mean_error(own, compiled.seconds(load_fitted())) <= goal
 
 
-KEPT_OUT_GOALS = {MEGATRON: 2.5, NEMO: 4, LLM_FOUNDRY: 4, MAXTEXT: 5}
+KEPT_OUT_GOALS = {MEGATRON: 2.6, NEMO: 4, LLM_FOUNDRY: 4, MAXTEXT: 5}
 
 
 @pytest.mark.parametrize(
