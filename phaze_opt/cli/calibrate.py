@@ -75,10 +75,11 @@ def calibrate(
     from phaze_opt.validation.registry import load_families
 
     check_file_to_write(output, option="--out", example="my_constants.json")
+    own = None if software is None else measurements.check_own_name(software)
     families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
     datasets = measurements.read_measurements(data, measurements.dataset_names(dataset, names), machines=machines)
-    if software is not None:
-        datasets = measurements.as_own_software(datasets, software)
+    if own is not None:
+        datasets = measurements.as_own_software(datasets, own)
     else:
         from phaze_opt.hardware.fitted import load_fitted
 

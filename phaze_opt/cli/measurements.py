@@ -144,29 +144,37 @@ def with_own_software(
     return tuple(dataset.under(software) for dataset in datasets)
 
 
+def check_own_name(name: str) -> str:
+    """The name of a software of a user's own, in lower case.
+
+    Raises:
+        InputError: it is that of a measured one, blank, or has a slash.
+    """
+    from phaze_opt.cost.stacks import find_software
+
+    lowered = name.strip().lower()
+    if find_software(lowered) or "/" in lowered or not lowered:
+        message = f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
+        raise InputError(message, source="--software")
+    return lowered
+
+
 def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ...]:
     """Rows of training as rows of one software of the user's own, which extends what most of them are priced as.
 
     Raises:
-        InputError: the name is taken, or no row is of training.
+        InputError: no row is of training.
     """
-    from phaze_opt.cost.stacks import find_software
     from phaze_opt.validation.schema import TRAINING
     from phaze_opt.validation.training.entries import read_row, stack_of
 
-    lowered = name.strip().lower()
-    if find_software(lowered) or "/" in lowered or not lowered:
-        message = (
-            f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
-        )
-        raise InputError(message, source="--software")
     rows = [row for dataset in datasets if dataset.schema is TRAINING for row in dataset.rows]
     if not rows:
         message = "is for rows of training steps, of which there are none; leave it out"
         raise InputError(message, source="--software")
     base = Counter(stack_of(read_row(row)) for row in rows).most_common(1)[0][0]
-    say(f"note: {lowered} extends {base}: what is not fitted, it has from there")
-    return tuple(dataset.under(lambda row: f"{base}/{lowered}") for dataset in datasets)
+    say(f"note: {name} extends {base}: what is not fitted, it has from there")
+    return tuple(dataset.under(lambda row: f"{base}/{name}") for dataset in datasets)
 
 
 def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool) -> None:

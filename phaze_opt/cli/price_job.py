@@ -8,7 +8,7 @@ from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest, training_length
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
-from phaze_opt.cost.stacks import find_software
+from phaze_opt.cost.stacks import find_software, list_stacks
 from phaze_opt.cost.suited_software import software_of_machine
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
@@ -31,6 +31,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import rank_plans
+from phaze_opt.record.suggestions import suggest
 
 BASELINE = "--baseline"
 
@@ -113,7 +114,7 @@ def _price(request: EvaluateRequest) -> PricedJob:
 def _suited(request: EvaluateRequest) -> tuple[str, ...]:
     """Software that suits a machine if one is named that nobody measured; empty of one that is known, or of a chip."""
     name, device = request.scenario.software, request.device
-    if name is None or device is None or find_software(name, load_fitted(request.machine.constants)):
+    if not (name and name.strip()) or device is None or find_software(name, load_fitted(request.machine.constants)):
         return ()
     lengths = [training_length(model, request.scenario.sequence_length) for model in request.models]
     return software_of_machine(device, sequence_length=max(lengths))
@@ -124,10 +125,10 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     answers = [_price(replace(request, scenario=replace(request.scenario, software=name))) for name in suited]
     rates = [each.evaluation.throughput_samples_per_s for each in answers]
     order = sorted(range(len(answers)), key=lambda place: (rates[place], suited[place]))
-    middle = order[(len(order) - 1) // 2]
+    middle, name = order[(len(order) - 1) // 2], request.scenario.software or ""
     sentence = (
-        f"no software named '{request.scenario.software}' was measured: priced as {suited[middle]}, the middle of "
-        f"{len(suited)} that suit {answers[middle].setting.machine} ({rates[order[0]]:,.3g} samples/s with "
+        f"no software named '{name[:60]}' was measured ({suggest(name, list_stacks())}): priced as {suited[middle]}, the "
+        f"middle of {len(suited)} that suit {answers[middle].setting.machine} ({rates[order[0]]:,.3g} samples/s with "
         f"{suited[order[0]]} to {rates[order[-1]]:,.3g} with {suited[order[-1]]})"
     )
     answer = answers[middle]
