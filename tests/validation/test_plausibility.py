@@ -34,8 +34,8 @@ def test_all_published_measurements_are_plausible():
             judged += 1
             if not least <= measured_seconds(row, dataset.schema.kind) <= most:
                 odd.append((row.source, row.line))
-        # One row of fused experts took 300 times as long as its neighbours.
-        assert len(odd) <= (dataset.name == "moe_modern"), odd
+        # Triton's experts on L40S took a hundred times as long as others in three rows.
+        assert len(odd) <= 3 * (dataset.name == "moe_modern"), odd
     assert judged > 3000
 
 

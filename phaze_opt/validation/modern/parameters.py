@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator
 
 from phaze_opt.estimate.fused_attention import HEAD_STEP
 from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelConstant, KernelKind, Owner, kernel_group
-from phaze_opt.hardware.number_format import Width, facts_of, has_units
+from phaze_opt.hardware.number_format import Width, facts_of, format_peak, has_units
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.modern.cases import KernelCase
 from phaze_opt.validation.modern.recipes import PLAIN
 
 LEAST_ROWS = 8
 """Fewer rows fix no constant."""
+HIDDEN_S = 3e-7
+"""Time at the peak below which nothing of an eager kernel shows behind a launch of some 50 us."""
 _HEAD_SIZE, _WINDOW, _QUANTISE = 5, 8, 4
 """Places of a head's size and the window, and of bytes to quantise, among a case's sizes."""
 
@@ -25,13 +27,24 @@ def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
     found: list[FitParameter] = []
     for (kernel, owner, name), own in sorted(by_group.items()):
         # A library that is not named is none: its rows are priced as another's.
-        if len(own) < LEAST_ROWS or (owner is Owner.RECIPE and name.startswith(PLAIN)):
+        if len(own) < LEAST_ROWS or (owner is Owner.RECIPE and (name.startswith(PLAIN) or not _is_seen(own))):
             continue
         group = kernel_group(kernel, owner, name)
         for constant in CONSTANTS[kernel]:
             if constant.owner is owner and _num_showing(constant, own) >= LEAST_ROWS:
                 found += (_parameter(group, constant, width) for width in _widths(constant, own))
     return tuple(found)
+
+
+def _is_seen(cases: list[KernelCase]) -> bool:
+    """Whether enough rows show more of their kernels than the host's launch."""
+    return sum(not case.recipe.is_eager or _ideal_s(case) > HIDDEN_S for case in cases) >= LEAST_ROWS
+
+
+def _ideal_s(case: KernelCase) -> float:
+    """Time of an eager matmul at the peak, s."""
+    batch, m, n, k, _ = case.sizes
+    return 2.0 * batch * m * n * k / format_peak(case.device, case.number_format)
 
 
 def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
