@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.spreads import LEVEL
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.goals import BY_CELL
@@ -18,7 +19,8 @@ from phaze_opt.validation.scores import Scores
 class RowResult:
     """One row: measured and predicted time, s; ``reason`` says why it is not scored and is empty if it is.
 
-    A row whose value nobody published may be predicted though it is not scored.
+    A row whose value nobody published may be predicted though it is not scored. ``low_s`` and ``high_s`` are the range
+    that 90 of 100 rows of its kind lie in that no constant was fitted to; nan where no range is known.
     """
 
     row: Row
@@ -27,11 +29,33 @@ class RowResult:
     regime: str
     cell: str
     reason: str
+    low_s: float = math.nan
+    high_s: float = math.nan
 
     @property
     def error(self) -> float:
         """Predicted / measured - 1."""
         return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the measurement lies in the range."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+
+@dataclass(frozen=True, slots=True)
+class RangeScores:
+    """How ranges of 90 % hold on rows scored.
+
+    Attributes:
+        num_rows: rows with a range.
+        held: share of them whose measurement lies in it; nan of none.
+        half_width: median over rows of half the range, as a share of the prediction; nan of none.
+    """
+
+    num_rows: int
+    held: float
+    half_width: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,7 @@ class SetResult:
         baseline, baseline_mape: trivial model and its error on the rows scored, per cent.
         groups, regimes: figures of parts.
         worst: rows of largest error, worst first.
+        ranges: how the ranges of its rows hold.
     """
 
     dataset: Dataset
@@ -84,6 +109,7 @@ class SetResult:
     groups: tuple[GroupResult, ...]
     regimes: tuple[GroupResult, ...]
     worst: tuple[ExplainedRow, ...]
+    ranges: RangeScores
 
     @property
     def name(self) -> str:
@@ -148,6 +174,7 @@ def _set_to_json(result: SetResult) -> dict[str, Any]:
         "baseline_mape": result.baseline_mape,
         "baseline": result.baseline,
         "mape_by_cell": result.mape_by_cell,
+        "range": {"level": LEVEL, **asdict(result.ranges)},
         "groups": groups,
         "regimes": {group.label: _group_to_json(group) for group in result.regimes},
         "family": result.family,
