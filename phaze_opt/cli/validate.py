@@ -37,6 +37,14 @@ def validate(
     report: Annotated[
         Path | None, typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS)
     ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            "--predictions",
+            help="Also write a CSV file of every row's measured and predicted value with its range.",
+            rich_help_panel=RECORDS,
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Score the models on measurements of real machines: the package's, or your own with the same columns.
@@ -44,12 +52,19 @@ def validate(
     Errors are in per cent of the measured time. A goal that is missed is said and changes no exit code.
     """
     check_file_to_write(report, option="--report", example="validation.html")
+    check_file_to_write(predictions, option="--predictions", example="predictions.csv")
     machines = measurements.read_machines(machine)
     result = _run(data, measurements.dataset_names(dataset, names), constants, machines)
     if json:
         print_json(result.to_json())
     else:
         _print(result)
+    if predictions is not None:
+        from phaze_opt.report.predictions_file import write_predictions
+
+        with spared("the file of --predictions"):
+            write_predictions(result, predictions)
+            say(f"predictions: {predictions}")
     if report is not None:
         with spared("the page of --report"):
             _write_page(result, report, constants)

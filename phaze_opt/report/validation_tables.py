@@ -15,11 +15,13 @@ from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.schema import DIES, MEMORY
 
-OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"))
+OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "range", "held", "bias", "rank"))
+GROUP_COLUMNS = (Column(""), *numbers("rows", "MAPE", "trivial", "median", "p90", "bias", "rank"))
 OVERVIEW_NOTE = (
-    "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
-    "(below 0: predicted too low). Trivial: mean error of a constant utilisation, a roofline times a constant, a "
-    "line, or one amount of memory. Rank: Spearman's correlation, marked where there is a goal for it."
+    "Errors in per cent of the measured value: mean of the absolute error (MAPE), bias (below 0: predicted too low). "
+    "Trivial: mean error of a constant utilisation, a roofline times a constant, a line, or one amount of memory. "
+    "Range: half of what 90 % of rows kept out of a fit lay in, per cent of the prediction; held: per cent of the rows "
+    "that lie in theirs. Rank: Spearman's correlation, marked where there is a goal for it."
 )
 CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
 AT_BOUND = 1e-3
@@ -65,23 +67,38 @@ def _is_missed(goal: GoalResult | None) -> bool:
 def _set_row(entry: SetResult, goal: GoalResult | None, rank: GoalResult | None) -> tuple[str, ...]:
     scores, total = entry.scores, len(entry.rows)
     count = f"{total}" if scores.num_rows == total else f"{scores.num_rows}/{total}"
-    figures = _figures(scores.mape, goal, GroupResult("", scores, entry.baseline_mape))
-    return (entry.name, count, *figures[:-1], figures[-1] if rank is None else f"{figures[-1]} {_mark(rank)}".strip())
+    trivial, ranges, bias, correlation = (
+        format_figure(entry.baseline_mape),
+        _range_texts(entry),
+        format_signed(scores.bias),
+        format_rank(scores.spearman),
+    )
+    goal_text = "" if goal is None else _goal_text(goal)
+    marked = correlation if rank is None else f"{correlation} {_mark(rank)}".strip()
+    return (entry.name, count, format_figure(scores.mape), goal_text, trivial, *ranges, bias, marked)
+
+
+def _range_texts(entry: SetResult) -> tuple[str, str]:
+    """Half the range and how often it holds, per cent; empty without one."""
+    if not entry.ranges.num_rows:
+        return "", ""
+    return f"\N{PLUS-MINUS SIGN}{100 * entry.ranges.half_width:.0f}", f"{100 * entry.ranges.held:.0f}"
 
 
 def _group_row(entry: SetResult, goal: GoalResult) -> tuple[str, ...]:
     group = next((group for group in entry.groups if group.label == goal.group), None)
     if group is not None:
-        return (f"{_INDENT}{goal.group}", f"{group.scores.num_rows}", *_figures(group.scores.mape, goal, group))
+        scores, trivial = group.scores, format_figure(group.baseline_mape)
+        figures = (format_figure(scores.mape), _goal_text(goal), trivial, "", "", format_signed(scores.bias))
+        return (f"{_INDENT}{goal.group}", f"{scores.num_rows}", *figures, format_rank(scores.spearman))
     count = f"{entry.num_cells} cells" if goal.group == BY_CELL else "0"
     return (f"{_INDENT}{goal.group}", count, format_figure(goal.value), _goal_text(goal), *[""] * 5)
 
 
-def _figures(mape: float, goal: GoalResult | None, group: GroupResult) -> tuple[str, ...]:
+def _figures(group: GroupResult) -> tuple[str, ...]:
     scores = group.scores
     return (
-        format_figure(mape),
-        "" if goal is None else _goal_text(goal),
+        format_figure(scores.mape),
         format_figure(group.baseline_mape),
         format_figure(scores.median_ape),
         format_figure(scores.p90_ape),
@@ -184,12 +201,9 @@ def shape_sentences(result: Validation) -> tuple[str, ...]:
 
 def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
     """Figures of groups or regimes, largest error first."""
-    columns = (Column(""), *(column for column in OVERVIEW_COLUMNS[1:] if column.heading != "goal"))
-    rows = []
-    for group in sorted(groups, key=lambda group: (-group.scores.mape, group.label)):
-        figures = _figures(group.scores.mape, None, group)
-        rows.append((group.label, f"{group.scores.num_rows}", figures[0], *figures[2:]))
-    return TableContent(title, columns, tuple(rows))
+    ordered = sorted(groups, key=lambda group: (-group.scores.mape, group.label))
+    rows = tuple((group.label, f"{group.scores.num_rows}", *_figures(group)) for group in ordered)
+    return TableContent(title, GROUP_COLUMNS, rows)
 
 
 def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.spreads import LEVEL
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.goals import BY_CELL
@@ -18,9 +19,9 @@ from phaze_opt.validation.scores import Scores
 class RowResult:
     """One row: measured and predicted time, s; ``reason`` says why it is not scored and is empty if it is.
 
-    ``low_s`` and ``high_s`` are the least and the most of the software that it may be of; nan where that is one.
-
-    A row whose value nobody published may be predicted though it is not scored.
+    A row whose value nobody published may be predicted though it is not scored. ``low_s`` and ``high_s`` are the range
+    that 90 of 100 rows of its kind lie in that no constant was fitted to; nan where no range is known. ``least_s`` and
+    ``most_s`` are the least and the most of the software that it may be of; nan where that is one.
     """
 
     row: Row
@@ -31,21 +32,43 @@ class RowResult:
     reason: str
     low_s: float = math.nan
     high_s: float = math.nan
+    least_s: float = math.nan
+    most_s: float = math.nan
 
     @property
     def is_middle(self) -> bool:
         """Whether the prediction is the middle of several software, because the row names none that is known."""
-        return self.low_s < self.high_s
+        return self.least_s < self.most_s
 
     @property
     def is_within(self) -> bool:
         """Whether the measured time lies between the least and the most of them."""
-        return self.low_s <= self.measured_s <= self.high_s
+        return self.least_s <= self.measured_s <= self.most_s
 
     @property
     def error(self) -> float:
         """Predicted / measured - 1."""
         return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the measurement lies in the range."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+
+@dataclass(frozen=True, slots=True)
+class RangeScores:
+    """How ranges of 90 % hold on rows scored.
+
+    Attributes:
+        num_rows: rows with a range.
+        held: share of them whose measurement lies in it; nan of none.
+        half_width: median over rows of half the range, as a share of the prediction; nan of none.
+    """
+
+    num_rows: int
+    held: float
+    half_width: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +108,7 @@ class SetResult:
         baseline, baseline_mape: trivial model and its error on the rows scored, per cent.
         groups, regimes: figures of parts.
         worst: rows of largest error, worst first.
+        ranges: how the ranges of its rows hold.
     """
 
     dataset: Dataset
@@ -98,6 +122,7 @@ class SetResult:
     groups: tuple[GroupResult, ...]
     regimes: tuple[GroupResult, ...]
     worst: tuple[ExplainedRow, ...]
+    ranges: RangeScores
 
     @property
     def name(self) -> str:
@@ -162,13 +187,14 @@ def _set_to_json(result: SetResult) -> dict[str, Any]:
         "baseline_mape": result.baseline_mape,
         "baseline": result.baseline,
         "mape_by_cell": result.mape_by_cell,
+        "range": {"level": LEVEL, **asdict(result.ranges)},
         "groups": groups,
         "regimes": {group.label: _group_to_json(group) for group in result.regimes},
         "family": result.family,
         "like": ", ".join(result.dataset.likes),
         "is_context": result.dataset.is_context,
         "middles": [
-            {"line": each.row.line, "predicted": each.predicted_s, "low": each.low_s, "high": each.high_s}
+            {"line": each.row.line, "predicted": each.predicted_s, "low": each.least_s, "high": each.most_s}
             for each in result.rows
             if each.is_middle
         ],

@@ -8,14 +8,24 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family, Label
 from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, RANK_GOALS, group_labels
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import Predictions, predict_rows
-from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, RowResult, SetResult, Validation
+from phaze_opt.validation.result import (
+    ExplainedRow,
+    GoalResult,
+    GroupResult,
+    RangeScores,
+    RowResult,
+    SetResult,
+    Validation,
+)
 from phaze_opt.validation.scores import mape, mape_by_cell, score
+from phaze_opt.validation.spreads import whole_kinds
 
 Floats = NDArray[np.float64]
 NUM_WORST = 10
@@ -53,7 +63,7 @@ def _validate_set(
     dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline]
 ) -> SetResult:
     predictions = predict_rows(families, dataset.rows, fitted)
-    rows = _row_results(dataset.rows, predictions, predictions.ranges(fitted))
+    rows = _row_results(dataset, predictions, predictions.ranges(fitted))
     scored = np.flatnonzero(predictions.is_scored).tolist()
     predicted, measured = predictions.predicted_s, predictions.measured_s
     trivial = _trivial(dataset.rows, baselines)
@@ -89,25 +99,43 @@ def _validate_set(
         groups=groups(labels),
         regimes=groups(lambda result: (result.regime,)),
         worst=tuple(ExplainedRow(rows[index], predictions.explain(fitted, index)) for index in worst),
+        ranges=_range_scores([rows[index] for index in scored]),
+    )
+
+
+def _range_scores(rows: Sequence[RowResult]) -> RangeScores:
+    known = [row for row in rows if math.isfinite(row.low_s)]
+    if not known:
+        return RangeScores(0, math.nan, math.nan)
+    held = sum(row.is_held for row in known) / len(known)
+    return RangeScores(
+        len(known), held, float(np.median([(row.high_s - row.low_s) / (2.0 * row.predicted_s) for row in known]))
     )
 
 
 def _row_results(
-    rows: Sequence[Row], predictions: Predictions, ranges: Mapping[int, tuple[float, float]]
+    dataset: Dataset, predictions: Predictions, ranges: Mapping[int, tuple[float, float]]
 ) -> tuple[RowResult, ...]:
     results = []
-    for index, (row, family) in enumerate(zip(rows, predictions.families, strict=True)):
+    for index, (row, family) in enumerate(zip(dataset.rows, predictions.families, strict=True)):
         reason = predictions.unscored.get(index, "")
+        predicted_s = float(predictions.unmeasured.get(index, predictions.predicted_s[index]))
+        is_own = row.dataset == dataset.name
+        kinds = () if family is None or reason else _kinds(family, row, is_published=is_own)
+        spread = load_spreads().find(kinds)
+        low_s, high_s = (math.nan, math.nan) if spread is None else spread.around(predicted_s)
         results.append(
             RowResult(
                 row=row,
                 measured_s=float(predictions.measured_s[index]),
-                predicted_s=float(predictions.unmeasured.get(index, predictions.predicted_s[index])),
+                predicted_s=predicted_s,
+                low_s=low_s,
+                high_s=high_s,
                 regime="" if reason or family is None else _name(family.regime, row),
                 cell="" if reason or family is None else _name(family.cell, row),
                 reason=reason,
-                low_s=ranges.get(index, (math.nan, math.nan))[0],
-                high_s=ranges.get(index, (math.nan, math.nan))[1],
+                least_s=ranges.get(index, (math.nan, math.nan))[0],
+                most_s=ranges.get(index, (math.nan, math.nan))[1],
             )
         )
     return tuple(results)
@@ -119,6 +147,18 @@ def _name(name: Label, row: Row) -> str:
         return name(row)
     except InputError:
         return UNTOLD
+
+
+def _kinds(family: Family, row: Row, *, is_published: bool) -> tuple[str, ...]:
+    """Ranges that suit a row; of rows that no fit can have seen those of sources and machines kept out whole.
+
+    A blank column that the prediction can do without is no reason to fail here.
+    """
+    try:
+        known = family.kinds(row)
+    except InputError:
+        known = (family.name,)
+    return known if is_published or family.own_kinds is not None else (*whole_kinds(family), *known)
 
 
 def _trivial(rows: Sequence[Row], baselines: Mapping[str, Baseline]) -> Floats:

@@ -96,7 +96,7 @@ def test_a_software_that_is_not_known_is_the_middle_of_those_that_suit(tmp_path)
     # A row that names its software is completed as rows of that are: Megatron-Core's head is not tied, say.
     assert seconds == pytest.approx([float(np.median(alone))] * 2, rel=5e-3)
     for each in result.rows:
-        assert (each.low_s, each.high_s) == pytest.approx((min(alone), max(alone)), rel=5e-3)
+        assert (each.least_s, each.most_s) == pytest.approx((min(alone), max(alone)), rel=5e-3)
 
 
 @pytest.mark.parametrize("written", ["Megatron-Core", "megatron_core", " MEGATRON-CORE"])

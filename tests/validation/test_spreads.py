@@ -1,0 +1,88 @@
+"""Ranges of predictions: they hold as often as they say, also of a source that none of their rows came from."""
+
+import math
+
+import numpy as np
+import pytest
+from kits.toy_family import HEADER, TOY, toy_lines
+
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.spreads import LEVEL, Spread, Spreads, load_spreads
+from phaze_opt.validation.dataset import read_dataset
+from phaze_opt.validation.spreads import CELLS, Residual, cross_coverage, fit_spreads, kept_out_residuals, quantile
+
+
+def drawn(generator, *, sources, rows, effect, noise, kept_out="source"):
+    """Rows of sources with an effect of their own, as residuals."""
+    return [
+        Residual(("steps",), f"source {place}", kept_out, shift + generator.normal(0.0, noise))
+        for place, shift in enumerate(generator.normal(0.0, effect, sources))
+        for _ in range(rows)
+    ]
+
+
+@pytest.mark.parametrize("num_rows", [19, 40, 400])
+def test_a_range_holds_for_one_more_row_as_often_as_it_says(num_rows):
+    generator = np.random.default_rng(1)
+    held = []
+    for _ in range(2000):
+        values = generator.normal(size=num_rows + 1)
+        low, high = (quantile(values[:-1], np.ones(num_rows), share) for share in (0.05, 0.95))
+        held.append(low <= values[-1] <= high)
+    assert LEVEL - 0.03 < np.mean(held) < LEVEL + 0.03
+
+
+def test_equal_weights_give_the_quantile_of_the_sample():
+    values = np.random.default_rng(2).normal(size=100_001)
+    expected = np.quantile(values, [0.05, 0.5, 0.95])
+    assert [quantile(values, np.ones(len(values)), share) for share in (0.05, 0.5, 0.95)] == pytest.approx(
+        expected.tolist(), abs=2e-3
+    )
+
+
+def test_sources_weigh_alike_however_many_rows_they_have():
+    many = [Residual(("steps",), "many", "source", 0.0)] * 900
+    few = [Residual(("steps",), name, "source", 0.5) for name in ("one", "two", "three") for _ in range(10)]
+    assert fit_spreads([*many, *few])["steps"].high == pytest.approx(math.exp(0.5), rel=1e-3)
+
+
+def test_the_effect_of_a_source_widens_the_range_of_a_new_one_and_tells_no_two_rows_apart():
+    narrow = drawn(np.random.default_rng(3), sources=40, rows=20, effect=0.0, noise=0.05)
+    wide = drawn(np.random.default_rng(3), sources=40, rows=20, effect=0.2, noise=0.05)
+    first, second = fit_spreads(narrow)["steps"], fit_spreads(wide)["steps"]
+    assert second.half_width > 3 * first.half_width
+    assert second.apart == pytest.approx(first.apart, rel=1e-3)
+    assert second.apart == pytest.approx(math.exp(1.645 * math.sqrt(2) * 0.05), rel=0.03)
+
+
+def test_coverage_is_counted_on_sources_that_the_range_was_made_without():
+    rows = drawn(np.random.default_rng(4), sources=40, rows=10, effect=0.2, noise=0.05)
+    assert 0.85 < cross_coverage(rows)["steps"] < 0.95
+
+
+def test_too_few_rows_or_sources_give_no_range():
+    assert fit_spreads([Residual(("a",), f"{place}", CELLS, 0.1) for place in range(18)]) == {}
+    assert fit_spreads([Residual(("a",), f"{place % 2}", CELLS, 0.1) for place in range(40)]) == {}
+
+
+def test_rows_are_predicted_without_their_cells(tmp_path):
+    path = tmp_path / "op_llmcompass.csv"
+    path.write_text("\n".join([HEADER, *toy_lines()]) + "\n")
+    rows = read_dataset(path).rows
+    found = [each for each in kept_out_residuals(TOY, rows, FittedConstants({})) if each.kept_out == CELLS]
+    assert len(found) == len(rows)
+    assert max(abs(each.log_quotient) for each in found) < 0.1
+
+
+def test_the_narrowest_known_kind_is_taken():
+    one, two = Spread(0.9, 1.1, 1.05, 20, 5, CELLS), Spread(0.8, 1.3, 1.1, 40, 5, CELLS)
+    table = Spreads({"narrow": one, "wide": two})
+    assert table.find(["unknown", "narrow", "wide"]) is one
+    assert table.find(["unknown"]) is None
+    assert one.around(10.0) == (9.0, 11.0)
+
+
+def test_the_packages_ranges_contain_their_prediction():
+    known = load_spreads().entries
+    assert known
+    assert all(spread.low < spread.high and spread.apart >= 1.0 for spread in known.values())
