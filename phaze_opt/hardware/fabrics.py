@@ -141,7 +141,8 @@ class Fabric:
             fitted: holds the group, or not.
             bandwidth_bytes_per_s: as in `curve`.
         """
-        if software is CollectiveSoftware.EARLIER:
+        is_unknown = self.is_between_nodes and not self._has_kinds(fitted)
+        if software is CollectiveSoftware.EARLIER or is_unknown:
             return self.curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
         specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
         own = fitted.groups.get(self.group_of(kind, software))
@@ -174,17 +175,21 @@ class Fabric:
     ) -> tuple[KindCurve, ...]:
         """Curves of the kinds of collectives that training runs.
 
-        Links on which earlier libraries alone were measured keep the one curve of them.
+        Links on which earlier libraries alone were measured keep the one curve of them, and adapters that nobody
+        measured the mean of those: two clusters' adapters, of two makers, tell little of others.
         """
         library = CollectiveSoftware.LIBRARY
-        has_kinds = any(fitted.has(self.group_of(kind, each)) for kind in CollectiveKind for each in _STAND_INS)
-        if fitted.has(self.group) and not has_kinds:
+        if not self._has_kinds(fitted) and (fitted.has(self.group) or self.is_between_nodes):
             return ()
         own = bandwidth_bytes_per_s
         return tuple(
             KindCurve(kind, self.kind_curve(kind, library, fitted, bandwidth_bytes_per_s=own))
             for kind in CollectiveKind
         )
+
+    def _has_kinds(self, fitted: FittedConstants) -> bool:
+        """Whether any kind of collective was measured on it."""
+        return any(fitted.has(self.group_of(kind, each)) for kind in CollectiveKind for each in _STAND_INS)
 
     def grows_by_doubling(self, kind: CollectiveKind) -> bool:
         """Whether latency grows with each doubling of the group: between nodes, where libraries run trees."""
@@ -304,7 +309,7 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
     groups = [
         (fabric, fitted.group(fabric.group))
         for fabric in _fabrics().values()
-        if fitted.has(fabric.group) and not fabric.is_between_nodes
+        if fitted.has(fabric.group) and not fabric.is_between_nodes and not fabric.like
     ]
     if not groups:
         return CollectiveCurve(bandwidth_bytes_per_s * TYPICAL_EFFICIENCY, TYPICAL_DOUBLING_S, TYPICAL_RAMP_S)

@@ -142,10 +142,11 @@ def read_case(row: Row) -> CollectiveCase | str:
         return f"collective {name} is not modelled"
     if nodes < 1 or devices < 2 or devices % nodes:
         return f"{devices} devices on {nodes} nodes are no group of equal nodes"
-    if device is not None and find_device(device.name) is not device:
-        return _case_on_network(kind, device, devices, nodes)
     hardware, words = row.text("hardware") if device is None else device.name, row.text("fabric", "")
     inner = find_fabric(hardware, words)
+    if device is not None and find_device(device.name) is not device:
+        is_rack = inner is not None and devices <= inner.domain
+        return _case_on_network(kind, device, devices, 1 if is_rack else nodes)
     if inner is not None and devices <= inner.domain:
         return CollectiveCase(kind, software_of(row), ((inner, devices),))
     outer = find_fabric(hardware, words, is_between_nodes=True)

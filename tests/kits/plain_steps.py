@@ -182,15 +182,17 @@ def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[Netwo
     moving_s = collective_coefficients(kind, dimensions).s_per_byte * payload_bytes
     fixed_s = collective_s(kind, payload_bytes, dimensions) - moving_s
     if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
-        inner_s, outer_s = _ring_levels_s(moving_s, dimensions)
+        inner_s, outer_s = _ring_levels_s(kind, moving_s, dimensions)
         return (1.0, float(outer_s > 0.0), fixed_s, 0.0, 0.0, inner_s, outer_s)
     inner_s = min(moving_s, collective_coefficients(kind, dimensions[:1]).s_per_byte * payload_bytes)
     return (1.0, float(moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s, 0.0, 0.0)
 
 
-def _ring_levels_s(moving_s: float, dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
+def _ring_levels_s(
+    kind: CollectiveKind, moving_s: float, dimensions: Sequence[NetworkDimension]
+) -> tuple[float, float]:
     """Time on the innermost level and on the slowest other one of a ring that takes ``moving_s`` on its slowest."""
-    ring = ring_pass(dimensions)
+    ring = ring_pass(dimensions, kind)
     levels = [moving_s * per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
     inside = int(dimensions[0].size > 1)
     return sum(levels[:inside]), max(levels[inside:], default=0.0)

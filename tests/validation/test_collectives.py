@@ -225,6 +225,8 @@ def test_a_users_machine_is_priced_from_the_curves_of_its_network(kinds, tmp_pat
     assert not own.unscored
     shipped = COLLECTIVE_KINDS.compile([replace(row, machines=None)])
     assert own.seconds(load_fitted())[0] == pytest.approx(shipped.seconds(load_fitted())[0], rel=1e-12)
+    trays = COLLECTIVE_KINDS.compile([changed(row, n_nodes=2)])
+    assert trays.seconds(load_fitted())[0] == own.seconds(load_fitted())[0]
     assert sum(part.seconds for part in own.explain(load_fitted(), 0)) == pytest.approx(own.seconds(load_fitted())[0])
     bare = read_devices([_written(tmp_path, MACHINE.replace('network = "rack.toml"\n', ""))])
     unscored = COLLECTIVE_KINDS.compile([replace(row, machines=bare)]).unscored

@@ -188,7 +188,11 @@ def test_collectives_run_at_the_curves_of_the_constants_given(rows, dataset):
     fitted = load_fitted()
     slow = fitted.updated(
         {
-            name: {**values, "bandwidth_bytes_per_s": values["bandwidth_bytes_per_s"] / 2, "doubling_s": 1e-4}
+            name: {
+                **values,
+                "bandwidth_bytes_per_s": values["bandwidth_bytes_per_s"] / 2,
+                **{late: 1e-4 for late in ("doubling_s", "hop_s") if late in values},
+            }
             for name, values in fitted.groups.items()
             if name.startswith(GROUP_PREFIX)
         }
