@@ -148,7 +148,9 @@ def check_own_name(name: str) -> str:
 
     lowered = name.strip().lower()
     if find_software(lowered) or "/" in lowered or not lowered:
-        message = f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
+        message = (
+            f"'{name[:40]}' cannot be the name of a software of your own; give one that `phaze-opt software` lacks"
+        )
         raise InputError(message, source="--software")
     return lowered
 
