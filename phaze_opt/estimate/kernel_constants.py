@@ -3,10 +3,12 @@
 A constant of a row is the machine's times the recipe's where both have one of a name (``efficiency`` and ``rate`` ...),
 so that a library measured on some machines is known on others, and a machine that nobody measured takes those of the
 measured machine whose data sheet is nearest. Only the power limit does not carry over as a share of the peak: at a
-limit of P watts clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes as the cube root of P.
+limit of P watts clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes as the cube root of P,
+and it goes inversely as the energy of an operation, which its process decides.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -136,6 +138,9 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
 )
 """All of them by kind."""
 
+ENERGY_EXPONENT = 0.51
+"""Of the energy of an operation over the nanometres in the name of its process (docs/silicon.md)."""
+USUAL_NANOMETRES = 5.0
 POWER_EXPONENT = 1.0 / 3.0
 """Of the rate of one chip over its power limit (P = C V^2 f with V as f)."""
 
@@ -203,13 +208,19 @@ def width_peak(device: Device, width: Width) -> float:
 
 
 def _carried_over(kin: Device, device: Device, width: Width) -> float:
-    """Share of the peak at the power limit over the kin's: watts and peak of a multiprocessor count."""
+    """Share of the peak at the power limit over the kin's, by watts, peak and process of a multiprocessor."""
     if not (kin.tdp_w and device.tdp_w):
         return 1.0
     watts = (device.tdp_w / device.num_multiprocessors) / (kin.tdp_w / kin.num_multiprocessors)
     peaks = _unit_peak(device, width) / _unit_peak(kin, width)
-    # Of chips with other multiprocessors nothing is said but that their shares are alike.
-    return watts**POWER_EXPONENT / peaks if abs(math.log(peaks)) < math.log(1.25) else 1.0
+    energy = (_nanometres(device) / _nanometres(kin)) ** ENERGY_EXPONENT
+    return watts**POWER_EXPONENT / (peaks * energy)
+
+
+def _nanometres(device: Device) -> float:
+    """Number in the name of a process; that of most machines here where it has none."""
+    found = re.search(r"\d+", device.process)
+    return float(found.group()) if found else USUAL_NANOMETRES
 
 
 def _unit_peak(device: Device, width: Width) -> float:
