@@ -214,7 +214,7 @@ def _carried_over(kin: Device, device: Device, width: Width) -> float:
     watts = (device.tdp_w / device.num_multiprocessors) / (kin.tdp_w / kin.num_multiprocessors)
     peaks = _unit_peak(device, width) / _unit_peak(kin, width)
     energy = (_nanometres(device) / _nanometres(kin)) ** ENERGY_EXPONENT
-    return watts**POWER_EXPONENT / (peaks * energy)
+    return float(watts**POWER_EXPONENT / (peaks * energy))
 
 
 def _nanometres(device: Device) -> float:
