@@ -338,3 +338,15 @@ def test_a_long_bubble_of_the_default_micro_batch_is_said(capsys):
     _, named, _ = run([*chip, "--devices", "8", "--global-batch", "16", "--micro-batch", "8"], capsys)
     assert "pipeline bubble" in named
     assert "--micro-batch is not given" not in " ".join(named.split())
+
+
+@pytest.mark.parametrize(("width", "says"), [(1280, "heads of 80 are no multiple of 64"), (1024, "")])
+def test_heads_that_cost_time_on_a_gpu_are_said(width, says, tmp_path, capsys):
+    path = tmp_path / "config.json"
+    sizes = {"n_layer": 4, "n_embd": width, "n_head": 16, "vocab_size": 50257, "n_positions": 1024}
+    path.write_text(json.dumps({"model_type": "gpt2"} | sizes), encoding="utf-8")
+    fixed = ["--tensor-parallel", "1", "--pipeline", "1", "--micro-batch", "1", "--global-batch", "8"]
+    plan = ["evaluate", "--model", str(path), "--arch", "a100-80g", "--devices", "8", *fixed]
+    notes = [note for note in run_json(plan, capsys)["setting"]["notes"] if note.startswith("heads of")]
+    assert len(notes) == bool(says)
+    assert all(note.startswith(says) for note in notes)
