@@ -138,6 +138,10 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
 )
 """All of them by kind."""
 
+MOST_CARRIED = 0.95
+"""Share of the peak that no machine is expected to pass, however many watts it has (assumption, 0.9 to 1)."""
+BOARD_BYTES_PER_S = 11.5e9
+"""Memory rate of a multiprocessor below which a machine is a board with GDDR memory."""
 ENERGY_EXPONENT = 0.51
 """Of the energy of an operation over the nanometres in the name of its process (docs/silicon.md)."""
 USUAL_NANOMETRES = 5.0
@@ -162,7 +166,7 @@ def machine_values(kernel: KernelKind, device: Device, width: Width, *, fitted: 
             value = (known or {}).get(constant.name, constant.start)
             found[constant.name] = (known or {}).get(f"{constant.name}.{width}", value) if constant.widths else value
     if kin is not None and "sustained" in found:
-        found["sustained"] *= _carried_over(kin, device, width)
+        found["sustained"] = min(MOST_CARRIED, found["sustained"] * _carried_over(kin, device, width))
     return found
 
 
@@ -178,14 +182,15 @@ def recipe_values(kernel: KernelKind, names: Sequence[str], *, fitted: FittedCon
 
 
 def nearest_kin(kernel: KernelKind, device: Device, width: Width, *, fitted: FittedConstants) -> Device | None:
-    """The measured machine whose data sheet is nearest for a width; of its own maker if one of those was measured."""
+    """The measured machine whose data sheet is nearest for a width; of its own maker and memory if one was measured."""
     measured = [
         each
         for each in shipped_devices().devices
         if each.name != device.name and fitted.has(kernel_group(kernel, Owner.MACHINE, each.name))
     ]
     own = [each for each in measured if each.maker == device.maker]
-    return min(own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
+    alike = [each for each in own if is_board(each) == is_board(device)]
+    return min(alike or own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
 
 
 def _distance(one: Device, other: Device, width: Width) -> float:
@@ -225,6 +230,11 @@ def _nanometres(device: Device) -> float:
 
 def _unit_peak(device: Device, width: Width) -> float:
     return width_peak(device, width) / device.num_multiprocessors
+
+
+def is_board(device: Device) -> bool:
+    """Whether its memory is far slower for a multiprocessor than HBM: a board with GDDR."""
+    return device.hbm_bandwidth_bytes_per_s / device.num_multiprocessors < BOARD_BYTES_PER_S
 
 
 def is_priced(device: Device) -> bool:
