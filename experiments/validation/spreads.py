@@ -36,7 +36,8 @@ def main() -> None:
     found = json.loads(OUT.read_text())["kinds"] if OUT.exists() else {}
     start = load_fitted()
     rows = [row for data in read_datasets(None)[0] for row in data.rows]
-    for family in load_families([name for name in options.only if name != SOURCES_TOO]):
+    names = [name for name in options.only if name != SOURCES_TOO]
+    for family in () if options.only and not names else load_families(names):
         own = [row for row in rows if row.dataset in family.datasets]
         if not family.parameters(own):
             continue

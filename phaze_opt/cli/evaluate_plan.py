@@ -24,6 +24,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, has_die, with_link_rate
+from phaze_opt.hardware.spreads import UNSEEN, load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
@@ -306,6 +307,11 @@ def _setting(
     # What a user fitted errs as the user's own rows say, not as published ones.
     is_own = bool(evaluate_request.own_fit(request.machine.constants, stack.name))
     errors = {} if is_own else evaluate_request.fitted_errors(request.machine.constants)
+    is_measured = is_real and not is_own and measured_rows(stack.name) is not None
+    spread = load_spreads().find([UNSEEN]) if is_measured else None
+    share = error_share(
+        measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
+    )
     return PriceSetting(
         machine=chip.name,
         software=stack.name,
@@ -325,9 +331,8 @@ def _setting(
         attention=stack.attention.value,
         estimator="" if is_real else _estimator(request),
         memory_bytes=job.machine.memory_bytes,
-        error_share=error_share(
-            measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
-        ),
+        error_share=share if spread is None else spread.apart - 1.0,
+        spread=spread,
     )
 
 

@@ -79,6 +79,7 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
         answer.evaluation.throughput_samples_per_s,
         error=answer.setting.error_share,
         error_words="of steps kept out of the fit",
+        spread=answer.setting.spread,
         alternatives={"software": prices},
         unmeasured=unmeasured_of([best.plan], job.machine.stack.name),
     )

@@ -30,6 +30,7 @@ class Spread:
             predictions must differ by to be told apart. At least 1.
         num_rows, num_groups: rows, and cells, sources or machines that were kept out in turn.
         kept_out: what was: ``cells``, ``source``, ``machine`` ...
+        mape: mean over groups of the mean absolute error within each, per cent.
     """
 
     low: float
@@ -38,6 +39,7 @@ class Spread:
     num_rows: int
     num_groups: int
     kept_out: str
+    mape: float = 0.0
 
     def around(self, predicted: float) -> tuple[float, float]:
         """The range of a prediction, in its unit."""

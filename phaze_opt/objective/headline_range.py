@@ -14,6 +14,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.fitted import read_own_file
+from phaze_opt.hardware.spreads import Spread
 from phaze_opt.objective.alternatives import Doubt, alternatives_of_designs, choose
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -131,6 +132,7 @@ def range_of_prices(
     error_words: str,
     alternatives: Mapping[str, Mapping[str, float]],
     unmeasured: tuple[str, ...] = (),
+    spread: Spread | None = None,
 ) -> HeadlineRange:
     """The range of a figure from what it is priced at otherwise.
 
@@ -140,8 +142,11 @@ def range_of_prices(
         error_words: where it was measured.
         alternatives: samples/s by setting, for each doubt; one without any is left out.
         unmeasured: of `unmeasured_of`.
+        spread: of steps of sources kept out of every fit, in place of ``error`` where one speaks of the figure.
     """
     parts = [] if error is None else [_model_part(value, error, error_words)]
+    if spread is not None:
+        parts = [_spread_part(value, spread)]
     parts += [_part(name, value, priced) for name, priced in alternatives.items() if priced]
     return HeadlineRange(value, tuple(parts), unmeasured)
 
@@ -165,6 +170,12 @@ def _model_part(value: float, error: float, where: str) -> RangePart:
     """Steps may take so much longer or shorter."""
     words = f"{100.0 * error:.1f} % {where}"
     return RangePart("model error", value / (1.0 + error), value / (1.0 - error), words, words)
+
+
+def _spread_part(value: float, spread: Spread) -> RangePart:
+    """Steps took so much longer or shorter where nobody had fitted their source."""
+    words = f"90 % of steps of {spread.num_groups} sources kept out"
+    return RangePart("model error", value / spread.high, value / spread.low, words, words)
 
 
 def _part(name: str, value: float, priced: Mapping[str, float]) -> RangePart:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from phaze_opt.cost.step_time import StepTime
+from phaze_opt.hardware.spreads import Spread
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.near_ties import comparable
 
@@ -26,7 +27,10 @@ class PriceSetting:
         optimizer, attention: of the training.
         estimator: what prices operators of a designed chip; empty of a real machine.
         memory_bytes: of one device.
-        error_share: mean error of steps of the software that were kept out of its fit; None if none is known.
+        error_share: as a share, by how much two steps on one software must differ to be told apart: on machines that
+            exist what 90 % of pairs of one kept-out source stay below (`hardware.spreads`), on designs the mean error
+            of steps of the software that were kept out of its fit; None if none is known.
+        spread: measured over predicted steps of sources kept out of every fit; None where none speaks of the setting.
     """
 
     machine: str
@@ -48,6 +52,7 @@ class PriceSetting:
     estimator: str = ""
     memory_bytes: float = 0.0
     error_share: float | None = None
+    spread: Spread | None = None
 
     @property
     def counted(self) -> str:

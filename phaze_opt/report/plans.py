@@ -111,8 +111,7 @@ def caution_note(plans: Sequence[RankedPlan], setting: PriceSetting) -> tuple[st
     clauses = []
     if any(near):
         clauses.append(
-            f"{NEAR_MARK} within {setting.error_share:.1%} of the first, the mean error of the model: either may be "
-            "faster"
+            f"{NEAR_MARK} within {setting.error_share:.1%} of the first, too near to tell apart: either may be faster"
         )
     if any(full):
         clauses.append(f"{FULL_MARK} {BRIM_NOTE}")

@@ -98,7 +98,16 @@ def _spread(own: Sequence[Residual]) -> Spread:
         num_rows=len(own),
         num_groups=len(counts),
         kept_out=own[0].kept_out,
+        mape=_rounded(_mean_over_groups(own)),
     )
+
+
+def _mean_over_groups(own: Sequence[Residual]) -> float:
+    """Mean over groups of the mean absolute error of the prediction within each, per cent."""
+    by_group: dict[str, list[float]] = {}
+    for each in own:
+        by_group.setdefault(each.group, []).append(abs(math.exp(-each.log_quotient) - 1.0))
+    return 100.0 * float(np.mean([np.mean(values) for values in by_group.values()]))
 
 
 def quantile(values: Floats, weights: Floats, share: float) -> float:
