@@ -1,7 +1,9 @@
 """Write phaze_opt/hardware/spreads.json, the ranges of predictions, and spreads.json beside this file, how they hold.
 
 Every family's rows are predicted with their cells kept out of the fit, then with a source or a machine kept out whole.
-Run: python experiments/validation/spreads.py [--only FAMILY ...]
+Sets that are a sample of larger tables need no fit for that: given the tables' folder (--beside), rows that the package
+does not carry are predicted as the constants stand.
+Run: python experiments/validation/spreads.py [--only FAMILY ...] [--beside FOLDER ...]
 """
 
 import argparse
@@ -12,17 +14,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import phaze_opt.hardware.spreads as package
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.spreads import UNSEEN
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.spreads import Residual, cross_coverage, fit_spreads, kept_out_residuals
+from phaze_opt.validation.spreads import CELLS, Residual, cross_coverage, fit_spreads, kept_out_residuals
 from phaze_opt.validation.training.left_out_sources import SOURCES, predict_left_out
 
 OUT = Path(__file__).with_name("spreads.json")
+SAMPLED = {"op_modern", "attn_modern", "moe_modern", "collective_kinds", "expert_exchange"}
+"""Sets that are drawn from larger tables."""
 SOURCES_TOO = "sources"
 """Beside families: publications kept out whole."""
 OWN = Path(package.__file__).with_name("spreads.json")
@@ -31,11 +39,17 @@ OWN = Path(package.__file__).with_name("spreads.json")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="FAMILY")
+    parser.add_argument(
+        "--beside", nargs="*", default=[], type=Path, metavar="FOLDER", help="tables that rows came from"
+    )
     options = parser.parse_args()
     spreads = json.loads(OWN.read_text())["spreads"] if OWN.exists() else {}
     found = json.loads(OUT.read_text())["kinds"] if OUT.exists() else {}
     start = load_fitted()
     rows = [row for data in read_datasets(None)[0] for row in data.rows]
+    if options.beside:
+        save(beside_residuals(options.beside, {row.id for row in rows}, start), spreads, found)
+        return
     names = [name for name in options.only if name != SOURCES_TOO]
     for family in () if options.only and not names else load_families(names):
         own = [row for row in rows if row.dataset in family.datasets]
@@ -44,6 +58,26 @@ def main() -> None:
         save(list(kept_out_residuals(family, own, start)), spreads, found)
     if not options.only or SOURCES_TOO in options.only:
         save(left_out_residuals(rows, start), spreads, found)
+
+
+def beside_residuals(folders: list[Path], known: set[str], start: FittedConstants) -> list[Residual]:
+    """Rows of the sampled sets' tables that the package does not carry; those marked as suspect left away."""
+    found = []
+    families = [family for family in load_families(()) if not SAMPLED.isdisjoint(family.datasets)]
+    for path in sorted(path for folder in folders for path in folder.glob("*.csv")):
+        try:
+            (data,), _ = read_datasets(path)
+        except InputError as error:
+            print(f"{path.name}: {error}", flush=True)
+            continue
+        rows = [row for row in data.rows if row.id not in known]
+        predictions = predict_rows(families, rows, start)
+        for at in np.flatnonzero(predictions.is_scored).tolist():
+            row, family = rows[at], predictions.families[at]
+            if family is not None and family.is_fitted(row):
+                quotient = float(predictions.measured_s[at] / predictions.predicted_s[at])
+                found.append(Residual(family.kinds(row), family.cell(row), CELLS, math.log(quotient)))
+    return found
 
 
 def left_out_residuals(rows: list[Row], start: FittedConstants) -> list[Residual]:
