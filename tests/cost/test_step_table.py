@@ -131,11 +131,15 @@ def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name:
         for step in steps
     ]
     optimizer = TRAINING.optimizer
-    assert peak_bytes(table, optimizer=optimizer, stack=stack).tolist() == [each.peak_bytes for each in memories]
+    # A share of what is kept rounds, and either way multiplies it in at another place.
+    rel = 0.0 if stack.kept_share == 1.0 else 1e-14
+    peaks = [each.peak_bytes for each in memories]
+    assert peak_bytes(table, optimizer=optimizer, stack=stack).tolist() == pytest.approx(peaks, rel=rel, abs=0.0)
     for found, expected in zip(
         plan_memories(table, everything, optimizer=optimizer, stack=stack), memories, strict=True
     ):
-        assert [asdict(stage) for stage in found.stages] == [asdict(stage) for stage in expected.stages]
+        for stage, plain_stage in zip(found.stages, expected.stages, strict=True):
+            assert asdict(stage) == pytest.approx(asdict(plain_stage), rel=rel, abs=0.0)
 
     rng = np.random.default_rng(1)
     shape = (2, len(table.graphs), 3)
