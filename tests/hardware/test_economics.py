@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
@@ -12,7 +13,7 @@ from phaze_opt.hardware.economics.wafer import Wafer
 from phaze_opt.hardware.silicon.die_constants import load_die_constants
 
 KNOWN = load_prices()
-DEVICE = DeviceParts("n7", 600.0, 1400.0, 5, 80e9, 300e9, 400.0)
+DEVICE = DeviceParts("n7", *map(np.asarray, (600.0, 1400.0, 5.0, 80e9, 300e9, 400.0)))
 
 
 def owned(parts=DEVICE, known=KNOWN, **others):
@@ -69,7 +70,7 @@ def test_bonding_loses_all_that_was_bonded_before():
     ],
 )
 def test_more_of_anything_costs_more(change, figure):
-    more = device_cost(replace(DEVICE, **change), KNOWN)
+    more = device_cost(replace(DEVICE, **{name: np.asarray(value) for name, value in change.items()}), KNOWN)
     less = device_cost(DEVICE, KNOWN)
     assert getattr(more, figure) > getattr(less, figure)
     assert more.usd > less.usd
@@ -124,7 +125,13 @@ def test_every_price_lies_in_its_range_with_a_source():
 def test_what_is_wrong_is_said():
     with pytest.raises(InputError, match="no grid is named 'tawian'; did you mean taiwan"):
         owned(grid="tawian")
-    with pytest.raises(InputError, match="must be above 0 and fit on a wafer"):
-        device_cost(replace(DEVICE, die_mm2=90000.0), KNOWN)
     with pytest.raises(InputError, match="must be above 0"):
         training_run(owned(), tokens=0.0, tokens_per_s=1.0, num_devices=64, power_w=1.0, known=KNOWN)
+
+
+def test_columns_cost_what_each_costs_alone():
+    areas = np.array([50.0, 400.0, 826.0, 90000.0])
+    together = device_cost(replace(DEVICE, die_mm2=areas), KNOWN).usd
+    alone = [float(device_cost(replace(DEVICE, die_mm2=np.asarray(area)), KNOWN).usd) for area in areas]
+    assert together.tolist() == alone
+    assert np.isinf(together[-1]), "no such die fits on a wafer"

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import G_PER_KG, DeviceCost
 from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh
 
+Floats = NDArray[np.float64]
 HOURS_PER_YEAR = 8760.0
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
@@ -15,7 +19,7 @@ W_PER_KW = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A cluster over its life.
+    """A cluster over its life; columns of shape (num_designs,).
 
     Attributes:
         capex_usd: of all devices.
@@ -24,24 +28,24 @@ class Ownership:
         embodied_kg, operational_kg: CO2e of making and of running it.
     """
 
-    capex_usd: float
-    electricity_usd: float
+    capex_usd: Floats
+    electricity_usd: Floats
     trained_s: float
-    embodied_kg: float
-    operational_kg: float
+    embodied_kg: Floats
+    operational_kg: Floats
 
     @property
-    def tco_usd(self) -> float:
+    def tco_usd(self) -> Floats:
         """Total cost of ownership."""
         return self.capex_usd + self.electricity_usd
 
     @property
-    def usd_per_s(self) -> float:
+    def usd_per_s(self) -> Floats:
         """Total cost of a second of training."""
         return self.tco_usd / self.trained_s
 
     @property
-    def kg_per_s(self) -> float:
+    def kg_per_s(self) -> Floats:
         """CO2e of a second of training, its share of making the cluster included."""
         return (self.embodied_kg + self.operational_kg) / self.trained_s
 
@@ -67,8 +71,8 @@ def own_cluster(
     cost: DeviceCost,
     *,
     num_devices: int,
-    power_w: float,
-    embodied_kg: float,
+    power_w: Floats,
+    embodied_kg: Floats,
     known: Constants,
     grid: str = DEFAULT_GRID,
 ) -> Ownership:
@@ -98,15 +102,15 @@ def own_cluster(
     )
 
 
-def site_kw(power_w: float, known: Constants) -> float:
+def site_kw(power_w: Floats, known: Constants) -> Floats:
     """What the site draws for one device, kW."""
-    return known.value("ownership.pue") * power_w / W_PER_KW
+    return np.asarray(known.value("ownership.pue") * power_w / W_PER_KW)
 
 
 def training_run(
     owned: Ownership, *, tokens: float, tokens_per_s: float, num_devices: int, power_w: float, known: Constants
 ) -> TrainingRun:
-    """A run of so many tokens on the whole cluster.
+    """A run of so many tokens on one whole cluster.
 
     Raises:
         InputError: tokens that are not above 0.
@@ -117,7 +121,7 @@ def training_run(
     seconds = tokens / tokens_per_s
     return TrainingRun(
         days=seconds / SECONDS_PER_DAY,
-        usd=seconds * owned.usd_per_s,
-        kwh=num_devices * site_kw(power_w, known) * seconds / SECONDS_PER_HOUR,
-        kg=seconds * owned.kg_per_s,
+        usd=float(seconds * owned.usd_per_s),
+        kwh=float(num_devices * site_kw(np.asarray(power_w), known) * seconds / SECONDS_PER_HOUR),
+        kg=float(seconds * owned.kg_per_s),
     )

@@ -3,7 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from phaze_opt.errors import InputError
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 MM2_PER_CM2 = 100.0
 
@@ -26,24 +29,18 @@ class Wafer:
     scribe_mm: float = 0.2
     edge_mm: float = 5.0
 
-    def num_dies(self, area_mm2: float) -> float:
-        """Square dies of a wafer, good and bad; a mean, not rounded.
-
-        Raises:
-            InputError: not one fits.
-        """
-        side = math.sqrt(area_mm2) + self.scribe_mm
+    def num_dies(self, area_mm2: Floats) -> Floats:
+        """Square dies of a wafer, good and bad: a mean, not rounded; 0 where not one fits, shape (num_designs,)."""
+        side = np.sqrt(area_mm2) + self.scribe_mm
         usable = self.diameter_mm - 2.0 * self.edge_mm
-        dies = math.pi * (usable / 2.0) ** 2 / side**2 - math.pi * usable / math.sqrt(2.0 * side**2)
-        if not (area_mm2 > 0.0 and dies >= 1.0):
-            message = f"a die of {area_mm2:g} mm2 must be above 0 and fit on a wafer of {self.diameter_mm:g} mm"
-            raise InputError(message, key="area_mm2")
-        return dies
+        dies = math.pi * (usable / 2.0) ** 2 / side**2 - math.pi * usable / (math.sqrt(2.0) * side)
+        return np.asarray(np.where(dies >= 1.0, dies, 0.0))
 
-    def share_good(self, area_mm2: float) -> float:
-        """Yield: the share of dies without a defect."""
-        return float((1.0 + self.defects_per_cm2 * area_mm2 / MM2_PER_CM2 / self.clusters) ** -self.clusters)
+    def share_good(self, area_mm2: Floats) -> Floats:
+        """Yield: the share of dies without a defect, shape (num_designs,)."""
+        return np.asarray((1.0 + self.defects_per_cm2 * area_mm2 / MM2_PER_CM2 / self.clusters) ** -self.clusters)
 
-    def usd_of_good_die(self, area_mm2: float) -> float:
-        """Cost of the wafer over its good dies."""
-        return self.usd / self.num_dies(area_mm2) / self.share_good(area_mm2)
+    def usd_of_good_die(self, area_mm2: Floats) -> Floats:
+        """Cost of the wafer over its good dies, shape (num_designs,); inf where not one fits."""
+        good = self.num_dies(area_mm2) * self.share_good(area_mm2)
+        return np.asarray(np.divide(self.usd, good, out=np.full(np.shape(good), np.inf), where=good > 0.0))
