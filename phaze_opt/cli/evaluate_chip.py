@@ -14,7 +14,7 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
-from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -64,7 +64,8 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
     notes = notes_about(evaluation, scenario=scenario, constants=known)
     die = die_of(accelerator, known) if has_die(known) else None
-    return PricedJob(evaluation, _setting(scenario, accelerator, notes), notes, die=die)
+    links = accelerator.link_bytes_per_s or link_rate(scenario.cluster.network)
+    return PricedJob(evaluation, _setting(scenario, accelerator, notes), notes, die=die, link_bytes_per_s=links)
 
 
 def reference_evaluations(request: EvaluateRequest, evaluation: Evaluation) -> Mapping[str, Evaluation]:

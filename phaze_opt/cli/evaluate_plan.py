@@ -23,7 +23,7 @@ from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
-from phaze_opt.hardware.silicon.silicon import constants_with, has_die, with_link_rate
+from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rate, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
@@ -102,7 +102,10 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
-    return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking), die=die)
+    ranked = RankedJob(job, ranking)
+    return PricedJob(
+        evaluate_ranking(job, ranking), setting, notes, ranked, die=die, link_bytes_per_s=link_rate(links)
+    )
 
 
 def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:

@@ -16,7 +16,9 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.economics.known_parts import parts_of_die, parts_of_machine
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
+from phaze_opt.objective.bill import Bill, cluster_bill, vary_prices
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.headline_range import (
@@ -34,6 +36,7 @@ from phaze_opt.plan.plan_search import rank_plans
 from phaze_opt.record.suggestions import suggest
 
 BASELINE = "--baseline"
+NO_DIE = "what the chip costs is not known: the 22 nm tables count a part of it; leave out --as, or give --silicon die"
 
 
 def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:
@@ -93,11 +96,34 @@ def price_job(request: EvaluateRequest) -> PricedJob:
     answer = _price(request)
     if not answer.evaluation.is_feasible:
         return answer
+    bill, unbilled = find_bill(request, answer)
+    has_rows = request.with_sensitivity and bill is not None
     return replace(
         answer,
+        bill=bill,
+        unbilled=unbilled,
+        price_rows=vary_prices(answer.evaluation, bill) if has_rows else (),
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
         headline=find_range(request, answer) if request.has_range else None,
     )
+
+
+def find_bill(request: EvaluateRequest, answer: PricedJob) -> tuple[Bill | None, str]:
+    """What the cluster of an answer costs, or a sentence that says why that is not known."""
+    if request.costs is None:
+        return None, ""
+    if not request.is_placed and request.device is not None:
+        known = request.costs.prices
+        try:
+            parts = parts_of_machine(request.device, known, link_bytes_per_s=answer.link_bytes_per_s)
+        except InputError as error:
+            return None, str(error).removeprefix(f"'{error.key}': ")
+    elif answer.die is None:
+        return None, NO_DIE
+    else:
+        memory = answer.evaluation.accelerator.hbm_bytes
+        parts = parts_of_die(answer.die, hbm_bytes=memory, link_bytes_per_s=answer.link_bytes_per_s)
+    return cluster_bill(parts, answer.evaluation, request.costs, num_devices=answer.setting.num_devices), ""
 
 
 def _price(request: EvaluateRequest) -> PricedJob:
@@ -157,7 +183,7 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     )
     notes = tuple(dict.fromkeys(note for each in members for note in each.notes))
     evaluation = combine_evaluations([each.evaluation for each in members], scenario=scenario)
-    return PricedJob(evaluation, setting, notes, members=tuple(members), die=members[0].die)
+    return PricedJob(evaluation, setting, notes, members=tuple(members), die=members[0].die, link_bytes_per_s=members[0].link_bytes_per_s)
 
 
 def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:

@@ -13,7 +13,7 @@ from phaze_opt.hardware.economics.wafer import Wafer
 from phaze_opt.hardware.silicon.die_constants import load_die_constants
 
 KNOWN = load_prices()
-DEVICE = DeviceParts("n7", *map(np.asarray, (600.0, 1400.0, 5.0, 80e9, 300e9, 400.0)))
+DEVICE = DeviceParts("n7", *map(np.asarray, (600.0, 1400.0, 5.0, 80 * 2.0**30, 300e9, 400.0)))
 
 
 def owned(parts=DEVICE, known=KNOWN, **others):
@@ -64,7 +64,7 @@ def test_bonding_loses_all_that_was_bonded_before():
         ({"die_mm2": 700.0}, "dies"),
         ({"package_mm2": 1800.0}, "package"),
         ({"num_stacks": 6}, "package"),
-        ({"hbm_bytes": 96e9}, "memory"),
+        ({"hbm_bytes": 96 * 2.0**30}, "memory"),
         ({"tdp_w": 500.0}, "board"),
         ({"link_bytes_per_s": 400e9}, "links"),
     ],

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.prices import figures_of, grid_g_per_kwh
 from phaze_opt.hardware.economics.wafer import MM2_PER_CM2, Wafer
-from phaze_opt.units import GIGA
+from phaze_opt.units import GIBI, GIGA
 
 Floats = NDArray[np.float64]
 G_PER_KG = 1000.0
@@ -25,7 +25,7 @@ class DeviceParts:
         die_mm2: of one die.
         package_mm2: of die and stacks of HBM.
         num_stacks: of HBM.
-        hbm_bytes: capacity.
+        hbm_bytes: capacity; makers and prices count it in binary GB.
         link_bytes_per_s: of all links, one way.
         tdp_w: at full rate.
         num_dies: equal dies of a package.
@@ -71,7 +71,7 @@ def device_cost(parts: DeviceParts, known: Constants) -> DeviceCost:
     """What a device costs; inf of a die that fits on no wafer."""
     figures = figures_of(parts.process, known)
     dies = parts.num_dies * figures.wafer.usd_of_good_die(parts.die_mm2)
-    memory = known.value("memory.hbm_usd_per_gb") * parts.hbm_bytes / GIGA
+    memory = known.value("memory.hbm_usd_per_gb") * parts.hbm_bytes / GIBI
     return DeviceCost(
         dies=dies,
         package=_package_usd(parts, dies + memory, known),
@@ -109,7 +109,7 @@ def embodied_kg(parts: DeviceParts, known: Constants, *, grid: str = MAKERS_GRID
     per_cm2 = die_g_per_cm2(parts.process, known, grid=grid) / figures.wafer.share_good(parts.die_mm2)
     dies_g = parts.num_dies * parts.die_mm2 / MM2_PER_CM2 * per_cm2
     chips = parts.num_dies + parts.num_stacks
-    memory_g = known.value("memory.hbm_g_per_gb") * parts.hbm_bytes / GIGA
+    memory_g = known.value("memory.hbm_g_per_gb") * parts.hbm_bytes / GIBI
     return np.asarray((chips * known.value("carbon.package_g") + dies_g + memory_g) / G_PER_KG)
 
 

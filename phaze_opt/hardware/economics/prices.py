@@ -1,13 +1,16 @@
 """Prices, grids and processes, read from economics.toml: each with a range and a source, or why it was assumed."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, parse_constants
 from phaze_opt.hardware.economics.wafer import Wafer
-from phaze_opt.record.document import parse_toml
+from phaze_opt.record.document import parse_toml, read_toml
 from phaze_opt.record.suggestions import suggest
 
 _GRID, _OF_GRID = "grid.", ".g_per_kwh"
@@ -35,6 +38,32 @@ def load_prices() -> Constants:
     """All prices with ranges and sources."""
     text = resources.files("phaze_opt.hardware.economics").joinpath("economics.toml").read_text(encoding="utf-8")
     return parse_constants(parse_toml(text, source="economics.toml"))
+
+
+def read_prices(path: Path) -> Constants:
+    """All prices with a user's own in their place, read from TOML: ``memory.hbm_usd_per_gb = 14`` or tables of such.
+
+    Raises:
+        InputError: the file cannot be read, a key is unknown, or a value is no positive number; with file and line.
+    """
+    document = read_toml(path, kind="a file of prices (TOML)")
+    known = load_prices()
+    for keys, value in _leaves(document.values):
+        try:
+            known = known.with_overrides({".".join(keys): value})
+        except InputError as error:
+            rule = str(error).removeprefix(f"'{error.key}': ").replace("no constant is", "no price is")
+            raise document.fault(rule, *keys) from None
+    return known
+
+
+def _leaves(table: Mapping[str, Any], *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Keys and values of nested tables; a key in quotes may hold dots."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, *before, key)
+        else:
+            yield (*before, key), value
 
 
 def figures_of(process: str, known: Constants) -> ProcessFigures:
