@@ -10,7 +10,7 @@ import typer
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_request import MachineOptions
 from phaze_opt.cli.options import RANGE_HELP, RECORDS, CostOptions, JsonOption, ModelOptions, is_given, with_options
-from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_priced, print_tables
+from phaze_opt.cli.output import end_infeasible, out, print_bills, print_json, print_notes, print_priced, print_tables
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
@@ -153,15 +153,13 @@ def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> N
 
 def _print_bill(answer: PricedJob) -> None:
     """What the cluster costs and which prices decide, or why that is not known."""
-    from phaze_opt.report.bill import bill_table, prices_table, run_sentence
+    from phaze_opt.report.bill import prices_table
 
     if answer.bill is None:
         if answer.unbilled:
             out().print(f"W{answer.unbilled[1:]}.")
         return
-    print_tables(bill_table(answer.bill))
-    if answer.bill.run is not None:
-        out().print(run_sentence(answer.bill))
+    print_bills({answer.setting.machine: answer.bill})
     if answer.price_rows:
         print_tables(prices_table(answer.price_rows, answer.bill))
 

@@ -103,9 +103,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
-    return PricedJob(
-        evaluate_ranking(job, ranking), setting, notes, ranked, die=die, link_bytes_per_s=link_rate(links)
-    )
+    return PricedJob(evaluate_ranking(job, ranking), setting, notes, ranked, die=die, link_bytes_per_s=link_rate(links))
 
 
 def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:

@@ -12,11 +12,11 @@ from phaze_opt.cost.stacks import find_software, list_stacks
 from phaze_opt.cost.suited_software import software_of_machine
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.economics.known_parts import parts_of_die, parts_of_machine
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.hardware.economics.known_parts import parts_of_die, parts_of_machine
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.bill import Bill, cluster_bill, vary_prices
 from phaze_opt.objective.caveats import Note
@@ -97,12 +97,12 @@ def price_job(request: EvaluateRequest) -> PricedJob:
     if not answer.evaluation.is_feasible:
         return answer
     bill, unbilled = find_bill(request, answer)
-    has_rows = request.with_sensitivity and bill is not None
+    rows = vary_prices(answer.evaluation, bill) if request.with_sensitivity and bill is not None else ()
     return replace(
         answer,
         bill=bill,
         unbilled=unbilled,
-        price_rows=vary_prices(answer.evaluation, bill) if has_rows else (),
+        price_rows=rows,
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
         headline=find_range(request, answer) if request.has_range else None,
     )
@@ -183,7 +183,14 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     )
     notes = tuple(dict.fromkeys(note for each in members for note in each.notes))
     evaluation = combine_evaluations([each.evaluation for each in members], scenario=scenario)
-    return PricedJob(evaluation, setting, notes, members=tuple(members), die=members[0].die, link_bytes_per_s=members[0].link_bytes_per_s)
+    return PricedJob(
+        evaluation,
+        setting,
+        notes,
+        members=tuple(members),
+        die=members[0].die,
+        link_bytes_per_s=members[0].link_bytes_per_s,
+    )
 
 
 def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:

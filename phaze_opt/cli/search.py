@@ -16,6 +16,7 @@ from phaze_opt.cli.options import (
     MAX_JOBS,
     MAX_SEED,
     RANGE_HELP,
+    CostOptions,
     JsonOption,
     ModelOptions,
     RecordOptions,
@@ -79,6 +80,7 @@ def search(
     options: SearchOptions,
     scenario: ScenarioOptions,
     space: SpaceOptions,
+    costs: CostOptions,
     records: RecordOptions,
     json: JsonOption = False,
 ) -> None:
@@ -86,7 +88,7 @@ def search(
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.track.guard import open_tracker
 
-    known = load_constants()
+    known, terms = load_constants(), costs.terms()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
     constants = problem.constants_of(known)
@@ -108,6 +110,7 @@ def search(
         is_heterogeneous=options.heterogeneous,
         has_range=options.has_range,
         has_own=options.has_own,
+        costs=terms,
     )
     print_answer(answer, is_json=json)
     try:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
+from phaze_opt.hardware.economics.known_parts import parts_of_die
 from phaze_opt.hardware.economics.ownership import Ownership, TrainingRun, own_cluster, training_run
 from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
-from phaze_opt.hardware.economics.known_parts import parts_of_die
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 
@@ -155,10 +156,14 @@ def bill_of_design(evaluation: Evaluation, scenario: Scenario, constants: Consta
     """
     if not evaluation.is_feasible or not has_die(constants):
         return None
-    chip = evaluation.accelerator
-    links = chip.link_bytes_per_s or link_rate(scenario.cluster.network)
-    parts = parts_of_die(die_of(chip, constants), hbm_bytes=chip.hbm_bytes, link_bytes_per_s=links)
+    parts = parts_of_design(evaluation.accelerator, scenario, constants)
     return cluster_bill(parts, evaluation, terms, num_devices=scenario.cluster.num_devices)
+
+
+def parts_of_design(chip: Accelerator, scenario: Scenario, constants: Constants) -> DeviceParts:
+    """What the cost of a design is made of, under constants that have a die."""
+    links = chip.link_bytes_per_s or link_rate(scenario.cluster.network)
+    return parts_of_die(die_of(chip, constants), hbm_bytes=chip.hbm_bytes, link_bytes_per_s=links)
 
 
 def vary_prices(evaluation: Evaluation, bill: Bill) -> tuple[PriceRow, ...]:

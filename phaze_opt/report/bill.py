@@ -1,12 +1,15 @@
 """The bill of a cluster in a table and a sentence, and which prices decide it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from phaze_opt.objective.bill import DECIDES, Bill, PriceRow
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.die import DieBeside
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
-from phaze_opt.report.text import format_number, format_scaled, format_share
+from phaze_opt.report.text import format_number, format_ratio, format_share
 
 PARTS = {
     "dies": "dies, by their yield",
@@ -19,6 +22,7 @@ PARTS = {
 """Parts of a device's cost in words."""
 MOST_ROWS = 12
 TONNE_KG = 1000.0
+LARGE = 100.0
 
 
 def bill_table(bill: Bill) -> TableContent:
@@ -33,9 +37,9 @@ def bill_table(bill: Bill) -> TableContent:
     capex, power = float(owned.capex_usd), float(owned.electricity_usd)
     rows += [
         ("a device", format_number(bill.device_usd), format_share(count * bill.device_usd / tco)),
-        (f"{count:,} devices (capex)", format_scaled(capex, ""), format_share(capex / tco)),
-        (f"electricity of {years:g} years", format_scaled(power, ""), format_share(power / tco)),
-        ("total cost of ownership", format_scaled(tco, ""), format_share(1.0)),
+        (f"{count:,} devices (capex)", _amount(capex), format_share(capex / tco)),
+        (f"electricity of {years:g} years", _amount(power), format_share(power / tco)),
+        ("total cost of ownership", _amount(tco), format_share(1.0)),
     ]
     columns = (Column(""), *numbers("USD", "share"))
     note = (
@@ -54,10 +58,39 @@ def run_sentence(bill: Bill) -> str:
     if run is None or bill.terms.tokens is None:
         return ""
     return (
-        f"To train on {format_scaled(bill.terms.tokens, '').strip()} tokens takes {format_number(run.days)} days without "
-        f"interruptions, {format_scaled(run.usd, '').strip()} USD, {format_scaled(run.kwh, '').strip()} kWh and "
-        f"{_mass(run.kg)} of CO2e."
+        f"To train on {_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without interruptions, "
+        f"{_amount(run.usd)} USD, {_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
     )
+
+
+def bills_beside(
+    beside: Sequence[DieBeside], scenario: Scenario, constants: Constants, terms: CostTerms
+) -> dict[str, Bill]:
+    """The bill of a design first, then those of reference machines by name; empty by the 22 nm tables."""
+    bills = {each.name: bill_of_design(each.evaluation, scenario, constants, terms) for each in beside}
+    return {name: bill for name, bill in bills.items() if bill is not None}
+
+
+def beside_sentence(bills: Mapping[str, Bill]) -> str:
+    """What the first trains for a dollar, over each other; empty if there is no other."""
+    (name, first), *others = bills.items()
+    ratios = [
+        f"{format_ratio(first.samples_per_usd / other.samples_per_usd)} {key} ({format_number(other.device_usd)} USD)"
+        for key, other in others
+    ]
+    if not ratios:
+        return ""
+    return (
+        f"For a dollar of the total cost of ownership {name} ({format_number(first.device_usd)} USD a device) trains "
+        f"{', '.join(ratios)}."
+    )
+
+
+def bills_to_json(bills: Mapping[str, Bill]) -> dict[str, Any]:
+    """``cost`` of the first and ``cost_references`` of the others by name."""
+    every = {name: bill_to_json(bill) for name, bill in bills.items()}
+    first = next(iter(every), "")
+    return {"cost": every.pop(first, None), "cost_references": every}
 
 
 def prices_table(rows: Sequence[PriceRow], bill: Bill) -> TableContent:
@@ -73,10 +106,10 @@ def prices_table(rows: Sequence[PriceRow], bill: Bill) -> TableContent:
     memory = float(bill.device.memory) / bill.device_usd
     making = float(bill.owned.embodied_kg / (bill.owned.embodied_kg + bill.owned.operational_kg))
     note = (
-        f"change of both from the low to the high end of a price; {len(rows) - len(decide)} more prices move neither by "
-        f"{format_share(DECIDES)}, {len(decide) - len(shown)} stand in --json alone; HBM is {format_share(memory)} of a "
-        f"device; making it is {format_share(making)} of its CO2e, so samples/kg rank machines as samples/s per W do "
-        "where that is small"
+        f"change of both from the low to the high end of a price; {len(rows) - len(decide)} more prices move neither "
+        f"by {format_share(DECIDES)}, {len(decide) - len(shown)} stand in --json alone; HBM is {format_share(memory)} "
+        f"of a device; making it is {format_share(making)} of its CO2e, so samples/kg rank machines as samples/s per W "
+        "do where that is small"
     )
     return table_of("Which prices decide", cells, shown, note)
 
@@ -84,6 +117,14 @@ def prices_table(rows: Sequence[PriceRow], bill: Bill) -> TableContent:
 def _ends(low: float, high: float) -> str:
     """Changes at both ends of a range."""
     return f"{100.0 * (low - 1.0):+.1f} to {100.0 * (high - 1.0):+.1f} %"
+
+
+def _amount(value: float) -> str:
+    """In words from a thousand million on, in full below."""
+    for scale, word in ((1e12, "trillion"), (1e9, "billion")):
+        if value >= scale:
+            return f"{format_number(value / scale)} {word}"
+    return f"{value:,.0f}" if value >= LARGE else format_number(value)
 
 
 def _mass(kg: float) -> str:
