@@ -38,6 +38,11 @@ class CertifyProblem:
         if len(goal_directions(self.goal)) > 1:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
+        of_energy = self.goal in (Goal.THROUGHPUT_PER_USD, Goal.THROUGHPUT_PER_JOULE)
+        if of_energy or self.scenario.max_capex_usd is not None:
+            what, flag = (f"'{self.goal}'", "objective") if of_energy else ("the budget of capex", "max_capex_usd")
+            message = f"{what} is searched, not proved: give throughput or throughput_per_tdp without it, or search"
+            raise InputError(message, key=flag)
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
         if self.scenario.plans is not None and self.scenario.plans.blocks:

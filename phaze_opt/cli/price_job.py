@@ -12,15 +12,15 @@ from phaze_opt.cost.stacks import find_software, list_stacks
 from phaze_opt.cost.suited_software import software_of_machine
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.economics.known_parts import parts_of_die, parts_of_machine
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
-from phaze_opt.objective.bill import Bill, cluster_bill, vary_prices
+from phaze_opt.objective.bill import cluster_bill, vary_prices
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import CAPEX, Evaluation, EvaluationStatus, broken_budget
 from phaze_opt.objective.headline_range import (
     HeadlineRange,
     plans_of_evaluation,
@@ -36,7 +36,11 @@ from phaze_opt.plan.plan_search import rank_plans
 from phaze_opt.record.suggestions import suggest
 
 BASELINE = "--baseline"
-NO_DIE = "what the chip costs is not known: the 22 nm tables count a part of it; leave out --as, or give --silicon die"
+KNOWN_BEFORE = (
+    "model", "accelerator", "micro_batch", "sequence_length", "num_parameters", "area_mm2", "tdp_w", "provenance",
+    "unknown",
+)  # fmt: skip
+"""Fields of an evaluation that stand before anything is priced."""
 
 
 def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:
@@ -93,37 +97,46 @@ def price_job(request: EvaluateRequest) -> PricedJob:
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
-    answer = _price(request)
+    answer = _within_capex(_price(request), request)
     if not answer.evaluation.is_feasible:
         return answer
-    bill, unbilled = find_bill(request, answer)
+    bill = None
+    if request.costs is not None and answer.parts is not None:
+        devices = answer.setting.num_devices
+        bill = cluster_bill(answer.parts, answer.evaluation, request.costs, num_devices=devices)
     rows = vary_prices(answer.evaluation, bill) if request.with_sensitivity and bill is not None else ()
     return replace(
         answer,
         bill=bill,
-        unbilled=unbilled,
         price_rows=rows,
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
         headline=find_range(request, answer) if request.has_range else None,
     )
 
 
-def find_bill(request: EvaluateRequest, answer: PricedJob) -> tuple[Bill | None, str]:
-    """What the cluster of an answer costs, or a sentence that says why that is not known."""
-    if request.costs is None:
-        return None, ""
-    if not request.is_placed and request.device is not None:
-        known = request.costs.prices
-        try:
-            parts = parts_of_machine(request.device, known, link_bytes_per_s=answer.link_bytes_per_s)
-        except InputError as error:
-            return None, str(error).removeprefix(f"'{error.key}': ")
-    elif answer.die is None:
-        return None, NO_DIE
-    else:
-        memory = answer.evaluation.accelerator.hbm_bytes
-        parts = parts_of_die(answer.die, hbm_bytes=memory, link_bytes_per_s=answer.link_bytes_per_s)
-    return cluster_bill(parts, answer.evaluation, request.costs, num_devices=answer.setting.num_devices), ""
+def _within_capex(answer: PricedJob, request: EvaluateRequest) -> PricedJob:
+    """The answer, or that its cluster costs more than the budget.
+
+    Raises:
+        InputError: there is a budget, and what the cluster costs is not known.
+    """
+    budget, found = request.scenario.max_capex_usd, answer.evaluation
+    if budget is None or request.costs is None:
+        return answer
+    if answer.parts is None:
+        raise InputError(answer.unbilled, source="--max-capex-usd")
+    if not found.is_feasible:
+        return answer
+    bill = cluster_bill(answer.parts, found, request.costs, num_devices=answer.setting.num_devices)
+    slack = (CAPEX, float(bill.owned.capex_usd) / budget - 1.0)
+    blank = Evaluation(
+        **{name: getattr(found, name) for name in KNOWN_BEFORE},
+        status=EvaluationStatus.FEASIBLE,
+        reason="",
+        constraints=(*found.constraints, slack),
+    )
+    over = broken_budget(blank, request.scenario)
+    return replace(answer, evaluation=replace(found, constraints=blank.constraints) if over is None else over)
 
 
 def _price(request: EvaluateRequest) -> PricedJob:
@@ -183,13 +196,9 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     )
     notes = tuple(dict.fromkeys(note for each in members for note in each.notes))
     evaluation = combine_evaluations([each.evaluation for each in members], scenario=scenario)
+    first = members[0]
     return PricedJob(
-        evaluation,
-        setting,
-        notes,
-        members=tuple(members),
-        die=members[0].die,
-        link_bytes_per_s=members[0].link_bytes_per_s,
+        evaluation, setting, notes, members=tuple(members), die=first.die, parts=first.parts, unbilled=first.unbilled
     )
 
 

@@ -10,6 +10,7 @@ from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.hardware.device import MatrixStyle
+from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.silicon.die_report import DieReport, die_to_json
 from phaze_opt.objective.bill import Bill, PriceRow
 from phaze_opt.objective.caveats import Note, notes_to_json
@@ -66,7 +67,7 @@ class PricedJob:
         members: of each of several models with plans of its own.
         headline: the range of the figure; None if it was not asked for, or nothing is feasible.
         die: of a designed chip; None by the 22 nm tables and of machines that exist.
-        link_bytes_per_s: of a device's links, one way.
+        parts: what its device's cost is made of; None where that is not known.
         bill: what the cluster costs; None where that is not known.
         unbilled: why not.
         price_rows: what the range of each price does, where sensitivity is asked for.
@@ -80,7 +81,7 @@ class PricedJob:
     members: "tuple[PricedJob, ...]" = ()
     headline: HeadlineRange | None = None
     die: DieReport | None = None
-    link_bytes_per_s: float = 0.0
+    parts: DeviceParts | None = None
     bill: Bill | None = None
     unbilled: str = ""
     price_rows: tuple[PriceRow, ...] = ()

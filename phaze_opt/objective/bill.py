@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
-from phaze_opt.hardware.economics.known_parts import parts_of_die
+from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_chips
 from phaze_opt.hardware.economics.ownership import Ownership, TrainingRun, own_cluster, training_run
-from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh
-from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, prices_with
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
@@ -162,8 +161,32 @@ def bill_of_design(evaluation: Evaluation, scenario: Scenario, constants: Consta
 
 def parts_of_design(chip: Accelerator, scenario: Scenario, constants: Constants) -> DeviceParts:
     """What the cost of a design is made of, under constants that have a die."""
-    links = chip.link_bytes_per_s or link_rate(scenario.cluster.network)
-    return parts_of_die(die_of(chip, constants), hbm_bytes=chip.hbm_bytes, link_bytes_per_s=links)
+    links = link_rate(scenario.cluster.network)
+    return parts_of_chip(chip, constants, link_bytes_per_s=links)
+
+
+def own_chips(
+    chips: AcceleratorTable, scenario: Scenario, constants: Constants, prices: Constants | None = None
+) -> Ownership:
+    """Clusters of many designs over their lives, columns of shape (num_chips,): capex, TCO, USD a second of training.
+
+    All power is that at full rate, so that throughput per USD is throughput over a figure of the chip alone.
+
+    Args:
+        chips: designs, under constants that have a die.
+        scenario: says devices and network; its chips may state links of their own.
+        constants: those of the silicon (`Scenario.constants_of`).
+        prices: in force; those of the scenario by default.
+    """
+    prices = prices_with(scenario.prices or ()) if prices is None else prices
+    parts = parts_of_chips(chips, constants, link_bytes_per_s=link_rate(scenario.cluster.network))
+    return own_cluster(
+        device_cost(parts, prices),
+        num_devices=scenario.cluster.num_devices,
+        power_w=parts.tdp_w,
+        embodied_kg=embodied_kg(parts, prices),
+        known=prices,
+    )
 
 
 def vary_prices(evaluation: Evaluation, bill: Bill) -> tuple[PriceRow, ...]:

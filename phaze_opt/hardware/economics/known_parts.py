@@ -5,33 +5,44 @@ import re
 import numpy as np
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.economics.device_cost import DeviceParts
+from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.die_constants import load_die_constants
-from phaze_opt.hardware.silicon.die_report import DieReport
 
 _PROCESS = {28: "n28", 16: "n16", 12: "n16", 8: "n8", 7: "n7", 6: "n6", 5: "n5", 4: "n5", 3: "n3"}
 """Processes with prices by nanometres: 12 nm is a form of 16, 4 nm one of 5."""
+COLUMNS = ("die_mm2", "package_mm2", "num_stacks", "hbm_bytes", "link_bytes_per_s", "tdp_w")
+"""Figures of `DeviceParts` that each chip has."""
 
 
-def parts_of_die(die: DieReport, *, hbm_bytes: float, link_bytes_per_s: float) -> DeviceParts:
-    """Parts of a designed die.
+def parts_of_chips(chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float) -> DeviceParts:
+    """Parts of designed chips, columns of shape (num_chips,).
 
     Args:
-        die: the die.
-        hbm_bytes: of its memory.
-        link_bytes_per_s: of all its links, one way.
+        chips: the chips.
+        constants: that have a die.
+        link_bytes_per_s: links one way of chips that state none.
     """
-    return _parts(
-        die.process.name,
-        die_mm2=die.area_mm2,
-        package_mm2=die.package_mm2,
-        num_stacks=die.num_stacks,
-        hbm_bytes=hbm_bytes,
-        link_bytes_per_s=link_bytes_per_s,
-        tdp_w=die.power_w,
+    dies = Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s)
+    return DeviceParts(
+        dies.model.process.name,
+        die_mm2=dies.area.total,
+        package_mm2=dies.edge.package_mm2,
+        num_stacks=dies.columns.hbm_stacks,
+        hbm_bytes=np.asarray(chips.hbm_bytes, dtype=np.float64),
+        link_bytes_per_s=dies.columns.link_bytes_per_s,
+        tdp_w=dies.power.total,
     )
+
+
+def parts_of_chip(chip: Accelerator, constants: Constants, *, link_bytes_per_s: float) -> DeviceParts:
+    """Parts of one designed chip; see `parts_of_chips`."""
+    parts = parts_of_chips(table_of(chip), constants, link_bytes_per_s=link_bytes_per_s)
+    columns = {name: np.broadcast_to(getattr(parts, name), 1)[0] for name in COLUMNS}
+    return _parts(parts.process, **{name: float(value) for name, value in columns.items()})
 
 
 def parts_of_machine(device: Device, known: Constants, *, link_bytes_per_s: float) -> DeviceParts:
@@ -84,4 +95,5 @@ def priced_process(words: str) -> str:
 
 
 def _parts(process: str, **figures: float) -> DeviceParts:
-    return DeviceParts(process, **{name: np.asarray(float(value)) for name, value in figures.items()})
+    die_mm2, package_mm2, num_stacks, hbm_bytes, links, tdp_w = (np.asarray(float(figures[name])) for name in COLUMNS)
+    return DeviceParts(process, die_mm2, package_mm2, num_stacks, hbm_bytes, links, tdp_w)

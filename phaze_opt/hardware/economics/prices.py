@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,18 @@ def read_prices(path: Path) -> Constants:
             rule = str(error).removeprefix(f"'{error.key}': ").replace("no constant is", "no price is")
             raise document.fault(rule, *keys) from None
     return known
+
+
+def changed_prices(known: Constants) -> tuple[tuple[str, float], ...]:
+    """Prices by key that are other than the package's: what a file of prices comes to."""
+    own = load_prices().entries
+    return tuple((key, each.value) for key, each in known.entries.items() if each.value != own[key].value)
+
+
+@lru_cache(maxsize=16)
+def prices_with(values: tuple[tuple[str, float], ...]) -> Constants:
+    """All prices with some changed, of `changed_prices`."""
+    return load_prices().with_overrides(dict(values))
 
 
 def _leaves(table: Mapping[str, Any], *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
