@@ -65,6 +65,11 @@ def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
     return (evaluation.throughput_samples_per_s, evaluation.tdp_w, evaluation.area_mm2)
 
 
+def is_provable(scenario: Scenario, goal: Goal) -> bool:
+    """Whether certificates are made of it: of throughput, and of throughput over TDP, under budgets of area and TDP."""
+    return goal in (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP) and scenario.max_capex_usd is None
+
+
 def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
     """A scenario with what a goal needs: of money the prices, which are the package's unless it has some.
 
