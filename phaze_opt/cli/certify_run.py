@@ -190,7 +190,7 @@ class ProofRun:
                 with output.spared("the page of --report"):
                     document = build_document(
                         result, ties=ties, runner_up=runner_up, robust=robust, headline=headline, notes=notes,
-                        beside=beside, equal=equal,
+                        beside=beside, equal=equal, bills=bills,
                     )  # fmt: skip
                     page = write_page(self.report, document)
                     self._write_terms(self.report, equal)

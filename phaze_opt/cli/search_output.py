@@ -187,6 +187,7 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
         own=answer.own,
         lead=[*plain_sentences(answer.beside), *([] if answer.headline is None else [range_sentence(answer.headline)])],
         beside=answer.beside,
+        bills=answer.bills,
         notes=answer.notes,
         later_s=answer.later_s,
     )

@@ -7,7 +7,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_chips
-from phaze_opt.hardware.economics.ownership import Ownership, TrainingRun, own_cluster, training_run
+from phaze_opt.hardware.economics.ownership import Ownership, RunCost, own_cluster, training_run
 from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, prices_with
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.evaluation import Evaluation
@@ -60,7 +60,7 @@ class Bill:
     terms: CostTerms
     samples_per_s: float
     modelled_samples_per_j: float | None
-    run: TrainingRun | None
+    run: RunCost | None
 
     @property
     def device_usd(self) -> float:

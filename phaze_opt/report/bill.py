@@ -52,6 +52,11 @@ def bill_table(bill: Bill) -> TableContent:
     return TableContent("What it costs", columns, tuple(rows), note, emphasised=frozenset({len(rows) - 1}))
 
 
+def bill_tables(bills: Mapping[str, Bill]) -> list[TableContent]:
+    """The bill of the first of several, for a page; nothing of none."""
+    return [bill_table(bill) for bill in list(bills.values())[:1]]
+
+
 def run_sentence(bill: Bill) -> str:
     """What it takes to train on the tokens asked for; empty if none were."""
     run = bill.run

@@ -64,7 +64,7 @@ def test_bonding_loses_all_that_was_bonded_before():
         ({"die_mm2": 700.0}, "dies"),
         ({"package_mm2": 1800.0}, "package"),
         ({"num_stacks": 6}, "package"),
-        ({"hbm_bytes": 96 * 2.0**30}, "memory"),
+        ({"memory_bytes": 96 * 2.0**30}, "memory"),
         ({"tdp_w": 500.0}, "board"),
         ({"link_bytes_per_s": 400e9}, "links"),
     ],

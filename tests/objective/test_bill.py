@@ -67,7 +67,7 @@ def test_parts_of_a_design_are_those_of_its_die(evaluations, bill):
     assert parts.process == "n7"
     assert parts.die_mm2 == pytest.approx(die.area_mm2, rel=1e-12)
     assert parts.package_mm2 == pytest.approx(die.package_mm2, rel=1e-12)
-    assert (parts.num_stacks, parts.hbm_bytes) == (die.num_stacks, chip.hbm_bytes)
+    assert (parts.num_stacks, parts.memory_bytes) == (die.num_stacks, chip.hbm_bytes)
     assert parts.link_bytes_per_s == pytest.approx(link_rate(NETWORK), rel=1e-12)
     assert parts.tdp_w == pytest.approx(evaluations[-1].tdp_w, rel=1e-12)
 

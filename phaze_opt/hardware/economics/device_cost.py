@@ -25,7 +25,7 @@ class DeviceParts:
         die_mm2: of one die.
         package_mm2: of die and stacks of HBM.
         num_stacks: of HBM.
-        hbm_bytes: capacity; makers and prices count it in binary GB.
+        memory_bytes: capacity; makers and prices count it in binary GB.
         link_bytes_per_s: of all links, one way.
         tdp_w: at full rate.
         num_dies: equal dies of a package.
@@ -35,7 +35,7 @@ class DeviceParts:
     die_mm2: Floats
     package_mm2: Floats
     num_stacks: Floats
-    hbm_bytes: Floats
+    memory_bytes: Floats
     link_bytes_per_s: Floats
     tdp_w: Floats
     num_dies: int = 1
@@ -71,7 +71,7 @@ def device_cost(parts: DeviceParts, known: Constants) -> DeviceCost:
     """What a device costs; inf of a die that fits on no wafer."""
     figures = figures_of(parts.process, known)
     dies = parts.num_dies * figures.wafer.usd_of_good_die(parts.die_mm2)
-    memory = known.value("memory.hbm_usd_per_gb") * parts.hbm_bytes / GIBI
+    memory = known.value("memory.hbm_usd_per_gb") * parts.memory_bytes / GIBI
     return DeviceCost(
         dies=dies,
         package=_package_usd(parts, dies + memory, known),
@@ -109,7 +109,7 @@ def embodied_kg(parts: DeviceParts, known: Constants, *, grid: str = MAKERS_GRID
     per_cm2 = die_g_per_cm2(parts.process, known, grid=grid) / figures.wafer.share_good(parts.die_mm2)
     dies_g = parts.num_dies * parts.die_mm2 / MM2_PER_CM2 * per_cm2
     chips = parts.num_dies + parts.num_stacks
-    memory_g = known.value("memory.hbm_g_per_gb") * parts.hbm_bytes / GIBI
+    memory_g = known.value("memory.hbm_g_per_gb") * parts.memory_bytes / GIBI
     return np.asarray((chips * known.value("carbon.package_g") + dies_g + memory_g) / G_PER_KG)
 
 

@@ -14,7 +14,7 @@ from phaze_opt.hardware.silicon.die_constants import load_die_constants
 
 _PROCESS = {28: "n28", 16: "n16", 12: "n16", 8: "n8", 7: "n7", 6: "n6", 5: "n5", 4: "n5", 3: "n3"}
 """Processes with prices by nanometres: 12 nm is a form of 16, 4 nm one of 5."""
-COLUMNS = ("die_mm2", "package_mm2", "num_stacks", "hbm_bytes", "link_bytes_per_s", "tdp_w")
+COLUMNS = ("die_mm2", "package_mm2", "num_stacks", "memory_bytes", "link_bytes_per_s", "tdp_w")
 """Figures of `DeviceParts` that each chip has."""
 
 
@@ -32,7 +32,7 @@ def parts_of_chips(chips: AcceleratorTable, constants: Constants, *, link_bytes_
         die_mm2=dies.area.total,
         package_mm2=dies.edge.package_mm2,
         num_stacks=dies.columns.hbm_stacks,
-        hbm_bytes=np.asarray(chips.hbm_bytes, dtype=np.float64),
+        memory_bytes=np.asarray(chips.hbm_bytes, dtype=np.float64),
         link_bytes_per_s=dies.columns.link_bytes_per_s,
         tdp_w=dies.power.total,
     )
@@ -74,7 +74,7 @@ def parts_of_machine(device: Device, known: Constants, *, link_bytes_per_s: floa
         die_mm2=device.die_mm2,
         package_mm2=device.die_mm2 + limits.value("package.stack_mm2") * stacks,
         num_stacks=stacks,
-        hbm_bytes=device.hbm_bytes,
+        memory_bytes=device.hbm_bytes,
         link_bytes_per_s=link_bytes_per_s,
         tdp_w=device.tdp_w,
     )
@@ -95,5 +95,7 @@ def priced_process(words: str) -> str:
 
 
 def _parts(process: str, **figures: float) -> DeviceParts:
-    die_mm2, package_mm2, num_stacks, hbm_bytes, links, tdp_w = (np.asarray(float(figures[name])) for name in COLUMNS)
-    return DeviceParts(process, die_mm2, package_mm2, num_stacks, hbm_bytes, links, tdp_w)
+    die_mm2, package_mm2, num_stacks, memory_bytes, links, tdp_w = (
+        np.asarray(float(figures[name])) for name in COLUMNS
+    )
+    return DeviceParts(process, die_mm2, package_mm2, num_stacks, memory_bytes, links, tdp_w)

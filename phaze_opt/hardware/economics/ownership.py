@@ -51,7 +51,7 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRun:
+class RunCost:
     """What it takes to train on so many tokens.
 
     Attributes:
@@ -109,7 +109,7 @@ def site_kw(power_w: Floats, known: Constants) -> Floats:
 
 def training_run(
     owned: Ownership, *, tokens: float, tokens_per_s: float, num_devices: int, power_w: float, known: Constants
-) -> TrainingRun:
+) -> RunCost:
     """A run of so many tokens on one whole cluster.
 
     Raises:
@@ -119,7 +119,7 @@ def training_run(
         message = f"{tokens:g} must be above 0"
         raise InputError(message, key="tokens")
     seconds = tokens / tokens_per_s
-    return TrainingRun(
+    return RunCost(
         days=seconds / SECONDS_PER_DAY,
         usd=float(seconds * owned.usd_per_s),
         kwh=float(num_devices * site_kw(np.asarray(power_w), known) * seconds / SECONDS_PER_HOUR),
