@@ -19,11 +19,9 @@ from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, 
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.run import confirm_winner
 from phaze_opt.search.trial import Trial, rank
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.toy_search import TOY_GOALS, ToyObjective, ToyScenario
 
 OBJECTIVE = ToyObjective(ToyScenario())
-TOY_GOALS = (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP, Goal.PARETO)
-"""A toy has neither a price nor an energy; goals of these are searched in tests/objective/test_bill.py."""
 
 
 def search(config: SearchConfig, tmp_path: Path, **changes: object) -> SearchResult:
