@@ -250,8 +250,10 @@ def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation as a JSON object; the keys of the command line, then what restores it exactly."""
     plain = to_plain(Evaluation, replace(evaluation, members=()))
+    # What came later and is not known is left out, so that files of before are written as they were.
+    shown = [name for name in SCALARS if not (name in _LATER and plain.get(name) is None)]
     return {
-        **{name: None if name in evaluation.unknown else plain[name] for name in SCALARS},
+        **{name: None if name in evaluation.unknown else plain[name] for name in shown},
         "parameters": evaluation.num_parameters,
         "architecture": architecture_to_json(evaluation.accelerator),
         "placement": _placement_to_json(evaluation, plain["placement"]),
