@@ -46,6 +46,21 @@ ID_CHARACTERS = 16
 """Of the problem's digest, in the name of a proof."""
 
 
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """What was proved.
+
+    Attributes:
+        result: of the problem itself.
+        robust: over the ranges of the assumptions; None where it was not asked for, or nothing is feasible.
+        equal: on the terms of a machine; None where none was named.
+    """
+
+    result: CertifyResult
+    robust: RobustResult | None
+    equal: EqualTerms | None
+
+
 @dataclass(slots=True)
 class ProofRun:
     """One proof on the command line.
@@ -74,24 +89,28 @@ class ProofRun:
     def run(self) -> None:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
         try:
-            with kernels_interruptible():
-                on_terms = self._terms()
-                if self.robust is not None:
-                    require_few_rows(self.problem)
-                result = self._prove(self.problem)
-                robust = self._analyse(result)
-                equal = self._prove_on_terms(on_terms)
+            found = self.find()
         except KeyboardInterrupt:
-            self._record_interruption()
+            self.record_interruption()
             if self.is_json:
                 output.print_json(certify_output.interrupted_to_json(self._last, self.session))
             output.say(f"interrupted; {PROOF_KEPT}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception:
             if self._is_begun:
-                self._record_interruption()
+                self.record_interruption()
             raise
-        self._conclude(result, robust, equal)
+        self._conclude(found.result, found.robust, found.equal)
+
+    def find(self) -> "Proofs":
+        """Prove all that is asked for; nothing is printed but progress, nothing recorded but the beginning."""
+        with kernels_interruptible():
+            on_terms = self._terms()
+            if self.robust is not None:
+                require_few_rows(self.problem)
+            result = self._prove(self.problem)
+            robust = self._analyse(result)
+            return Proofs(result, robust, self._prove_on_terms(on_terms))
 
     def _terms(self) -> TermsPosed | None:
         """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
@@ -154,7 +173,7 @@ class ProofRun:
         identity = f"certify-{self.problem.digest[:ID_CHARACTERS]}"
         self.session.observe_proof(ProofStarted(identity, name, self._config(), is_resumed=self.options.is_resumed))
 
-    def _record_interruption(self) -> None:
+    def record_interruption(self) -> None:
         """The end of a proof without a claim; what the journal holds is kept by the prover."""
         self._begin()
         spent_s = 0.0 if self._last is None else self._last.wall_s
@@ -187,7 +206,7 @@ class ProofRun:
                     )  # fmt: skip
                     page = write_page(self.report, document)
                     self._write_terms(self.report, equal)
-            self._record(result, robust, page)
+            self.record(result, robust, page)
         finally:
             if self.is_json:
                 data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
@@ -233,7 +252,7 @@ class ProofRun:
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)
 
-    def _record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
+    def record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
         """The end of the proof, the certificate's statement and the table of the best designs."""
         self._begin()
         provenance = result.certificate.provenance

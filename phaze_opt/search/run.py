@@ -27,6 +27,7 @@ from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.samplers.optuna_sampler import OF_OPTUNA, OptunaStrategy
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.search.trial import Trial
 from phaze_opt.space.search_space import SearchSpace
@@ -204,11 +205,13 @@ def prepare_loop(
 
 
 def load_strategy(name: str) -> Strategy:
-    """The strategy plug-in of a name.
+    """The strategy plug-in of a name, or of Optuna's sampler that ``optuna:`` stands before.
 
     Raises:
         PluginError: unknown, fails to load, or is not a strategy.
     """
+    if name.startswith(OF_OPTUNA):
+        return OptunaStrategy(name)
     return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 
 
