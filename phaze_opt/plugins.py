@@ -22,6 +22,7 @@ from phaze_opt.record.suggestions import suggest
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")
 _IN_A_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>[^\W\d]\w*)")
+_NAME = re.compile(r"\w[\w.+-]{0,59}")
 _DIGEST_CHARACTERS = 12
 """Of a file's digest, in the name of its module: a changed file is another module."""
 _OF_THIS_PROCESS: dict[tuple["PluginGroup", str], object] = {}
@@ -94,8 +95,11 @@ def register_plugin(group: PluginGroup, name: str, plugin: object) -> None:
     Processes that this one starts do not know it: there the form ``file.py:Class`` is for.
 
     Raises:
-        PluginError: a package registers the name, or it reads as a file.
+        PluginError: a package registers the name, it reads as a file, or is no name.
     """
+    if not _NAME.fullmatch(short_name(name)):
+        message = f"{group.value}: '{name[:60]}' is no name of a plug-in; give letters, digits, dashes and dots"
+        raise PluginError(message)
     if _IN_A_FILE.fullmatch(name) or name in {entry.name for entry in list_plugins(group)}:
         message = f"{group.value}: '{name[:60]}' is the name of another plug-in; choose one of your own"
         raise PluginError(message)
@@ -108,8 +112,8 @@ def is_of_this_process(group: PluginGroup, name: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """A plug-in's name as a part of a file's name: of one in a file or a package its class."""
-    return re.sub(r"[^\w.+-]", "-", name.rpartition(":")[2])
+    """A plug-in's name as a part of a file's name: of one in a file or of Optuna its class."""
+    return name.rpartition(":")[2]
 
 
 def _find_entry(group: PluginGroup, name: str) -> EntryPoint:

@@ -277,7 +277,7 @@ def search(
     """
     with said_of("model" if models.model else "models"):
         loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    posed = pose_search(loaded, models, options, scenario, space, records)
+    posed = pose_search(loaded, models=models, options=options, scenario=scenario, space=space, records=records)
     points = _points(space, posed.scenario)
     session = open_tracker(records.chosen_tracker, records.tracker_config())
     answer = posed.answer(points, session, is_quiet=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import wraps
+from numbers import Integral
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
@@ -67,7 +68,7 @@ def with_keywords(
         rest: dict[str, Any] = {name: value for name, value in named.items() if name in own}
         if wants_given:
             rest[GIVEN] = frozenset(named)
-        with unprinted(show), _said_of_keywords(declared):
+        with unprinted(show), _said_of_keywords(declared, own):
             _check_names(options, declared, own, function.__name__)
             built = {name: kind(**_values(kind, known, options)) for name, (kind, known) in groups.items()}
             return function(*positional, **rest, **built)
@@ -82,14 +83,16 @@ def _parameter(known: Declaration) -> inspect.Parameter:
     return inspect.Parameter(known.name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
 
-def _described(declared: Any) -> str:
+def _described(declared: Iterable[Declaration]) -> str:
     """A line for each keyword, as ``--help`` has them."""
     return "\n".join(
         f"    {known.name}: {known.help}{f' Default: {known.shown}.' if known.shown else ''}" for known in declared
     )
 
 
-def _check_names(given: Mapping[str, Any], declared: Mapping[str, Declaration], own: Any, function: str) -> None:
+def _check_names(
+    given: Mapping[str, Any], declared: Mapping[str, Declaration], own: Iterable[str], function: str
+) -> None:
     """Refuse what no option is named, and say all that is missing at once."""
     flags = {known.flag.lstrip("-").replace("-", "_"): name for name, known in declared.items()}
     for name in given:
@@ -158,7 +161,7 @@ def _joined(known: Declaration, value: Any) -> str:
     """A text; several values are joined by commas, and a mapping (sizes of a chip) as NAME=VALUE."""
     if isinstance(value, Mapping):
         return ",".join(f"{name}={each}" for name, each in value.items())
-    if isinstance(value, str | Path) or hasattr(value, "__index__"):
+    if isinstance(value, str | Path | Integral):
         return _text(known, value)
     return ",".join(_text(known, each) for each in _each(known, value))
 
@@ -175,7 +178,7 @@ def _each(known: Declaration, value: Any) -> Sequence[Any]:
 def _text(known: Declaration, value: Any) -> str:
     if isinstance(value, str | Path):
         return str(value)
-    if hasattr(value, "__index__") and not isinstance(value, bool):
+    if isinstance(value, Integral) and not isinstance(value, bool):
         return str(operator.index(value))
     raise _refusal(known, value, "a text, a path or an integer")
 
@@ -197,16 +200,19 @@ def said_of(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _said_of_keywords(declared: Mapping[str, Declaration]) -> Iterator[None]:
+def _said_of_keywords(declared: Mapping[str, Declaration], own: Iterable[str]) -> Iterator[None]:
     """Say errors of flags as errors of keywords."""
-    names = {known.flag: known.name for known in declared.values()}
+    names = {f"--{name.replace('_', '-')}": name for name in own}
+    names |= {known.flag: known.name for known in declared.values()}
     try:
         yield
     except InputError as error:
-        message, source = str(error), error.source
-        key = None if source is None else names.get(source)
-        is_unplaced = source is None and error.key is None and _FLAG.search(message) is not None
-        if type(error) is not InputError or (key is None and not is_unplaced):
+        message, source, key = str(error), error.source, error.key
+        if type(error) is not InputError or (source is not None and source not in names):
             raise
-        said = _FLAG.sub(lambda found: names.get(found[0], found[0]), message.removeprefix(f"{source}: "))
+        if source is not None:
+            message, key = message.removeprefix(f"{source}: "), names[source]
+        elif key is not None:
+            message = message.removeprefix(f"'{key}': ")
+        said = _FLAG.sub(lambda found: names.get(found[0], found[0]), message)
         raise InputError(said, key=key) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -266,7 +267,7 @@ def plan_words(plan: ParallelPlan) -> str:
 
 def _plan_row(ranked: RankedPlan, setting: PriceSetting) -> dict[str, Fact]:
     """A plan's words and degrees, its figures."""
-    values = field_values(ranked.plan)
+    values: Mapping[str, Fact] = json.loads(json.dumps(field_values(ranked.plan)))
     return {
         "plan": plan_words(ranked.plan),
         **{name: values[name] for name in OF_DEGREES},

@@ -6,6 +6,7 @@ import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ class Result(ABC):
             f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(_plain(value))}</td></tr>"
             for name, value in self.facts.items()
         )
-        frame = self.to_frame()
-        first = frame.head(MAX_ROWS_SHOWN)
+        import pandas as pd
+
+        rows = list(islice(self.rows(), MAX_ROWS_SHOWN + 1))
+        first = pd.DataFrame(rows[:MAX_ROWS_SHOWN])
         shown = first.to_html(index=False, border=0, na_rep="", float_format=lambda value: f"{value:.6g}")
-        more = f"<p>{len(frame):,} rows: .to_frame() has them all</p>" if len(frame) > MAX_ROWS_SHOWN else ""
-        return f"<table>{facts}</table>{shown if len(frame) else ''}{more}"
+        more = "<p>There are more rows: .to_frame() has all of them.</p>" if len(rows) > MAX_ROWS_SHOWN else ""
+        return f"<table>{facts}</table>{shown if rows else ''}{more}"
 
 
 def _short(value: Fact) -> str:

@@ -91,7 +91,7 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    posed = pose_search(loaded, models, options, scenario, space, records)
+    posed = pose_search(loaded, models=models, options=options, scenario=scenario, space=space, records=records)
     points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
     from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
     from phaze_opt.track.guard import open_tracker
@@ -148,6 +148,7 @@ class PosedSearch:
 
 def pose_search(
     loaded: tuple[AnyModel, ...],
+    *,
     models: ModelOptions,
     options: SearchOptions,
     scenario: ScenarioOptions,

@@ -120,7 +120,10 @@ def _class_of(name: str) -> Callable[..., BaseSampler]:
     try:
         found = resolve_name(word) if "." in word else getattr(optuna.samplers, word)
     except (ImportError, AttributeError, ValueError) as error:
-        near = suggest(word, [known for known in optuna.samplers.__all__ if known.endswith("Sampler")])
+        near = suggest(
+            word,
+            [known for known in optuna.samplers.__all__ if known.endswith("Sampler") and not known.startswith("Base")],
+        )
         message = f"'{name}' is none of Optuna's samplers; {near}"
         raise PluginError(message) from error
     made: Callable[..., BaseSampler] = found
