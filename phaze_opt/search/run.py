@@ -16,7 +16,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.objective.silicon_options import check_same_silicon
-from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
+from phaze_opt.plugins import PluginGroup, is_of_this_process, load_plugin, plugin_origins
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
@@ -210,7 +210,7 @@ def load_strategy(name: str) -> Strategy:
     Raises:
         PluginError: unknown, fails to load, or is not a strategy.
     """
-    if name.startswith(OF_OPTUNA):
+    if name.startswith(OF_OPTUNA) and not is_of_this_process(PluginGroup.STRATEGIES, name):
         return OptunaStrategy(name)
     return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 

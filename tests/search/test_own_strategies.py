@@ -83,6 +83,15 @@ def test_a_sampler_proposes_what_optuna_proposes_with_the_same_seed():
     assert [point for point in asked if not isinstance(point, Rejected)][:8] == list(named[:8])
 
 
+def test_a_sampler_is_searched_with_as_an_object_under_the_name_of_its_class(tmp_path):
+    small = po.optuna_strategy(partial(NSGAIISampler, population_size=4))
+    assert small.name == "NSGAIISampler"
+    named = search("optuna:NSGAIISampler", tmp_path, options={"population_size": 4})
+    assert points(search(po.register(small), tmp_path)) == points(named)
+    po.register(po.optuna_strategy(RandomSampler, name="optuna:TPESampler"))
+    assert load_strategy("optuna:TPESampler").sampler is RandomSampler
+
+
 def test_options_are_the_samplers_own():
     strategy = load_strategy("optuna:NSGAIISampler")
     small, large = (propose(strategy, toy_context(seed=1, population_size=size), judge=ToyJudge()) for size in (4, 30))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +103,11 @@ def optuna_strategy(sampler: BaseSampler | Callable[..., BaseSampler], *, name: 
     Args:
         sampler: a class, or a function of ``seed``, which every search calls with its own seed; or a sampler, which
             keeps the seed it was made with: made without one, no search with it can be repeated.
-        name: the name; ``optuna:`` and that of the class or function unless given.
+        name: the name; that of the class or function unless given.
     """
-    kind = sampler if isinstance(sampler, type) else type(sampler)
-    word = getattr(sampler, "__name__", kind.__name__)
-    return OptunaStrategy(name or f"{OF_OPTUNA}{word}", sampler)
+    made = sampler.func if isinstance(sampler, partial) else sampler
+    word = getattr(made, "__name__", type(made).__name__)
+    return OptunaStrategy(name or re.sub(r"\W", "", word), sampler)
 
 
 def _class_of(name: str) -> Callable[..., BaseSampler]:
