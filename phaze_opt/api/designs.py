@@ -144,7 +144,7 @@ class ProvedDesign(Result):
 
     @property
     def result(self) -> CertifyResult:
-        """The certificate, ranked designs and history, as `prove.certify` returns them."""
+        """The certificate, ranked designs and history, as `certify.prove.certify` returns them."""
         return self.proofs.result
 
     @property

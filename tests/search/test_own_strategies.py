@@ -52,6 +52,12 @@ class TestSamplersOfOnesOwn(StrategyConformance):
         return po.optuna_strategy(request.param, name="mine")
 
 
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr("phaze_opt.plugins._OF_THIS_PROCESS", {})
+
+
 @pytest.fixture
 def file(tmp_path):
     """A file with a strategy."""
