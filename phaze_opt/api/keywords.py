@@ -178,9 +178,9 @@ def _each(known: Declaration, value: Any) -> Sequence[Any]:
 def _text(known: Declaration, value: Any) -> str:
     if isinstance(value, str | Path):
         return str(value)
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(operator.index(value))
-    raise _refusal(known, value, "a text, a path or an integer")
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise _refusal(known, value, "a text, a path or an integer")
+    return str(operator.index(value))
 
 
 def _refusal(known: Declaration, value: Any, rule: str) -> InputError:

@@ -111,6 +111,7 @@ def test_values_of_python_become_values_of_options(given, field, value):
         ({"sizes": [0]}, "sizes"),
         ({"sizes": 1.5}, "sizes"),
         ({"sizes": [1.5]}, "sizes"),
+        ({"sizes": [True]}, "sizes"),
         ({"is_on": 1}, "is_on"),
         ({"folder": 1.5}, "folder"),
         ({"word": 1.5}, "word"),
