@@ -1,17 +1,19 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
 Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
-``phaze_opt.operators``. Built-ins register through the same groups in pyproject.toml that outside packages use.
+``phaze_opt.operators``. Built-ins register through the same groups in pyproject.toml that outside packages use. A
+plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process (`register_plugin`).
 """
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from phaze_opt.errors import PluginError
@@ -19,6 +21,12 @@ from phaze_opt.record.suggestions import suggest
 
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")
+_IN_A_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>[^\W\d]\w*)")
+_NAME = re.compile(r"\w[\w.+-]{0,59}")
+_DIGEST_CHARACTERS = 12
+"""Of a file's digest, in the name of its module: a changed file is another module."""
+_OF_THIS_PROCESS: dict[tuple["PluginGroup", str], object] = {}
+"""What `register_plugin` was given: the one state that a process adds to, as its module table is."""
 
 
 class PluginGroup(StrEnum):
@@ -63,19 +71,92 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     Raises:
         PluginError: no such name (with near misses), or its import or construction fails (with the reason).
     """
-    entries = {entry.name: entry for entry in list_plugins(group)}
-    if name not in entries:
-        message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, entries)}"
-        raise PluginError(message)
-    entry = entries[name]
+    where = f"'{name}'"
     try:
-        loaded = entry.load()
+        if (group, name) in _OF_THIS_PROCESS:
+            loaded = _OF_THIS_PROCESS[group, name]
+        elif _IN_A_FILE.fullmatch(name):
+            loaded = _load_from_file(group, name)
+        else:
+            entry = _find_entry(group, name)
+            where += f" ({entry.value})"
+            loaded = entry.load()
         return loaded() if isinstance(loaded, type) else loaded
     except PluginError:
         raise
     except Exception as error:
-        message = f"{group.value}: plug-in '{name}' ({entry.value}) fails to load: {type(error).__name__}: {error}"
+        message = f"{group.value}: plug-in {where} fails to load: {type(error).__name__}: {error}"
         raise PluginError(message) from error
+
+
+def register_plugin(group: PluginGroup, name: str, plugin: object) -> None:
+    """Make a class or an object a plug-in of this process; a later one of the name takes its place.
+
+    Processes that this one starts do not know it: there the form ``file.py:Class`` is for.
+
+    Raises:
+        PluginError: a package registers the name, it reads as a file, or is no name.
+    """
+    if not _NAME.fullmatch(short_name(name)):
+        message = f"{group.value}: '{name[:60]}' is no name of a plug-in; give letters, digits, dashes and dots"
+        raise PluginError(message)
+    if _IN_A_FILE.fullmatch(name) or name in {entry.name for entry in list_plugins(group)}:
+        message = f"{group.value}: '{name[:60]}' is the name of another plug-in; choose one of your own"
+        raise PluginError(message)
+    _OF_THIS_PROCESS[group, name] = plugin
+
+
+def is_of_this_process(group: PluginGroup, name: str) -> bool:
+    """Whether a name is known to this process alone."""
+    return (group, name) in _OF_THIS_PROCESS
+
+
+def short_name(name: str) -> str:
+    """A plug-in's name as a part of a file's name: of one in a file or of Optuna its class."""
+    return name.rpartition(":")[2]
+
+
+def _find_entry(group: PluginGroup, name: str) -> EntryPoint:
+    """The entry point of a name.
+
+    Raises:
+        PluginError: there is none.
+    """
+    entries = {entry.name: entry for entry in list_plugins(group)}
+    if name not in entries:
+        known = [*entries, *(own for kind, own in _OF_THIS_PROCESS if kind is group)]
+        message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, known)}"
+        raise PluginError(message)
+    return entries[name]
+
+
+def _load_from_file(group: PluginGroup, name: str) -> object:
+    """What ``file.py:Class`` names; the file is run once, and again when it has changed.
+
+    Raises:
+        PluginError: there is no such file, or nothing of the name in it.
+    """
+    file, _, own_name = name.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        message = f"{group.value}: '{file}' is no file; give a path from the working directory, as my_strategy.py:Mine"
+        raise PluginError(message)
+    module_name = f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGEST_CHARACTERS]}"
+    if module_name not in sys.modules:
+        spec = spec_from_file_location(module_name, path.absolute())
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[module_name] = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    found: object = getattr(sys.modules[module_name], own_name, None)
+    if found is None:
+        message = f"{group.value}: '{file}' has nothing that is named '{own_name}'"
+        raise PluginError(message)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +186,27 @@ def plugin_origins(wanted: Iterable[tuple[PluginGroup, str]]) -> tuple[PluginOri
         PluginError: two packages register the same name.
     """
     digests: dict[str, str] = {}
-    entries = [entry for group, name in wanted for entry in list_plugins(group) if entry.name == name]
-    return tuple(_origin(entry, digests) for entry in entries)
+    origins: list[PluginOrigin] = []
+    for group, name in wanted:
+        own = _own_source(group, name)
+        if own is None:
+            origins += [_origin(entry, digests) for entry in list_plugins(group) if entry.name == name]
+        else:
+            digest = hashlib.sha256(own.read_bytes()).hexdigest() if own.is_file() else ""
+            origins.append(PluginOrigin(group=group.value, name=name, distribution="", version="", digest=digest))
+    return tuple(origins)
+
+
+def _own_source(group: PluginGroup, name: str) -> Path | None:
+    """The file of a plug-in that no package brings, perhaps none that is there; None of one that a package brings."""
+    matched = _IN_A_FILE.fullmatch(name)
+    if matched:
+        return Path(matched["file"])
+    if not is_of_this_process(group, name):
+        return None
+    plugin = _OF_THIS_PROCESS[group, name]
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    return Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
 
 
 def changed_plugins(before: Iterable[PluginOrigin], now: Iterable[PluginOrigin]) -> tuple[PluginOrigin, ...]:

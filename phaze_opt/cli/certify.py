@@ -1,9 +1,10 @@
 """``phaze-opt certify``: the proved optimum of a whole space, and the check of such a proof."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,13 @@ from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.suggestions import parse_word
+
+if TYPE_CHECKING:
+    from phaze_opt.certify.check.report import CheckReport
+    from phaze_opt.cli.certify_run import ProofRun
+    from phaze_opt.graph.any_model import AnyModel
+    from phaze_opt.objective.scenario import Scenario
+    from phaze_opt.space.search_space import SearchSpace
 
 PROOF = "Proof"
 MAX_SAMPLES = 1000
@@ -86,43 +94,81 @@ def certify(
         _refuse_beside_check(context)
         _check(proof.check, is_json=json)
         return
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.goals import Goal
-
-    if not proof.robust:
-        _refuse_without_robust(context)
+    given = frozenset(str(each.name) for each in context.command.params if options.is_given(context, str(each.name)))
+    check_given(given, is_robust=proof.robust)
     loaded = load_models(models)
-    for name, what in NEEDED.items():
-        if not options.is_given(context, name):
-            message = f"is missing: give {what}; only --check goes without it"
-            raise InputError(message, source=f"--{name.replace('_', '-')}")
-    known, terms = load_constants(), costs.terms()
-    problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
-    constants = problem_scenario.constants_of(known)
-    goal = parse_word(Goal, proof.objective, source="--objective")
+    check_needed(given)
+    run = pose_proof(
+        loaded,
+        proof,
+        scenario,
+        records,
+        costs,
+        common=models.common,
+        space=space,
+        find_points=lambda found: load_space(space, found, is_json=json, nothing=NOTHING_FOUND),
+        report=report,
+        is_json=json,
+    )
+    run.run()
+
+
+def pose_proof(
+    loaded: tuple["AnyModel", ...],
+    proof: ProofOptions,
+    scenario: ScenarioOptions,
+    records: options.RecordOptions,
+    costs: options.CostOptions,
+    *,
+    common: str,
+    space: SpaceOptions,
+    find_points: Callable[["Scenario"], "SearchSpace"],
+    report: Path | None = None,
+    is_json: bool = True,
+) -> "ProofRun":
+    """A proof that is ready to run.
+
+    Args:
+        loaded: the models.
+        proof: options of the proof.
+        scenario: options of the scenario.
+        records: where the certificate is kept, and what records it.
+        costs: on what the best design's cost is said.
+        common: mean over models.
+        space: says which micro-batches plans may have.
+        find_points: makes the space of a scenario.
+        report: page to write.
+        is_json: print one line of JSON.
+
+    Raises:
+        InputError: an option breaks a rule.
+    """
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.robust.result import RobustOptions
     from phaze_opt.cli.certify_run import ProofRun
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.goals import Goal
     from phaze_opt.study.certified_truth import certificates_directory
     from phaze_opt.track.guard import open_certificate_tracker
 
+    known = load_constants()
+    problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
+    constants = problem_scenario.constants_of(known)
+    goal = parse_word(Goal, proof.objective, source="--objective")
     runs_directory(records.work_dir)
     check_file_to_write(report, option="--report", example="certificate.html")
     where = certificates_directory(records.work_dir)
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
-    points = load_space(space, problem_scenario, is_json=json, nothing=NOTHING_FOUND)
-    run = ProofRun(
-        CertifyProblem(problem_scenario, points, constants, goal),
+    return ProofRun(
+        CertifyProblem(problem_scenario, find_points(problem_scenario), constants, goal),
         wanted,
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
         has_range=proof.has_range,
         equal_to=proof.equal_to,
-        costs=terms,
-        is_json=json,
+        is_json=is_json,
     )
-    run.run()
 
 
 def _refuse_beside_check(context: typer.Context) -> None:
@@ -137,16 +183,32 @@ def _refuse_beside_check(context: typer.Context) -> None:
         raise InputError(message, source="--check")
 
 
-def _refuse_without_robust(context: typer.Context) -> None:
-    """Samples of the assumptions are drawn by --robust alone: without it these options would be ignored."""
-    for name in ROBUST_OPTIONS:
-        if options.is_given(context, name):
+def check_needed(given: Collection[str]) -> None:
+    """Refuse a proof without devices or batch.
+
+    Raises:
+        InputError: one is not among the options given.
+    """
+    for name, what in NEEDED.items():
+        if name not in given:
+            message = f"is missing: give {what}; only --check goes without it"
+            raise InputError(message, source=f"--{name.replace('_', '-')}")
+
+
+def check_given(given: Collection[str], *, is_robust: bool) -> None:
+    """Samples of the assumptions are drawn by --robust alone: without it these options would be ignored.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    for name in () if is_robust else ROBUST_OPTIONS:
+        if name in given:
             message = "is of the analysis of robustness; give --robust too, or leave it out"
             raise InputError(message, source=f"--{name.replace('_', '-')}")
 
 
-def _check(path: Path, *, is_json: bool) -> None:
-    """Check a certificate (its directory, or a file in it) by independent code, and print what it states.
+def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport":
+    """A certificate (its directory, or a file in it), checked by independent code.
 
     Raises:
         InputError: there is no certificate.
@@ -156,14 +218,26 @@ def _check(path: Path, *, is_json: bool) -> None:
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
     from phaze_opt.certify.check.check import check_certificate
-    from phaze_opt.cli.certify_output import print_check
     from phaze_opt.cli.progress import progress
 
+    with progress("check", is_transient=is_quiet) as show:
+        return check_certificate(
+            path, on_progress=lambda moved: show(moved.stage.value, moved.num_done, moved.num_all, "")
+        )
+
+
+def _check(path: Path, *, is_json: bool) -> None:
+    """Check a certificate, and print what it states.
+
+    Raises:
+        InputError: there is no certificate.
+        CertificateError: it is refused.
+    """
+    from phaze_opt.cli.certify_output import print_check
+
     try:
-        with says_what_is_kept("a check keeps nothing: run it again"), progress("check", is_transient=is_json) as show:
-            report = check_certificate(
-                path, on_progress=lambda moved: show(moved.stage.value, moved.num_done, moved.num_all, "")
-            )
+        with says_what_is_kept("a check keeps nothing: run it again"):
+            report = checked(path, is_quiet=is_json)
     except CertificateError as error:
         if is_json:
             print_json({"valid": False, "reason": " ".join(str(error).split()), "claim": None})

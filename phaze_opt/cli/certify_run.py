@@ -1,7 +1,7 @@
 """From a checked problem to a printed, recorded proof."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
-from phaze_opt.objective.bill import CostTerms
+from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -34,7 +34,7 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.bill import bills_beside, bills_to_json
 from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
 from phaze_opt.report.certificate_page import build_document
-from phaze_opt.report.die import beside_to_json, dies_beside
+from phaze_opt.report.die import DieBeside, beside_to_json, dies_beside
 from phaze_opt.report.equal_terms import TERMS, equal_to_json
 from phaze_opt.report.headline import range_to_json
 from phaze_opt.report.page import write_page
@@ -46,6 +46,21 @@ BEST_FILE = "best_designs.csv"
 UNNAMED = "the chip of --equal-to"
 ID_CHARACTERS = 16
 """Of the problem's digest, in the name of a proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """What was proved.
+
+    Attributes:
+        result: of the problem itself.
+        robust: over the ranges of the assumptions; None where it was not asked for, or nothing is feasible.
+        equal: on the terms of a machine; None where none was named.
+    """
+
+    result: CertifyResult
+    robust: RobustResult | None
+    equal: EqualTerms | None
 
 
 @dataclass(slots=True)
@@ -78,24 +93,28 @@ class ProofRun:
     def run(self) -> None:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
         try:
-            with kernels_interruptible():
-                on_terms = self._terms()
-                if self.robust is not None:
-                    require_few_rows(self.problem)
-                result = self._prove(self.problem)
-                robust = self._analyse(result)
-                equal = self._prove_on_terms(on_terms)
+            found = self.find()
         except KeyboardInterrupt:
-            self._record_interruption()
+            self.record_interruption()
             if self.is_json:
                 output.print_json(certify_output.interrupted_to_json(self._last, self.session))
             output.say(f"interrupted; {PROOF_KEPT}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception:
             if self._is_begun:
-                self._record_interruption()
+                self.record_interruption()
             raise
-        self._conclude(result, robust, equal)
+        self._conclude(found.result, found.robust, found.equal)
+
+    def find(self) -> "Proofs":
+        """Prove all that is asked for; nothing is printed but progress, nothing recorded but the beginning."""
+        with kernels_interruptible():
+            on_terms = self._terms()
+            if self.robust is not None:
+                require_few_rows(self.problem)
+            result = self._prove(self.problem)
+            robust = self._analyse(result)
+            return Proofs(result, robust, self._prove_on_terms(on_terms))
 
     def _terms(self) -> TermsPosed | None:
         """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
@@ -158,7 +177,7 @@ class ProofRun:
         identity = f"certify-{self.problem.digest[:ID_CHARACTERS]}"
         self.session.observe_proof(ProofStarted(identity, name, self._config(), is_resumed=self.options.is_resumed))
 
-    def _record_interruption(self) -> None:
+    def record_interruption(self) -> None:
         """The end of a proof without a claim; what the journal holds is kept by the prover."""
         self._begin()
         spent_s = 0.0 if self._last is None else self._last.wall_s
@@ -172,9 +191,7 @@ class ProofRun:
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
         priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
         headline = self._range(result) if self.has_range and result.best else None
-        beside = dies_beside(best, self._beside(best), problem.constants)
-        terms = self.costs
-        bills = {} if terms is None else bills_beside(beside, problem.scenario, problem.constants, terms)
+        beside, bills = self.find_bills(best)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             certify_output.print_dies(beside, equal, result)
@@ -194,7 +211,7 @@ class ProofRun:
                     )  # fmt: skip
                     page = write_page(self.report, document)
                     self._write_terms(self.report, equal)
-            self._record(result, robust, page)
+            self.record(result, robust, page)
         finally:
             if self.is_json:
                 data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
@@ -231,6 +248,12 @@ class ProofRun:
         with output.working("pricing the reference machines"):
             return self._machines(REFERENCES)
 
+    def find_bills(self, best: Evaluation | None) -> tuple[tuple[DieBeside, ...], Mapping[str, Bill]]:
+        """The best die beside reference machines, and what they cost where that is asked for."""
+        problem, terms = self.problem, self.costs
+        beside = dies_beside(best, self._beside(best), problem.constants)
+        return beside, {} if terms is None else bills_beside(beside, problem.scenario, problem.constants, terms)
+
     def _range(self, result: CertifyResult) -> HeadlineRange:
         """The range of the best design's throughput."""
         best, problem = result.best[0], self.problem
@@ -241,7 +264,7 @@ class ProofRun:
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)
 
-    def _record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
+    def record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
         """The end of the proof, the certificate's statement and the table of the best designs."""
         self._begin()
         provenance = result.certificate.provenance

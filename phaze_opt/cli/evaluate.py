@@ -89,8 +89,8 @@ def evaluate(
     """
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.price_job import price_baselines, price_job
-    from phaze_opt.cli.priced_job import baselines_to_json
-    from phaze_opt.objective.priced_as import priced_as, priced_to_json
+    from phaze_opt.cli.priced_job import job_to_json
+    from phaze_opt.objective.priced_as import priced_as
     from phaze_opt.report.baselines import baselines_table
 
     request = EvaluateRequest(
@@ -106,21 +106,15 @@ def evaluate(
     )
     answer = price_job(request)
     baselines = price_baselines(request, answer, names=shown.baseline)
-    priced = priced_as(request.models, scenario.sequence_length)
     if json:
-        document = answer.to_json(top=shown.top) | {"baselines": baselines_to_json(answer, baselines)}
-        document["priced_as"] = priced_to_json(priced)
-        if sensitivity:
-            document["sensitivity"] = [asdict(row) for row in answer.sensitivity]
-            document["price_sensitivity"] = [asdict(row) for row in answer.price_rows]
-        print_json(document)
+        print_json(job_to_json(request, answer, baselines, top=shown.top))
     else:
         _print_answer(answer, request, top=shown.top)
         if baselines:
             others = [each.contestant for each in baselines]
             print_tables(baselines_table(answer.contestant, others, has_dies=answer.die is not None))
         if answer.evaluation.is_feasible:
-            print_priced(priced)
+            print_priced(priced_as(request.models, scenario.sequence_length))
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 

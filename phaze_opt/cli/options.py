@@ -170,7 +170,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             continue
         assert isinstance(kind, type)
         kinds[parameter.name] = kind
-        groups[parameter.name] = _varied(kind, changes[0] if changes else {})
+        groups[parameter.name] = varied(kind, changes[0] if changes else {})
         flat += [_parameter(known) for known in groups[parameter.name]]
 
     @wraps(command)
@@ -190,7 +190,8 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _varied(options: type, changes: Mapping[str, Mapping[str, Any]]) -> list[Declaration]:
+def varied(options: type, changes: Mapping[str, Mapping[str, Any]]) -> list[Declaration]:
+    """The declarations of a dataclass of options as one command has them."""
     return [replace(known, **changes.get(name, {})) for name, known in declarations(options).items()]
 
 

@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,6 +32,25 @@ if TYPE_CHECKING:
 
 SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 """Of a search or all of a study's, as JSON has them."""
+Show = Callable[[str, int, int | None, str], None]
+"""Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Takes words and progress where Python called, and nothing may be printed.
+
+    Attributes:
+        show: told of progress.
+        sentences: all that was said.
+    """
+
+    show: Show
+    sentences: list[str] = field(default_factory=list)
+
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+"""None on the command line."""
 
 
 class PlainConsole(Console):
@@ -63,8 +84,38 @@ def console() -> Console:
 
 
 def say(sentence: str, *, style: str | None = None) -> None:
-    """Print a sentence on standard error."""
+    """Print a sentence on standard error; inside `unprinted` keep it."""
+    listener = _listener.get()
+    if listener is not None:
+        listener.sentences.append(printable(sentence))
+        return
     console().print(sentence, style=style, soft_wrap=True)
+
+
+@contextmanager
+def unprinted(show: Show | None = None) -> Iterator[None]:
+    """Print no words and no progress inside: ``show`` is told of progress, and `find_listener` has the words."""
+    token = _listener.set(Listener(show or _ignore))
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def _ignore(stage: str, done: int, total: int | None, what: str) -> None:
+    """Nobody asked."""
+    del stage, done, total, what
+
+
+def find_listener() -> Listener | None:
+    """What listens in place of the terminal, inside `unprinted`."""
+    return _listener.get()
+
+
+def kept_sentences() -> tuple[str, ...]:
+    """What was said since `unprinted` began."""
+    listener = _listener.get()
+    return () if listener is None else tuple(listener.sentences)
 
 
 def warn(sentence: str) -> None:
@@ -167,7 +218,7 @@ def spared(what: str) -> Iterator[None]:
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Say on a terminal what is being done, until it is; what is yielded changes the words."""
     screen = console()
-    if not screen.is_terminal:
+    if not screen.is_terminal or _listener.get() is not None:
         yield lambda _: None
         return
     with screen.status(Text(what)) as status:

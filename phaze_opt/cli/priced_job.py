@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
@@ -18,6 +19,7 @@ from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.plan_evaluation import PlannedJob
 from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
@@ -114,6 +116,18 @@ class PricedJob:
             "dominated": [] if ranking is None else beaten_to_json(ranking, top=top),
             "plans": [] if self.plans is None else plans_to_json(self.plans, self.setting, top=top),
         }
+
+
+def job_to_json(
+    request: EvaluateRequest, answer: PricedJob, baselines: Sequence[PricedJob], *, top: int
+) -> dict[str, Any]:
+    """The whole document: an answer with its baselines, what its models were priced as, and what was varied."""
+    document = answer.to_json(top=top) | {"baselines": baselines_to_json(answer, baselines)}
+    document["priced_as"] = priced_to_json(priced_as(request.models, request.scenario.sequence_length))
+    if request.with_sensitivity:
+        document["sensitivity"] = [asdict(row) for row in answer.sensitivity]
+        document["price_sensitivity"] = [asdict(row) for row in answer.price_rows]
+    return document
 
 
 def beaten_to_json(ranking: PlanRanking, *, top: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console, say
+from phaze_opt.cli.output import Show, console, find_listener, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,9 +25,6 @@ HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
 PERIOD_S = 60.0
 """Between two lines where standard error is no terminal."""
 
-Show = Callable[[str, int, int | None, str], None]
-"""Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
-
 
 @contextmanager
 def progress(command: str, *, is_transient: bool) -> Iterator[Show]:
@@ -40,6 +37,10 @@ def progress(command: str, *, is_transient: bool) -> Iterator[Show]:
     Yields:
         What is called whenever something moved.
     """
+    listener = find_listener()
+    if listener is not None:
+        yield listener.show
+        return
     if console().is_terminal:
         with _bars(is_transient=is_transient) as show:
             yield show
@@ -145,7 +146,11 @@ def describe_duration(seconds: float) -> str:
 @contextmanager
 def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
     """A bar, and below it a row whenever incumbent or bound moved; a line a minute where there is no terminal."""
-    screen = console()
+    screen, listener = console(), find_listener()
+    if listener is not None:
+        tell = listener.show
+        yield lambda moved: tell(*_in_words(moved, goal))
+        return
     if not screen.is_terminal:
         lines = MinuteLines("certify")
         with lines.printed():

@@ -91,19 +91,30 @@ def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, noth
         is_json: whether a line of JSON is expected on standard output.
         nothing: what it holds then, but for the reason.
     """
-    from phaze_opt.objective.scenario import PlanSpace, build_space
-
-    space = build_space(
-        options, PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL, silicon=scenario.silicon
-    )
-    if scenario.max_area_mm2 is None:
-        return space
+    space = whole_space(options, scenario)
     try:
-        return space.restrict(max_area_mm2=scenario.max_area_mm2)
+        return within_budget(space, scenario)
     except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
         if is_json:
             print_json({**nothing, "reason": str(error)})
         end_infeasible(str(error))
+
+
+def whole_space(options: SpaceOptions, scenario: Scenario) -> SearchSpace:
+    """The space that the options describe, its area budget aside."""
+    from phaze_opt.objective.scenario import PlanSpace, build_space
+
+    plans = PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL
+    return build_space(options, plans, silicon=scenario.silicon)
+
+
+def within_budget(space: SearchSpace, scenario: Scenario) -> SearchSpace:
+    """What of a space lies within the scenario's area budget.
+
+    Raises:
+        InputError: nothing does.
+    """
+    return space if scenario.max_area_mm2 is None else space.restrict(max_area_mm2=scenario.max_area_mm2)
 
 
 def runs_directory(work_dir: Path) -> Path:

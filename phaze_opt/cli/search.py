@@ -29,6 +29,11 @@ from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOpt
 from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from phaze_opt.cli.search_answer import SearchAnswer
+    from phaze_opt.graph.any_model import AnyModel
+    from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.bill import CostTerms
     from phaze_opt.objective.goals import Goal
     from phaze_opt.objective.scenario import Scenario
@@ -55,7 +60,9 @@ class SearchOptions:
     """Strategy, budget and how the work is spread."""
 
     trials: int = _searching(60, "Evaluations at most.", Kind.COUNT)
-    strategy: str = _searching("wham", "See `phaze-opt strategies`.", Kind.TEXT)
+    strategy: str = _searching(
+        "wham", "See `phaze-opt strategies`; also file.py:Class, or optuna:TPESampler.", Kind.TEXT
+    )
     strategy_option: tuple[str, ...] = _searching((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS)
     pruner: str = _searching("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT)
     pruner_option: tuple[str, ...] = _searching((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS)
@@ -89,33 +96,17 @@ def search(
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
-    from phaze_opt.hardware.constants import load_constants
+    loaded = load_models(models, is_heterogeneous=options.heterogeneous)
+    posed = pose_search(
+        loaded, models=models, options=options, scenario=scenario, space=space, costs=costs, records=records
+    )
+    points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
+    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
     from phaze_opt.track.guard import open_tracker
 
-    known, terms = load_constants(), costs.terms()
-    loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
-    config = _config(options, records, name=f"{models.names} on {scenario.devices} with {options.strategy}")
-    problem = _posed(problem, config.goal, terms)
-    constants = problem.constants_of(known)
-    points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)
-    from phaze_opt.cli.search_answer import find_answer
-    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
-
     session = open_tracker(records.chosen_tracker, records.tracker_config())
-    result = _run(config, problem, points, session, is_quiet=json)
-    answer = find_answer(
-        result,
-        config,
-        scenario=problem,
-        space=points,
-        constants=constants,
-        work_dir=records.work_dir,
-        is_heterogeneous=options.heterogeneous,
-        has_range=options.has_range,
-        has_own=options.has_own,
-        costs=terms,
-    )
+    answer = posed.answer(points, session, is_quiet=json)
+    result = answer.result
     print_answer(answer, is_json=json)
     try:
         delivery = record_and_deliver(session, answer)
@@ -126,6 +117,69 @@ def search(
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
         end_infeasible("no trial satisfied every constraint; " + common_reason(result))
+
+
+@dataclass(frozen=True, slots=True)
+class PosedSearch:
+    """What the options come to, all of it checked.
+
+    Attributes:
+        scenario, constants: what is trained, on what.
+        terms: on what costs are said.
+        config: how to search.
+        options: what is asked for beside the best design.
+        work_dir: where certificates and truths of the space may be.
+    """
+
+    scenario: Scenario
+    constants: Constants
+    terms: CostTerms
+    config: SearchConfig
+    options: SearchOptions
+    work_dir: Path
+
+    def answer(self, space: SearchSpace, session: TrackingSession, *, is_quiet: bool) -> SearchAnswer:
+        """Search a space, and find what is said of the result."""
+        from phaze_opt.cli.search_answer import find_answer
+
+        result = _run(self.config, self.scenario, space, session, is_quiet=is_quiet)
+        return find_answer(
+            result,
+            self.config,
+            scenario=self.scenario,
+            space=space,
+            constants=self.constants,
+            work_dir=self.work_dir,
+            is_heterogeneous=self.options.heterogeneous,
+            has_range=self.options.has_range,
+            has_own=self.options.has_own,
+            costs=self.terms,
+        )
+
+
+def pose_search(
+    loaded: tuple[AnyModel, ...],
+    *,
+    models: ModelOptions,
+    options: SearchOptions,
+    scenario: ScenarioOptions,
+    space: SpaceOptions,
+    costs: CostOptions,
+    records: RecordOptions,
+) -> PosedSearch:
+    """Read what the options of a search name; ``loaded`` are the models.
+
+    Raises:
+        InputError: one of them breaks a rule.
+    """
+    from phaze_opt.hardware.constants import load_constants
+
+    known, terms = load_constants(), costs.terms()
+    problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
+    name = f"{models.names} on {scenario.devices} with {options.strategy}"
+    config = _config(options, records, name=name)
+    problem = _posed(problem, config.goal, terms)
+    return PosedSearch(problem, problem.constants_of(known), terms, config, options, records.work_dir)
 
 
 def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:

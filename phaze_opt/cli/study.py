@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 JOBS = Declaration(options.JOBS_HELP, Kind.COUNT, flag="--jobs", high=options.MAX_JOBS)
 MACHINES = "Beyond one machine"
+STORAGE_VARIABLE = "PHAZE_OPT_STORAGE"
 STUDIES_HELP = "Where studies and the local store are kept."
 OF_STUDIES: dict[str, Any] = {
     "work_dir": {"help": STUDIES_HELP},
@@ -64,7 +65,7 @@ def run(
             "--storage",
             help="Share evaluations with other machines: postgresql://USER@HOST/DATABASE. An address with a password "
             "belongs in the variable, as others see the arguments of a process.",
-            envvar="PHAZE_OPT_STORAGE",
+            envvar=STORAGE_VARIABLE,
             rich_help_panel=MACHINES,
         ),
     ] = "",
@@ -130,7 +131,7 @@ def run(
             print_study(result)
         if not worker:
             with spared("the report"):
-                files = _write_report(result, session)
+                files = write_report(result, session)
     finally:
         delivery = session.close()
         if result is not None and json:
@@ -141,7 +142,7 @@ def run(
     _conclude(result, delivery, again)
 
 
-def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
+def write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
     """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
     from phaze_opt.report.study.cards import draw_winners
     from phaze_opt.report.study.inputs import read_inputs

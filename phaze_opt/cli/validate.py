@@ -54,7 +54,7 @@ def validate(
     check_file_to_write(report, option="--report", example="validation.html")
     check_file_to_write(predictions, option="--predictions", example="predictions.csv")
     machines = measurements.read_machines(machine)
-    result = _run(data, measurements.dataset_names(dataset, names), constants, machines)
+    result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
     if json:
         print_json(result.to_json())
     else:
@@ -71,9 +71,20 @@ def validate(
             say(f"report: {report}")
 
 
-def _run(
+def score_measurements(
     data: Path | None, names: tuple[str, ...], constants: Path | None, machines: DeviceCatalogue | None
 ) -> Validation:
+    """Read measurements and predict every row of them.
+
+    Args:
+        data: folder or file; the package's measurements unless given.
+        names: data sets wanted.
+        constants: file of fitted constants; the package's own unless given.
+        machines: what rows may name; the package's machines unless given.
+
+    Raises:
+        InputError: a fault of a file, by line and column.
+    """
     from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.validation.baselines import fit_baselines
     from phaze_opt.validation.dataset import read_datasets

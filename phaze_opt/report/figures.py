@@ -179,11 +179,12 @@ def _log_dimension(label: str, values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def breakdown_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
-    """Where an iteration's time goes, a bar per design."""
+def breakdown_figure(evaluations: Mapping[str, Evaluation], *, needs_schedules: bool = True) -> Figure:
+    """Where an iteration's time goes, a bar per design; machines that exist have no schedules."""
     import plotly.graph_objects as go
 
-    shown = {name: design for name, design in evaluations.items() if design.is_feasible and design.schedules}
+    drawn = [(name, each) for name, each in evaluations.items() if each.schedules or not needs_schedules]
+    shown = {name: design for name, design in drawn if design.is_feasible}
     figure = go.Figure()
     for number, (field, label, _) in enumerate(CAUSES):
         seconds = [getattr(design.breakdown, field) for design in shown.values()]

@@ -11,6 +11,7 @@ from typing import Protocol
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
+from phaze_opt.plugins import short_name
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.search.options import OptionValue
 from phaze_opt.space.search_space import SearchSpace
@@ -34,7 +35,8 @@ class SearchConfig:
     """How to search; what is searched comes beside it as scenario and space.
 
     Attributes:
-        strategy: name of a plug-in of the group ``phaze_opt.strategies``.
+        strategy: name of a plug-in of the group ``phaze_opt.strategies``, ``file.py:Class``, or ``optuna:`` and the
+            name of one of Optuna's samplers.
         options: its options by name.
         goal: what is maximised.
         num_trials: trials at most; a repeated point is a trial too, but costs nothing.
@@ -98,7 +100,7 @@ def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) 
     identity = {name: plain[name] for name in _IDENTITY}
     identity |= {"version": __version__, "scenario": scenario.digest, "space": space.digest}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return f"{config.strategy}-{digest[:16]}"
+    return f"{short_name(config.strategy)}-{digest[:16]}"
 
 
 def resolved_config(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> dict[str, object]:

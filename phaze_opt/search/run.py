@@ -16,7 +16,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values, posed_for
 from phaze_opt.objective.silicon_options import check_same_silicon
-from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
+from phaze_opt.plugins import PluginGroup, is_of_this_process, load_plugin, plugin_origins
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
@@ -27,6 +27,7 @@ from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.samplers.optuna_sampler import OF_OPTUNA, OptunaStrategy
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.search.trial import Trial
 from phaze_opt.space.search_space import SearchSpace
@@ -205,11 +206,13 @@ def prepare_loop(
 
 
 def load_strategy(name: str) -> Strategy:
-    """The strategy plug-in of a name.
+    """The strategy plug-in of a name, or of Optuna's sampler that ``optuna:`` stands before.
 
     Raises:
         PluginError: unknown, fails to load, or is not a strategy.
     """
+    if name.startswith(OF_OPTUNA) and not is_of_this_process(PluginGroup.STRATEGIES, name):
+        return OptunaStrategy(name)
     return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.plugins import short_name
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.line_numbers import KeyPath
@@ -54,7 +55,10 @@ class _Reader:
         return StudyConfig(
             **({"description": study.description} | _given(study, STUDY)),
             workloads=(*short, *map(self._workload, document.workload)),
-            contenders=(*(Contender(each, each) for each in study.strategies), *map(_contender, document.strategy)),
+            contenders=(
+                *(Contender(short_name(each), self._locate_plugin(each)) for each in study.strategies),
+                *map(self._contender, document.strategy),
+            ),
             settings=self._settings(document),
             budget=self._budget(study.budget),
             judgement=Judgement(**_given(document.statistics, STATISTICS)),
@@ -110,12 +114,19 @@ class _Reader:
         is_file = name.endswith((".toml", ".json")) or "/" in name or is_there(self.folder / name)
         return str(self.folder / name) if is_file else name
 
+    def _locate_plugin(self, name: str) -> str:
+        """A plug-in's name as it is; ``file.py:Class`` from the study file's folder."""
+        return str(self.folder / name) if ".py:" in name else name
 
-def _contender(table: Any) -> Contender:
-    """A contender; its name says what it is unless given."""
-    name = table.strategy if not table.pruner else f"{table.strategy}+{table.pruner}"
-    given: dict[str, Any] = {"name": name} | _given(table)
-    return Contender(**given)
+    def _named(self, strategy: str) -> Contender:
+        return Contender(short_name(strategy), self._locate_plugin(strategy))
+
+    def _contender(self, table: Any) -> Contender:
+        """A contender; its name says what it is unless given."""
+        parts = [short_name(part) for part in (table.strategy, table.pruner) if part]
+        given: dict[str, Any] = {"name": "+".join(parts)} | _given(table)
+        own = {key: self._locate_plugin(given[key]) for key in ("strategy", "pruner") if given.get(key)}
+        return Contender(**given | own)
 
 
 def _given(table: Any, fields: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -1,0 +1,294 @@
+"""``po.evaluate`` and ``po.plans``: a job on one accelerator, designed or real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from phaze_opt.api.keywords import said_of, with_keywords
+from phaze_opt.api.shown import Fact, Result
+from phaze_opt.cli.evaluate import DEFAULT_TOP, NETWORK_OF_THE_MACHINE, ChipOptions, ShownOptions
+from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
+from phaze_opt.cli.options import CostOptions
+from phaze_opt.cli.output import kept_sentences
+from phaze_opt.cli.price_job import price_baselines, price_job
+from phaze_opt.cli.priced_job import PricedJob, job_to_json
+from phaze_opt.cli.scenario import named_models
+from phaze_opt.errors import InputError
+from phaze_opt.objective.bill import Bill
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.scenario_options import ScenarioOptions
+from phaze_opt.plan.plan_search import RankedPlan
+from phaze_opt.record.plain_data import field_values
+from phaze_opt.report.figures import breakdown_figure
+from phaze_opt.report.plans import describe_plan
+from phaze_opt.report.style import COLOURS, apply_style
+from phaze_opt.workload.plan import ParallelPlan
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+FIGURES = (
+    "throughput_samples_per_s",
+    "throughput_tokens_per_s",
+    "iteration_time_s",
+    "mfu",
+    "area_mm2",
+    "tdp_w",
+    "throughput_per_tdp",
+)
+"""Of an evaluation, in the order of a result's text; None where not known."""
+OF_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "micro_batch", "interleave", "zero", "recompute")
+"""Columns of a plan that every frame of plans has."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PricedDesign(Result):
+    """What training comes to on one accelerator.
+
+    Attributes:
+        job: the answer of the command, with its plans and what they were priced under.
+        request: what was asked.
+        baselines: the same job on other machines.
+        notes: sentences on what the figures rest on.
+        top: plans that its frame has; None for all.
+    """
+
+    job: PricedJob
+    request: EvaluateRequest
+    baselines: tuple[PricedDesign, ...] = ()
+    notes: tuple[str, ...] = ()
+    top: int | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """All figures, as `Objective` returns them."""
+        return self.job.evaluation
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether any plan or placement fits; if not, ``evaluation.reason`` says why."""
+        return self.evaluation.is_feasible
+
+    @property
+    def plan(self) -> ParallelPlan | None:
+        """The best parallel plan; None of Phaze's placements, of several models and where none fits."""
+        return None if self.evaluation.placement is None else self.evaluation.placement.plan
+
+    @property
+    def throughput_samples_per_s(self) -> float:
+        """Samples a second over the whole cluster; 0 where nothing fits."""
+        return self.evaluation.throughput_samples_per_s
+
+    @property
+    def throughput_tokens_per_s(self) -> float:
+        """Tokens a second over the whole cluster."""
+        return self.evaluation.throughput_tokens_per_s
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Seconds of a step."""
+        return self.evaluation.iteration_time_s
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs over the peak of all devices."""
+        return self.evaluation.mfu
+
+    @property
+    def area_mm2(self) -> float | None:
+        """Of the chip; None of a machine whose area is not published."""
+        return self.evaluation.known("area_mm2")
+
+    @property
+    def tdp_w(self) -> float | None:
+        """Of the chip; None of a machine whose power is not published."""
+        return self.evaluation.known("tdp_w")
+
+    @property
+    def range_samples_per_s(self) -> tuple[float, float] | None:
+        """The lowest and the highest throughput under each doubt alone; None where it was not asked for."""
+        return None if self.job.headline is None else (float(self.job.headline.low), float(self.job.headline.high))
+
+    @property
+    def bill(self) -> Bill | None:
+        """What the cluster costs; None where that is not known, and ``job.unbilled`` says why."""
+        return self.job.bill
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        """The figures, the plan, what it was priced under and what a device costs."""
+        setting, found = self.job.setting, self.evaluation
+        job: dict[str, Fact] = {"model": setting.model, "arch": setting.machine, "devices": setting.num_devices}
+        if not found.is_feasible:
+            return {**job, "is_feasible": False, "reason": found.reason}
+        figures: dict[str, Fact] = {name: found.known(name) for name in FIGURES}
+        low_high = self.range_samples_per_s
+        if low_high is not None:
+            figures["range_samples_per_s"] = f"{low_high[0]:.4g} .. {low_high[1]:.4g}"
+        plan = {} if self.plan is None else {"plan": plan_words(self.plan), "software": setting.software}
+        return {**job, **figures, **plan, **cost_facts(self.bill)}
+
+    def rows(self) -> Iterable[Mapping[str, Fact]]:
+        """The plans that fit, fastest first, at most ``top``; of a placement and of several models one row each."""
+        if self.job.plans is None:
+            for each in self.job.members or (self.job,):
+                found = each.evaluation
+                yield {"model": found.model, **{name: found.known(name) for name in FIGURES}}
+            return
+        for ranked in self.job.plans.ranking.ranked[: self.top]:
+            yield _plan_row(ranked, self.job.setting)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of ``evaluate --json``, with ``top`` plans or ten."""
+        return job_to_json(self.request, self.job, [each.job for each in self.baselines], top=self.top or DEFAULT_TOP)
+
+    def plot(self) -> Figure:
+        """Where the time of a step goes, beside the baselines."""
+        return breakdown_figure(
+            {each.job.setting.machine: each.evaluation for each in (self, *self.baselines)}, needs_schedules=False
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PlanList(Result):
+    """Every parallel plan that fits, fastest first.
+
+    Attributes:
+        priced: the job that they are plans of.
+    """
+
+    priced: PricedDesign
+
+    @property
+    def best(self) -> ParallelPlan | None:
+        """The fastest; None where none fits."""
+        return self.priced.plan
+
+    @property
+    def num_fitting(self) -> int:
+        """Plans that fit the memory and that no other of the same degrees beats."""
+        return 0 if self.priced.job.plans is None else len(self.priced.job.plans.ranking.ranked)
+
+    @property
+    def num_misfits(self) -> int:
+        """Plans that do not fit the memory."""
+        return 0 if self.priced.job.plans is None else self.priced.job.plans.ranking.num_misfits
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        """The best plan, and how many others there are."""
+        counts: dict[str, Fact] = {"num_fitting": self.num_fitting, "num_misfits": self.num_misfits}
+        return {**counts, **self.priced.facts}
+
+    def rows(self) -> Iterable[Mapping[str, Fact]]:
+        """A row a plan."""
+        return self.priced.rows()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of ``evaluate --json``."""
+        return self.priced.to_dict()
+
+    def plot(self) -> Figure:
+        """Memory against tokens a second, a point a plan."""
+        import plotly.graph_objects as go
+
+        rows = list(self.rows())
+        figure = go.Figure()
+        figure.add_scatter(
+            x=[row["peak_memory_gib"] for row in rows],
+            y=[row["throughput_tokens_per_s"] for row in rows],
+            mode="markers",
+            marker={"color": COLOURS[0]},
+            text=[str(row["plan"]) for row in rows],
+        )
+        figure.update_xaxes(title="peak memory of a device, GiB")
+        figure.update_yaxes(title="tokens/s", rangemode="tozero")
+        return apply_style(figure, f"Plans of {self.priced.job.setting.model} on {self.priced.job.setting.machine}")
+
+
+@with_keywords
+def evaluate(
+    *,
+    chip: ChipOptions,
+    machine: MachineOptions,
+    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
+    shown: ShownOptions,
+    costs: CostOptions,
+    sensitivity: bool = False,
+    given: frozenset[str],
+) -> PricedDesign:
+    """Price training on one accelerator, designed or real; degrees that are given stay, the others are searched.
+
+    ``sensitivity`` varies every assumption of a design over its range.
+    """
+    network = scenario.network if "network" in given else None
+    request = _request(chip, machine, scenario, costs, network)
+    request = replace(request, with_sensitivity=sensitivity, has_range=shown.has_range)
+    return replace(_priced(request, baseline=shown.baseline), top=shown.top)
+
+
+@with_keywords
+def plans(
+    *,
+    chip: ChipOptions,
+    machine: MachineOptions,
+    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
+    costs: CostOptions,
+    given: frozenset[str],
+) -> PlanList:
+    """Rank every parallel plan of a model on one accelerator that the degrees given leave.
+
+    Raises:
+        InputError: several models or Phaze's placements are asked for, which have no list of plans.
+    """
+    network = scenario.network if "network" in given else None
+    request = replace(_request(chip, machine, scenario, costs, network), has_range=False)
+    if len(request.models) > 1 or request.is_placed:
+        message = "plans are of one model, and Phaze's placements have none; po.evaluate prices both"
+        raise InputError(message, key="model" if len(request.models) > 1 else "plans")
+    return PlanList(_priced(request, baseline=""))
+
+
+def _request(
+    chip: ChipOptions, machine: MachineOptions, scenario: ScenarioOptions, costs: CostOptions, network: str | None
+) -> EvaluateRequest:
+    with said_of("model"):
+        models = named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown)
+    return EvaluateRequest(models, chip.arch, chip.micro_batch, network, scenario, machine, costs=costs.terms())
+
+
+def _priced(request: EvaluateRequest, *, baseline: str) -> PricedDesign:
+    job = price_job(request)
+    others = price_baselines(request, job, names=baseline)
+    beside = tuple(PricedDesign(each, replace(request, arch=each.setting.machine)) for each in others)
+    notes = (*kept_sentences(), *(note.sentence for note in job.notes))
+    return PricedDesign(job, request, beside, notes)
+
+
+def cost_facts(bill: Bill | None) -> dict[str, Fact]:
+    """What a device and its cluster cost to buy, where known."""
+    if bill is None:
+        return {}
+    return {"device_usd": bill.device_usd, "capex_usd": float(bill.owned.capex_usd)}
+
+
+def plan_words(plan: ParallelPlan) -> str:
+    """A plan in a line."""
+    return describe_plan(plan).removeprefix("plan: ")
+
+
+def _plan_row(ranked: RankedPlan, setting: PriceSetting) -> dict[str, Fact]:
+    """A plan's words and degrees, its figures."""
+    values: Mapping[str, Fact] = json.loads(json.dumps(field_values(ranked.plan)))
+    return {
+        "plan": plan_words(ranked.plan),
+        **{name: values[name] for name in OF_DEGREES},
+        "iteration_time_s": float(ranked.time.seconds),
+        "throughput_tokens_per_s": float(setting.tokens_per_s(ranked.time)),
+        "mfu": float(setting.mfu(ranked)),
+        "peak_memory_gib": float(ranked.memory.peak_bytes) / 2**30,
+    }
