@@ -21,6 +21,7 @@ from phaze_opt.certify.check.points_table import (
     enumerate_architectures,
     joined_points,
 )
+from phaze_opt.certify.check.front import check_columns
 from phaze_opt.certify.check.pool import price_pool
 from phaze_opt.certify.check.problem_data import check_problem
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, refuse
@@ -63,6 +64,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
     space = _check_points(certificate, points, problem.constants)
     check_rows(points)
+    check_columns(certificate, points)
     check_budgets(points, space, scenario=certificate.scenario, constants=problem.constants)
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
     pool = price_pool(files.pool, certificate.scenario.exclusivity)

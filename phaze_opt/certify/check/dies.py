@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
+from phaze_opt.certify.check.front import Matches, counted, minimised
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
@@ -20,7 +21,8 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
-from phaze_opt.objective.goals import Goal
+from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
@@ -35,11 +37,16 @@ ROUNDING = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Judged:
-    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, and its power."""
+    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, power, area and cost.
+
+    ``cost_usd`` is empty where cost is no goal.
+    """
 
     is_kept: Flags
     is_within: Flags
     power_w: Floats
+    area_mm2: Floats
+    cost_usd: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,10 @@ class DieRows:
         demand(np.diff(code, prepend=-1) > 0, "is not behind the row before it in the order of the space")
         is_kept = self._judge(table.points).is_kept
         demand(is_kept, "is no die that could be built within the space's area")
+        matches = Matches(self.certificate, table) if self.certificate.axes else None
         num_dies = 0
         for block in self._blocks():
-            num_dies += self._check_block(block, places, table)
+            num_dies += self._check_block(block, places, table, matches)
         stated = self.certificate.claim.num_left_out
         if stated != num_dies - len(table):
             refuse(f"claim: num_left_out is {stated}, not {num_dies - len(table)}", file=CERTIFICATE_FILE)
@@ -114,7 +122,9 @@ class DieRows:
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
-        return _Judged(is_kept, is_within, dies.power.total)
+        has_cost = FrontAxis.COST in self.certificate.axes
+        cost_usd = chip_cost(chips, self.constants).usd if has_cost else np.zeros(0)
+        return _Judged(is_kept, is_within, dies.power.total, area_mm2, cost_usd)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
         """Places on all axes but numbers of cores and what never slows."""
@@ -122,7 +132,9 @@ class DieRows:
         for places in product(*(range(len(getattr(self._space.axes, name))) for name in names)):
             yield dict(zip(names, places, strict=True))
 
-    def _check_block(self, block: dict[str, int], places: dict[str, Ints], table: PointsTable) -> int:
+    def _check_block(
+        self, block: dict[str, int], places: dict[str, Ints], table: PointsTable, matches: Matches | None
+    ) -> int:
         """Every die of a block is bounded by a row; how many dies there are."""
         axes = self._space.axes
         inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
@@ -136,17 +148,18 @@ class DieRows:
             mine &= places[name] == place
         rate_upper = np.full(shape, np.inf)
         rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
-        missing = np.flatnonzero(judged.is_within & ~self._is_bounded(rate_upper, judged.power_w))
+        missing = np.flatnonzero(judged.is_within & ~self._is_bounded(rate_upper, judged, matches))
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
         return int(judged.is_kept.sum())
 
-    def _is_bounded(self, rate_upper: Floats, power_w: Floats) -> Flags:
+    def _is_bounded(self, rate_upper: Floats, judged: _Judged, matches: Matches | None) -> Flags:
         """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
 
         By just any estimator more of what never slows might be slower. Over power a die has the bound of what is no
-        slower, over its own watts; it must be within the claim's.
+        slower, over its own watts; it must be within the claim's. On a front it has its own watts, area and cost, for
+        which a solved row must match that bound.
         """
         certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
         if certificate.scenario.estimator not in OWN_ESTIMATORS:
@@ -154,7 +167,12 @@ class DieRows:
         least = _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()
         if certificate.goal is Goal.THROUGHPUT:
             return np.isfinite(least)
-        value = least / (power_w * certificate.scenario.cluster.num_devices)
+        if matches is not None:
+            columns = {"tdp_w": judged.power_w, "area_mm2": judged.area_mm2, "cost_usd": judged.cost_usd}
+            best = matches.of(minimised(certificate, columns))
+            upper = counted(certificate, least)
+            return np.asarray(has_row | (upper <= best * (1.0 + certificate.claim.gap) * (1.0 + EXACT)))
+        value = least / (judged.power_w * certificate.scenario.cluster.num_devices)
         return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
