@@ -64,6 +64,12 @@ class KnownGoals:
                 kept.append(place)
         return np.asarray(solved[kept], dtype=np.int64)
 
+    def num_tied(self, place: int, rates_upper: Floats, *, least: float) -> int:
+        """Other points of equal known goals whose bound leaves them as good as a point of the front."""
+        is_equal = (np.abs(self.values - self.values[place]) <= NEAR * self.values[place]).all(axis=1)
+        is_equal &= rates_upper >= (least if self.has_throughput else np.nextafter(0.0, 1.0))
+        return int(is_equal.sum()) - 1
+
 
 @dataclass(slots=True, eq=False)
 class Reach:

@@ -118,9 +118,10 @@ class _Proving:
             value=0.0 if self.state.best is None else self.state.best.value,
             value_upper=float(self.state.values_upper.max()) if is_bounded else 0.0,
             wall_s=time.perf_counter() - self.since_s,
+            front_gap=self.state.reach.gap(self.state.rate_upper) if self.state.reach is not None else None,
         )
-        before = [(known.value, known.value_upper) for known in self.history[-1:]]
-        if is_bounded and before != [(progress.value, progress.value_upper)]:
+        before = [(known.value, known.value_upper, known.front_gap) for known in self.history[-1:]]
+        if is_bounded and before != [(progress.value, progress.value_upper, progress.front_gap)]:
             self.history.append(progress)
         self.on_progress(progress)
 

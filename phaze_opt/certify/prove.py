@@ -21,14 +21,15 @@ from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.covered import with_covering_rows, with_rows_at
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
+from phaze_opt.certify.front import NEAR, KnownGoals
 from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_value
 from phaze_opt.certify.problem import MOST_ROWS_OF_DIES, CertifyOptions, CertifyProblem
 from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, FrontDesign
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators
+from phaze_opt.objective.goals import FrontAxis, goal_denominators
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -113,13 +114,15 @@ def _prove(
     attained = [solved_value(problem, solved) for solved in proof.state.solved.values()]
     wall_s = time.perf_counter() - started_s
     on_progress(finished_progress(proof.claim, wall_s))
+    certificate = write_certificate(proof, directory, wall_s=wall_s)
     return CertifyResult(
-        certificate=write_certificate(proof, directory, wall_s=wall_s),
+        certificate=certificate,
         directory=directory,
         best=proof.best,
         flatness=flatness_of(proof.claim.value, attained, proof.state.values_upper),
         history=proof.history,
         wall_s=wall_s,
+        front=read_front(certificate, directory, proof.state.problem),
     )
 
 
@@ -202,6 +205,42 @@ def read_result(
         flatness=flatness_of(claim.value, known.values[rows].tolist(), known.values_upper),
         history=(finished_progress(claim, wall_s),),
         wall_s=wall_s,
+        front=read_front(certificate, directory, problem),
+    )
+
+
+def read_front(certificate: Certificate, directory: Path, problem: CertifyProblem) -> tuple[FrontDesign, ...]:
+    """The designs on a certified front, fastest first; none where there is one goal.
+
+    Args:
+        certificate: of ``directory``.
+        directory: that holds it.
+        problem: with the certificate's rows (`with_rows_of`).
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    if not certificate.claim.front:
+        return ()
+    names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w", "area_mm2")
+    attained, upper, tdp_w, area_mm2 = _columns(directory, names)
+    has_cost = FrontAxis.COST in certificate.axes
+    cost_usd = _columns(directory, ("cost_usd",))[0] if has_cost else np.zeros(len(upper))
+    known = KnownGoals.of(certificate.axes, area_mm2=area_mm2, tdp_w=tdp_w, cost_usd=cost_usd)
+    rows = np.array(certificate.claim.front, dtype=np.int64)
+    rows = rows[np.lexsort((rows, area_mm2[rows], tdp_w[rows], -attained[rows]))]
+    return tuple(
+        FrontDesign(
+            index=row,
+            point=problem.rows.point(row),
+            throughput_samples_per_s=float(attained[row]),
+            upper_samples_per_s=float(upper[row]),
+            tdp_w=float(tdp_w[row]),
+            area_mm2=float(area_mm2[row]),
+            cost_usd=float(cost_usd[row]) if has_cost else None,
+            num_tied=known.num_tied(row, upper, least=float(attained[row]) * (1.0 - NEAR)),
+        )
+        for row in rows.tolist()
     )
 
 
@@ -228,6 +267,7 @@ def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
         value=claim.value,
         value_upper=claim.value_upper,
         wall_s=wall_s,
+        front_gap=claim.gap if claim.front else None,
     )
 
 

@@ -14,7 +14,6 @@ from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.input_files import is_there
-from phaze_opt.record.suggestions import parse_word
 
 PROOF = "Proof"
 MAX_SAMPLES = 1000
@@ -33,7 +32,12 @@ _proving = partial(declared, panel=PROOF)
 class ProofOptions:
     """What is proved, and how."""
 
-    objective: str = _proving("throughput", "throughput or throughput_per_tdp.", Kind.WORD)
+    objective: str = _proving(
+        "throughput",
+        "throughput, throughput_per_tdp, or a front of two to four of throughput, tdp, area and cost, with commas "
+        "between (pareto: throughput,tdp,area).",
+        Kind.TEXT,
+    )
     tolerance: float = _proving(
         0.001, "How far above the best design the bound on all others may stay; 0 proves the exact optimum.", Kind.GAP
     )
@@ -86,7 +90,7 @@ def certify(
         _check(proof.check, is_json=json)
         return
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.goals import Goal
+    from phaze_opt.objective.goals import Aim
 
     if not proof.robust:
         _refuse_without_robust(context)
@@ -98,7 +102,10 @@ def certify(
     known = load_constants()
     problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
-    goal = parse_word(Goal, proof.objective, source="--objective")
+    aim = Aim.parse(proof.objective, source="--objective")
+    if aim.axes and (proof.robust or proof.equal_to):
+        message = f"is of one best design, and {aim} is a front; leave it out, or give --objective throughput"
+        raise InputError(message, source="--robust" if proof.robust else "--equal-to")
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.robust.result import RobustOptions
     from phaze_opt.cli.certify_run import ProofRun
@@ -111,7 +118,7 @@ def certify(
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
     points = load_space(space, problem_scenario, is_json=json, nothing=NOTHING_FOUND)
     run = ProofRun(
-        CertifyProblem(problem_scenario, points, constants, goal),
+        CertifyProblem(problem_scenario, points, constants, aim.goal, axes=aim.axes),
         wanted,
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,

@@ -25,15 +25,16 @@ from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.caveats import notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import goal_values
+from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
-from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
+from phaze_opt.report.certificate import TIED, RunnerUp, Ties, best_designs_csv, claim_sentence, count_ties, explain_runner_up
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside
 from phaze_opt.report.equal_terms import TERMS, equal_to_json
+from phaze_opt.report.front import front_sentence
 from phaze_opt.report.headline import range_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
@@ -162,12 +163,13 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None, equal: EqualTerms | None) -> None:
-        ties = count_ties(result)
-        runner_up = find_runner_up(result, self.problem)
+        is_front = bool(self.problem.axes)
+        ties = Ties(0, 0) if is_front else count_ties(result)
+        runner_up = None if is_front else find_runner_up(result, self.problem)
         problem, best = self.problem, result.best[0].evaluation if result.best else None
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
         priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
-        headline = self._range(result) if self.has_range and result.best else None
+        headline = self._range(result) if self.has_range and result.best and not is_front else None
         beside = dies_beside(best, self._beside(best), problem.constants)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
@@ -246,7 +248,7 @@ class ProofRun:
                 best=result.best[0].evaluation if result.best else None,
                 wall_s=result.wall_s,
                 metrics=totals,
-                tags={"statement": claim_sentence(result), "file": str(result.directory)},
+                tags={"statement": front_sentence(result) if self.problem.axes else claim_sentence(result), "file": str(result.directory)},
             )
         )
         if self.session.tracking_uri:
@@ -271,7 +273,7 @@ class ProofRun:
         """What is certified and how, for the record."""
         problem, options = self.problem, self.options
         return {
-            "goal": problem.goal.value,
+            "goal": str(Aim(problem.goal, problem.axes)),
             "tolerance": options.tolerance,
             "jobs": options.jobs,
             "num_points": problem.rows.size,

@@ -5,8 +5,8 @@ from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
-GOAL_UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/kW"}
-"""Units in which values of a goal are read; files and JSON keep samples/s/W."""
+GOAL_UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/kW", Goal.PARETO: "samples/s"}
+"""Units in which values of a goal are read, of a front of its fastest design; files and JSON keep samples/s/W."""
 WATTS_PER_KILOWATT = 1000.0
 
 

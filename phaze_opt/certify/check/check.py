@@ -96,6 +96,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
         wall_s=time.perf_counter() - started_s,
         problem=describe_problem(certificate),
         differences=find_differences(certificate, problem.constants),
+        axes=certificate.axes,
     )
 
 

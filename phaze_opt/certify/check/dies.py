@@ -37,16 +37,12 @@ ROUNDING = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Judged:
-    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, power, area and cost.
-
-    ``cost_usd`` is empty where cost is no goal.
-    """
+    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, power and area."""
 
     is_kept: Flags
     is_within: Flags
     power_w: Floats
     area_mm2: Floats
-    cost_usd: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +118,7 @@ class DieRows:
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
-        has_cost = FrontAxis.COST in self.certificate.axes
-        cost_usd = chip_cost(chips, self.constants).usd if has_cost else np.zeros(0)
-        return _Judged(is_kept, is_within, dies.power.total, area_mm2, cost_usd)
+        return _Judged(is_kept, is_within, dies.power.total, area_mm2)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
         """Places on all axes but numbers of cores and what never slows."""
@@ -142,24 +136,27 @@ class DieRows:
         mesh = [grid.ravel() for grid in np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")]
         at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
         columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
-        judged = self._judge(self._completed(columns))
+        points = self._completed(columns)
+        judged = self._judge(points)
         mine = table.has_bound.copy()
         for name, place in block.items():
             mine &= places[name] == place
         rate_upper = np.full(shape, np.inf)
         rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
-        missing = np.flatnonzero(judged.is_within & ~self._is_bounded(rate_upper, judged, matches))
+        is_bounded = self._is_bounded(rate_upper, judged.power_w)
+        if matches is not None:
+            is_bounded = self._is_matched(rate_upper, judged, points, matches)
+        missing = np.flatnonzero(judged.is_within & ~is_bounded)
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
         return int(judged.is_kept.sum())
 
-    def _is_bounded(self, rate_upper: Floats, judged: _Judged, matches: Matches | None) -> Flags:
+    def _is_bounded(self, rate_upper: Floats, power_w: Floats) -> Flags:
         """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
 
         By just any estimator more of what never slows might be slower. Over power a die has the bound of what is no
-        slower, over its own watts; it must be within the claim's. On a front it has its own watts, area and cost, for
-        which a solved row must match that bound.
+        slower, over its own watts; it must be within the claim's.
         """
         certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
         if certificate.scenario.estimator not in OWN_ESTIMATORS:
@@ -167,13 +164,28 @@ class DieRows:
         least = _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()
         if certificate.goal is Goal.THROUGHPUT:
             return np.isfinite(least)
-        if matches is not None:
-            columns = {"tdp_w": judged.power_w, "area_mm2": judged.area_mm2, "cost_usd": judged.cost_usd}
-            best = matches.of(minimised(certificate, columns))
-            upper = counted(certificate, least)
-            return np.asarray(has_row | (upper <= best * (1.0 + certificate.claim.gap) * (1.0 + EXACT)))
-        value = least / (judged.power_w * certificate.scenario.cluster.num_devices)
+        value = least / (power_w * certificate.scenario.cluster.num_devices)
         return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
+
+    def _is_matched(self, rate_upper: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Flags:
+        """Which dies of a block of a front have a row, or are matched by a solved one; flat.
+
+        A die without a row has the bound of what is no slower, and watts, area and cost of its own.
+        """
+        certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
+        if certificate.scenario.estimator not in OWN_ESTIMATORS:
+            return has_row
+        others = np.flatnonzero(judged.is_within & ~has_row)
+        if len(others) == 0:
+            return has_row
+        columns = {"tdp_w": judged.power_w[others], "area_mm2": judged.area_mm2[others]}
+        if FrontAxis.COST in certificate.axes:
+            columns["cost_usd"] = chip_cost(chips_of(points.take(others), self.constants), self.constants).usd
+        best = matches.of(minimised(certificate, columns)) * (1.0 + certificate.claim.gap) * (1.0 + EXACT)
+        upper = counted(certificate, _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()[others])
+        is_matched = has_row.copy()
+        is_matched[others] = upper <= best
+        return is_matched
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""
