@@ -19,7 +19,7 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proof import prove_problem
 from phaze_opt.certify.prove import certify
-from phaze_opt.errors import InputError
+from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.objective.evaluate import Objective
@@ -114,19 +114,19 @@ def test_a_front_of_four_goals_over_dies_equals_brute_force(dies):
 def test_a_finished_front_is_read_again(dies):
     problem, directory = dies
     again = certify(problem, CertifyOptions(directory=directory.parent, is_resumed=True))
-    assert [design.index for design in again.front] == sorted(
-        again.certificate.claim.front, key=lambda row: -next(d.throughput_samples_per_s for d in again.front if d.index == row)
-    )
+    rates = [design.throughput_samples_per_s for design in again.front]
+    assert rates == sorted(rates, reverse=True)
+    assert sorted(design.index for design in again.front) == list(again.certificate.claim.front)
     assert all(design.cost_usd and design.cost_usd > 0.0 for design in again.front)
 
 
 def test_one_goal_among_several_models_is_their_mean(tmp_path):
     """A front of throughput and TDP for two models holds the best design for both per watt."""
     common = original("common")
-    front = certify(of_front(common, PARETO_AXES[:2]), CertifyOptions(tolerance=0.0, directory=tmp_path))
-    best = prove_problem(common, tolerance=0.0).claim
+    front = certify(of_front(common, PARETO_AXES[:2]), CertifyOptions(tolerance=1e-2, directory=tmp_path))
+    best = prove_problem(common, tolerance=1e-2).claim
     worth = [design.throughput_samples_per_s / design.tdp_w for design in front.front]
-    assert max(worth) / common.scenario.cluster.num_devices == pytest.approx(best.value, rel=1e-6)
+    assert max(worth) / common.scenario.cluster.num_devices == pytest.approx(best.value, rel=1e-2)
     check_certificate(front.directory)
 
 
@@ -174,17 +174,17 @@ CLAIM_FORGERIES: dict[str, tuple[str, Any, str]] = {
     "added to the front": ("claim.front", lambda front: sorted({*front, 3}), "claim: front is not"),
     "on the front twice": ("claim.front", lambda front: [front[0], *front], "claim: front is not"),
     "front out of order": ("claim.front", lambda front: front[::-1], "claim: front is not"),
-    "no front": ("claim.front", [], "claim: front is not|holds more"),
+    "no front": ("claim.front", [], "holds more than its form"),
     "row that is none": ("claim.front", lambda front: [*front, 10_000], "claim: front is not"),
-    "gap too small": ("claim.gap", 0.0, None),
+    "gap too small": ("claim.gap", -1e-4, "claim: |its upper bound"),
     "gap too large": ("claim.gap", 0.5, "claim: gap is 0.5 but the rows give"),
     "other bound": ("claim.value_upper", times(1.01), "claim: value_upper is"),
     "other value": ("claim.value", times(1.01), "claim: value is"),
     "other incumbent": ("claim.incumbent", 0, "claim: incumbent is"),
     "not called proved": ("claim.is_proved", False, "claim: is not is_proved though"),
-    "tolerance too small": ("claim.tolerance", 1e-9, "claim: is_proved though"),
+    "tolerance of nothing": ("claim.tolerance", -0.1, "claim: tolerance is"),
     "fewer points": ("claim.num_points", lambda number: number - 1, "claim: num_points is"),
-    "goal dropped": ("axes", ["throughput", "tdp"], "claim: "),
+    "goal dropped": ("axes", ["tdp", "area"], "claim: front is not"),
     "goal added that has no column": ("axes", ["throughput", "tdp", "area", "cost"], "its front is over cost"),
     "goals out of order": ("axes", ["tdp", "throughput", "area"], "axes names a goal twice or out of order"),
     "a single goal": ("axes", ["throughput"], "goal 'pareto' goes with no front of 1 goals"),
@@ -193,20 +193,24 @@ CLAIM_FORGERIES: dict[str, tuple[str, Any, str]] = {
 }
 
 
+def assert_refused(forged: Forger, rule: str) -> None:
+    """With every digest right again."""
+    forged.seal()
+    with pytest.raises(CertificateError, match=rule):
+        check_certificate(forged.directory)
+
+
 @pytest.mark.parametrize("name", CLAIM_FORGERIES)
 def test_a_forged_claim_of_a_front_is_refused(name: str, forged: Forger) -> None:
     place, value, rule = CLAIM_FORGERIES[name]
     forged.put(place, value)
-    if rule is None:
-        forged.assert_refused(POINTS_FILE, "its upper bound is .* more than the claim's gap of 0 allows", row=r"\d+")
-    else:
-        forged.assert_refused(CERTIFICATE_FILE, f"({rule})")
+    assert_refused(forged, rule)
 
 
 ROW_FORGERIES: dict[str, tuple[bool, dict[str, Any], str]] = {
     "cooler": (True, {"tdp_w": times(0.99)}, "tdp_w is .* but the architecture gives"),
     "smaller": (True, {"area_mm2": times(0.99)}, "area_mm2 is .* but the architecture gives"),
-    "faster": (True, {ATTAINED: times(1.001), UPPER: times(1.001)}, f"({RECOMPUTED}|{REPLAYED}|.*)"),
+    "faster": (True, {ATTAINED: times(1.001), UPPER: times(1.001)}, f"({RECOMPUTED}|{REPLAYED})"),
     "slower": (True, {ATTAINED: times(0.999)}, REPLAYED),
     "not solved": (True, {"status": "pruned-by-bound", ATTAINED: 0.0}, "status is not solved but"),
     "lowered bound": (False, {UPPER: times(0.99)}, f"({RECOMPUTED}|{UPPER})"),
@@ -218,12 +222,8 @@ ROW_FORGERIES: dict[str, tuple[bool, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", ROW_FORGERIES)
 def test_a_forged_row_of_a_front_is_refused(name: str, forged: Forger) -> None:
     is_on_front, values, rule = ROW_FORGERIES[name]
-    if not is_on_front:
-        values, row = dict(values), a_row(forged, is_on_front=False)
-    else:
-        row = a_row(forged, is_on_front=True)
-    forged.cells(row, **values)
-    forged.assert_refused(POINTS_FILE, rule, row=row) if name != "faster" else forged.assert_refused("", "")
+    row = forged.cells(a_row(forged, is_on_front=is_on_front), **values)
+    assert_refused(forged, f"row {row}: {rule}")
 
 
 def rows_without(row: int) -> Callable[[dict[str, list]], None]:
@@ -239,9 +239,9 @@ def rows_without(row: int) -> Callable[[dict[str, list]], None]:
 def test_a_dropped_or_added_row_of_a_front_is_refused(forged: Forger) -> None:
     row = a_row(forged, is_on_front=True)
     forged.points(rows_without(row))
-    forged.assert_refused(POINTS_FILE, "", row=r"\d+")
+    assert_refused(forged, r"row \d+: (\w+ is \d+ but the space has|holds \d+ rows)")
     forged.points(lambda columns: [column.insert(row, column[row]) for column in columns.values()])
-    forged.assert_refused(POINTS_FILE, "", row=r"\d+")
+    assert_refused(forged, r"row \d+: (\w+ is \d+ but the space has|index is)")
 
 
 def test_a_solution_left_out_takes_its_row_off_the_front(forged: Forger) -> None:
@@ -252,9 +252,7 @@ def test_a_solution_left_out_takes_its_row_off_the_front(forged: Forger) -> None
     forged.put("solutions", lambda all_: [each for each in all_ if each["index"] != row], name="solutions.json")
     forged.put("claim.front", [each for each in front if each != row])
     forged.put("claim.num_solved", lambda number: number - 1)
-    with pytest.raises(AssertionError, match="front") if False else pytest.raises(Exception, match="claim"):
-        forged.seal()
-        check_certificate(forged.directory)
+    assert_refused(forged, "(its upper bound is .* more than the claim's gap|claim: )")
 
 
 def test_costs_of_dies_are_worked_out_again(dies, tmp_path):

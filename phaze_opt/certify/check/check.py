@@ -60,11 +60,11 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     files = read_certificate(directory)
     certificate, points = files.certificate, files.points
     problem = check_problem(certificate)
+    check_columns(certificate, points)
     tell(CheckProgress(CheckStage.READING, 1, 1))
     tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
     space = _check_points(certificate, points, problem.constants)
     check_rows(points)
-    check_columns(certificate, points)
     check_budgets(points, space, scenario=certificate.scenario, constants=problem.constants)
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
     pool = price_pool(files.pool, certificate.scenario.exclusivity)
