@@ -24,6 +24,7 @@ from phaze_opt.search.run import run_search
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import certificates_directory, contradiction
 from phaze_opt.study.disk.directory import truths_directory
+from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth
 from phaze_opt.study.truth import known_truth
 
@@ -61,9 +62,12 @@ class SearchAnswer:
 
     @property
     def regret(self) -> float | None:
-        """Relative regret of the best design, never negative; None where nothing is known or nothing was found."""
+        """Relative regret of the best design, or the share of a front's hypervolume that is missed, never negative; None where nothing is known or nothing was found."""
         if self.result.best is None or self.optimum is None:
             return None
+        if self.optimum.front:
+            found = [trial.values for trial in self.result.pareto_front]
+            return front_regret(self.config.goal, found, self.optimum.front)
         return max(0.0, 1.0 - self.result.trials[self.result.best_number].values[0] / self.optimum.value)
 
 
@@ -148,8 +152,6 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
     wrong: a line on standard error says so, and nothing counts as known.
     """
     result, scenario, goal = answer.result, answer.scenario, answer.config.goal
-    if len(goal_directions(goal)) > 1:
-        return None
     digest = problem_digest(scenario, constants, space=answer.space, goal=goal)
     record = known_truth(digest, cache_dir=truths_directory(work_dir), certificates=certificates_directory(work_dir))
     truth = None if record is None else record.truth
@@ -170,7 +172,7 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
     if fault:
         say(f"{fault}: that optimum is wrong and counts for nothing", style="yellow")
         return None
-    return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
+    return truth if truth.front or best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
 def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) -> HeadlineRange:

@@ -79,7 +79,7 @@ class StudyCompletion:
             write_value(path, rows)
 
     def add_truths(self) -> None:
-        """Find the true optimum of every condition of one objective.
+        """Find the true optimum of every condition of one objective; of several the front, where it is to be proved.
 
         Optima are kept beside all studies of the working directory, as they depend on the problem alone; a study has a
         copy, so that its directory says all. A certificate of the problem makes an enumeration or a proof needless.
@@ -89,7 +89,8 @@ class StudyCompletion:
             problem = condition.problem_digest
             against = partial(find_fault, self.directory, condition.evaluations_digest, condition.goal)
             known = known_truth(problem, cache_dir=self.directory.truths, find_fault=against)
-            if known is not None or len(goal_directions(condition.goal)) > 1:
+            has_several = len(goal_directions(condition.goal)) > 1
+            if known is not None or (has_several and self.config.judgement.truth is not TruthForm.CERTIFY):
                 continue
             self.on_item(StudyStage.TRUTHS, condition.key, number, len(self.conditions))
             look = partial(known_truth, problem, certificates=self.directory.certificates, find_fault=against)
@@ -112,7 +113,7 @@ class StudyCompletion:
             _LOGGER.warning(
                 "%s is proved within %.2f %% and not %g %%: regret there is against the best that is known",
                 condition.key,
-                100.0 * (claim.value_upper / claim.value - 1.0),
+                100.0 * claim.gap,
                 100.0 * options.tolerance,
             )
 
