@@ -119,7 +119,8 @@ def staircase(upper: Floats, known: Floats, *, most: int) -> Ints:
         most: at most so many.
     """
     order = np.lexsort((*known.T[::-1], -upper))
-    left, found = known[order], []
+    left = known[order]
+    found: list[int] = []
     while len(order) and len(found) < most:
         found.append(int(order[0]))
         is_left = (left * (1.0 + NEAR) < left[0]).any(axis=1)

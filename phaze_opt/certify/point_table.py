@@ -12,10 +12,10 @@ from phaze_opt.certify.exact_solution import SolvedPoint
 from phaze_opt.certify.front import KnownGoals, Reach
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import Flatness, RankedDesign
-from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.silicon import link_rate
+from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.goals import FrontAxis, goal_denominators, goal_values
 
 Rows = NDArray[np.int32]

@@ -42,7 +42,9 @@ class CertifyProblem:
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
         if FrontAxis.COST in self.axes and not has_die(self.constants):
-            message = "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
+            message = (
+                "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
+            )
             raise InputError(message, key="objective")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
@@ -59,9 +61,9 @@ class CertifyProblem:
 
     @property
     def is_covered(self) -> bool:
-        """Whether some dies are bounded by the rows of others: of power or of a front over more than can have rows."""
+        """Whether some dies are bounded by the rows of others: of power over more than can have rows."""
         is_large = self.space.silicon is not None and self.space.size > MOST_ROWS_OF_DIES
-        return is_large and self.goal is not Goal.THROUGHPUT and self._has_own_estimator
+        return is_large and self.goal is Goal.THROUGHPUT_PER_TDP and self._has_own_estimator
 
     @property
     def _has_own_estimator(self) -> bool:

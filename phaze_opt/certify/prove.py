@@ -29,7 +29,7 @@ from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStag
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import FrontAxis, goal_denominators
+from phaze_opt.objective.goals import Aim, FrontAxis, goal_denominators
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -89,7 +89,7 @@ def require_few_rows(problem: CertifyProblem) -> None:
     if problem.space.silicon is None or problem.has_frontier or problem.space.size <= MOST_ROWS_OF_DIES:
         return
     message = (
-        f"a proof over dies for {problem.goal} by '{problem.scenario.estimator}' bounds every point, "
+        f"a proof over dies for {Aim(problem.goal, problem.axes)} by '{problem.scenario.estimator}' bounds every point, "
         f"at most {MOST_ROWS_OF_DIES:,}, and the space {problem.space.name} has {problem.space.size:,}; "
         "give a space file with fewer values (--space), or search it"
     )

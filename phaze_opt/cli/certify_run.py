@@ -30,7 +30,15 @@ from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
-from phaze_opt.report.certificate import TIED, RunnerUp, Ties, best_designs_csv, claim_sentence, count_ties, explain_runner_up
+from phaze_opt.report.certificate import (
+    TIED,
+    RunnerUp,
+    Ties,
+    best_designs_csv,
+    claim_sentence,
+    count_ties,
+    explain_runner_up,
+)
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside
 from phaze_opt.report.equal_terms import TERMS, equal_to_json
@@ -248,7 +256,10 @@ class ProofRun:
                 best=result.best[0].evaluation if result.best else None,
                 wall_s=result.wall_s,
                 metrics=totals,
-                tags={"statement": front_sentence(result) if self.problem.axes else claim_sentence(result), "file": str(result.directory)},
+                tags={
+                    "statement": front_sentence(result) if self.problem.axes else claim_sentence(result),
+                    "file": str(result.directory),
+                },
             )
         )
         if self.session.tracking_uri:

@@ -62,7 +62,10 @@ class SearchAnswer:
 
     @property
     def regret(self) -> float | None:
-        """Relative regret of the best design, or the share of a front's hypervolume that is missed, never negative; None where nothing is known or nothing was found."""
+        """Relative regret of the best design, or the share of a front's hypervolume missed; never negative.
+
+        None where nothing is known or nothing was found.
+        """
         if self.result.best is None or self.optimum is None:
             return None
         if self.optimum.front:

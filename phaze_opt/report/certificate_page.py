@@ -37,6 +37,7 @@ from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.page import results_section
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
+from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, shown_value
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ def _front_document(
     result: CertifyResult, names: str, *, notes: Sequence[Note], beside: Sequence[DieBeside]
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
-    certificate, tables, figures = result.certificate, [], {}
+    certificate = result.certificate
+    tables: list[TableContent] = []
+    figures: dict[str, Figure] = {}
     lead = [front_sentence(result)]
     if result.front:
         lead.append(front_ties_sentence(result))

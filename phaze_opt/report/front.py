@@ -41,7 +41,7 @@ def front_ties_sentence(result: CertifyResult) -> str:
 def front_table(result: CertifyResult) -> TableContent:
     """The front, fastest first; every so manieth design of a long one, its ends among them."""
     count = len(result.front)
-    places = range(count)
+    places = list(range(count))
     if count > MAX_ROWS:
         places = sorted({round(place * (count - 1) / (MAX_ROWS - 1)) for place in range(MAX_ROWS)})
     shown = [(place + 1, result.front[place]) for place in places]
@@ -53,12 +53,16 @@ def front_table(result: CertifyResult) -> TableContent:
         number("samples/s", lambda row: format_number(row[1].throughput_samples_per_s)),
         number("W", lambda row: format_number(row[1].tdp_w)),
         number("mm2", lambda row: format_number(row[1].area_mm2)),
-        *([number("USD", lambda row: format_number(row[1].cost_usd or 0.0))] if has_cost else []),
+        *([number("USD", lambda row: _dollars(row[1]))] if has_cost else []),
     )
     note = chip_note([design.point for design in result.front], has_micro_batch=True)
     if len(shown) < count:
         note = f"{len(shown)} of {count:,}, evenly taken; {note}"
     return table_of("The front", fields, shown, note)
+
+
+def _dollars(design: FrontDesign) -> str:
+    return "-" if design.cost_usd is None else format_number(design.cost_usd)
 
 
 def front_to_json(result: CertifyResult) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from phaze_opt import __version__
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
@@ -88,7 +88,8 @@ def _known_standing(result: SearchResult, optimum: Truth) -> tuple[str, str, str
     source = "a certificate" if optimum.kind is TruthKind.CERTIFIED else "an enumeration"
     if optimum.front:
         missed = front_regret(Goal.PARETO, [trial.values for trial in result.pareto_front], optimum.front)
-        how = f"{source} in this directory has {len(optimum.front):,} designs on it; hypervolume missed {format_gap(missed)}"
+        designs = f"{source} in this directory has {len(optimum.front):,} designs on it"
+        how = f"{designs}; hypervolume missed {format_gap(missed)}"
         return ("front of the space", "proven" if missed <= TIED else "not attained", how)
     short = 1.0 - result.trials[result.best_number].values[0] / optimum.value
     if short > TIED:

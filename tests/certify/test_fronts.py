@@ -20,8 +20,8 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proof import prove_problem
 from phaze_opt.certify.prove import certify
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.accelerator import table_of
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import PARETO_AXES, Aim, FrontAxis, Goal
 
@@ -163,9 +163,7 @@ def test_the_original_holds(original):
 
 def a_row(forger: Forger, *, is_on_front: bool) -> int:
     columns, front = forger.columns(), forger.read(CERTIFICATE_FILE)["claim"]["front"]
-    return next(
-        row for row, reason in enumerate(columns["reason"]) if not reason and (row in front) == is_on_front
-    )
+    return next(row for row, reason in enumerate(columns["reason"]) if not reason and (row in front) == is_on_front)
 
 
 CLAIM_FORGERIES: dict[str, tuple[str, Any, str]] = {

@@ -10,6 +10,7 @@ from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.dies import DieRows
 from phaze_opt.certify.check.files import certificate_directory, check_unchanged, read_certificate
+from phaze_opt.certify.check.front import check_columns
 from phaze_opt.certify.check.plan_bounds import PlanBoundCheck
 from phaze_opt.certify.check.plan_solutions import PlanSolutions
 from phaze_opt.certify.check.planned import planned_models
@@ -21,7 +22,6 @@ from phaze_opt.certify.check.points_table import (
     enumerate_architectures,
     joined_points,
 )
-from phaze_opt.certify.check.front import check_columns
 from phaze_opt.certify.check.pool import price_pool
 from phaze_opt.certify.check.problem_data import check_problem
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, refuse

@@ -19,9 +19,9 @@ from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
-from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace

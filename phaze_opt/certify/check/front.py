@@ -37,9 +37,7 @@ def minimised(certificate: Certificate, columns: dict[str, Floats]) -> Floats:
 
 def known_of(certificate: Certificate, points: PointsTable) -> Floats:
     """The same of the rows."""
-    return minimised(
-        certificate, {"tdp_w": points.tdp_w, "area_mm2": points.area_mm2, "cost_usd": points.cost_usd}
-    )
+    return minimised(certificate, {"tdp_w": points.tdp_w, "area_mm2": points.area_mm2, "cost_usd": points.cost_usd})
 
 
 def counted(certificate: Certificate, rates: Floats) -> Floats:
@@ -83,7 +81,9 @@ def front_rows(known: Floats, worth: Floats, solved: Ints) -> Ints:
     for row in solved.tolist():
         least = (known[solved] <= known[row] * (1.0 + EXACT)).all(axis=1)
         rivals = solved[least & (worth[solved] >= worth[row] * (1.0 - EXACT))]
-        is_better = (worth[rivals] * (1.0 - EXACT) > worth[row]) | (known[rivals] * (1.0 + EXACT) < known[row]).any(axis=1)
+        is_better = (worth[rivals] * (1.0 - EXACT) > worth[row]) | (known[rivals] * (1.0 + EXACT) < known[row]).any(
+            axis=1
+        )
         if not is_better.any() and not (rivals < row).any():
             kept.append(row)
     return np.array(kept, dtype=np.int64)

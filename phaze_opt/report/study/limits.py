@@ -56,8 +56,8 @@ def standing_findings(summary: StudySummary, result: StudyResult) -> list[str]:
         proved = [key for key in fronts if key in summary.truths]
         certified = f" and, in {named(proved)}, of the certified one" if proved else ""
         sentences.append(
-            f"Regret in {named(fronts)} is the hypervolume missing to the front of all searches together{certified}, in "
-            "the box between the worst and best values found."
+            f"Regret in {named(fronts)} is the hypervolume missing to the front of all searches together{certified}, "
+            "in the box between the worst and best values found."
             + (" Means over all conditions mix it with regret in a single objective." if summary.truths else "")
         )
     return sentences
