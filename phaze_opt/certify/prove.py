@@ -89,8 +89,8 @@ def require_few_rows(problem: CertifyProblem) -> None:
     if problem.space.silicon is None or problem.has_frontier or problem.space.size <= MOST_ROWS_OF_DIES:
         return
     message = (
-        f"a proof over dies for {Aim(problem.goal, problem.axes)} by '{problem.scenario.estimator}' bounds every point, "
-        f"at most {MOST_ROWS_OF_DIES:,}, and the space {problem.space.name} has {problem.space.size:,}; "
+        f"a proof over dies for {Aim(problem.goal, problem.axes)} by '{problem.scenario.estimator}' bounds every "
+        f"point, at most {MOST_ROWS_OF_DIES:,}, and the space {problem.space.name} has {problem.space.size:,}; "
         "give a space file with fewer values (--space), or search it"
     )
     raise InputError(message, key="space")
@@ -163,7 +163,7 @@ def with_rows_of(certificate: Certificate, directory: Path, problem: CertifyProb
     """
     if problem.is_covered:
         names = problem.space.axes.stated
-        return with_rows_at(problem, dict(zip(names, _columns(directory, names), strict=True)))
+        return with_rows_at(problem, dict(zip(names, point_columns(directory, names), strict=True)))
     point = certificate.claim.point
     if point is None or not problem.has_frontier or problem.rows.contains(point):
         return problem
@@ -177,7 +177,7 @@ def read_values(certificate: Certificate, directory: Path) -> PointValues:
         InputError: the table of points is missing or broken.
     """
     names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w")
-    attained, rate_upper, tdp_w = _columns(directory, names)
+    attained, rate_upper, tdp_w = point_columns(directory, names)
     num_devices = certificate.scenario.cluster.num_devices
     denominators = goal_denominators(certificate.goal, tdp_w, num_devices=num_devices)
     return PointValues(attained / denominators, rate_upper / denominators)
@@ -192,7 +192,7 @@ def read_result(
         InputError: the table of points is missing or broken.
     """
     known = read_values(certificate, directory)
-    status, area_mm2, tdp_w = _columns(directory, ("status", "area_mm2", "tdp_w"))
+    status, area_mm2, tdp_w = point_columns(directory, ("status", "area_mm2", "tdp_w"))
     rows = np.flatnonzero(status == PointStatus.SOLVED.value)
     order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
     problem = with_rows_of(certificate, directory, problem)
@@ -223,9 +223,9 @@ def read_front(certificate: Certificate, directory: Path, problem: CertifyProble
     if not certificate.claim.front:
         return ()
     names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w", "area_mm2")
-    attained, upper, tdp_w, area_mm2 = _columns(directory, names)
+    attained, upper, tdp_w, area_mm2 = point_columns(directory, names)
     has_cost = FrontAxis.COST in certificate.axes
-    cost_usd = _columns(directory, ("cost_usd",))[0] if has_cost else np.zeros(len(upper))
+    cost_usd = point_columns(directory, ("cost_usd",))[0] if has_cost else np.zeros(len(upper))
     known = KnownGoals.of(certificate.axes, area_mm2=area_mm2, tdp_w=tdp_w, cost_usd=cost_usd)
     rows = np.array(certificate.claim.front, dtype=np.int64)
     rows = rows[np.lexsort((rows, area_mm2[rows], tdp_w[rows], -attained[rows]))]
@@ -253,12 +253,16 @@ def front_values(certificate: Certificate, directory: Path) -> tuple[tuple[float
     if not certificate.claim.front:
         return ()
     rows = np.array(certificate.claim.front, dtype=np.int64)
-    columns = _columns(directory, ("throughput_samples_per_s", "tdp_w", "area_mm2"))
+    columns = point_columns(directory, ("throughput_samples_per_s", "tdp_w", "area_mm2"))
     return tuple(zip(*(column[rows].tolist() for column in columns), strict=True))
 
 
-def _columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
-    """Columns of the table of points."""
+def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """Columns of a certificate's table of points.
+
+    Raises:
+        InputError: the table is missing or broken.
+    """
     import pyarrow.parquet as pq
 
     try:

@@ -12,6 +12,7 @@ import typer
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
+from phaze_opt.certify.least_within import find_least
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, require_few_rows, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
@@ -27,6 +28,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.least_within import LeastDesign
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
@@ -44,11 +46,13 @@ from phaze_opt.report.die import beside_to_json, dies_beside
 from phaze_opt.report.equal_terms import TERMS, equal_to_json
 from phaze_opt.report.front import front_sentence
 from phaze_opt.report.headline import range_to_json
+from phaze_opt.report.least_within import least_table, least_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
+LOOKED_AT = "the designs looked at"
 BEST_FILE = "best_designs.csv"
 UNNAMED = "the chip of --equal-to"
 ID_CHARACTERS = 16
@@ -179,9 +183,12 @@ class ProofRun:
         priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
         headline = self._range(result) if self.has_range and result.best and not is_front else None
         beside = dies_beside(best, self._beside(best), problem.constants)
+        least = self._least(result)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             certify_output.print_dies(beside, equal, result)
+            if least:
+                output.print_tables(least_table(least, goal=problem.goal, looked_at=LOOKED_AT))
             if best is not None:
                 output.print_priced(priced)
             output.print_notes(notes)
@@ -204,6 +211,7 @@ class ProofRun:
                 worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
                 data |= {"priced_as": priced_to_json(priced)}
                 data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
+                data |= {"least_within": least_to_json(least)}
                 data |= {**beside_to_json(beside), "equal_to": equal_to_json(equal, result, problem.constants)}
                 output.print_json({**data, "report": None if page is None else str(page)})
             else:
@@ -239,6 +247,11 @@ class ProofRun:
         objective = Objective(problem.scenario, constants=problem.constants)
         with output.working("pricing the design under each doubt"):
             return range_of_point(objective, best.point, best.evaluation)
+
+    def _least(self, result: CertifyResult) -> tuple[LeastDesign, ...]:
+        """The smallest, coolest and cheapest design near the best one."""
+        with output.working("looking for smaller, cooler and cheaper designs"):
+            return find_least(result, self.problem)
 
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)

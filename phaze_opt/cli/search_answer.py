@@ -14,6 +14,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+from phaze_opt.objective.least_within import LeastDesign, ValuedDesign, least_among
 from phaze_opt.objective.reference_machines import evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.die import DieBeside, dies_beside
@@ -44,6 +45,7 @@ class SearchAnswer:
         beside: the best design and the reference machines as dies; empty by the 22 nm tables.
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
+        least: the smallest, coolest and cheapest of its designs near the best; empty with several objectives.
         later_s: what was found of the best design after the search, and how long it took.
     """
 
@@ -58,6 +60,7 @@ class SearchAnswer:
     headline: HeadlineRange | None
     beside: tuple[DieBeside, ...] = ()
     own: tuple[OwnBest, ...] = ()
+    least: tuple[LeastDesign, ...] = ()
     later_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -106,9 +109,18 @@ def find_answer(
         headline=headline,
         beside=dies_beside(result.best, machines_of(references), constants),
         later_s=later_s,
+        least=_find_least(result, config, constants),
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
+
+
+def _find_least(result: SearchResult, config: SearchConfig, constants: Constants) -> tuple[LeastDesign, ...]:
+    """The least of the designs that the search evaluated."""
+    if result.best is None or len(goal_directions(config.goal)) > 1:
+        return ()
+    designs = [ValuedDesign(trial.point, trial.values[0], trial.evaluation) for trial in result.trials if trial.values]
+    return least_among(designs, result.trials[result.best_number].values[0], constants)
 
 
 @contextmanager
