@@ -84,9 +84,14 @@ def certify(
             pieces.close()
 
 
+def has_too_many_rows(problem: CertifyProblem) -> bool:
+    """Whether a space of dies that no frontier stands for is too large to bound point by point."""
+    return problem.space.silicon is not None and not problem.has_frontier and problem.space.size > MOST_ROWS_OF_DIES
+
+
 def require_few_rows(problem: CertifyProblem) -> None:
     """Refuse a space of dies that no frontier stands for where it is too large to bound point by point."""
-    if problem.space.silicon is None or problem.has_frontier or problem.space.size <= MOST_ROWS_OF_DIES:
+    if not has_too_many_rows(problem):
         return
     message = (
         f"a proof over dies for {Aim(problem.goal, problem.axes)} by '{problem.scenario.estimator}' bounds every "

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import certify
+from phaze_opt.certify.prove import certify, has_too_many_rows
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
@@ -106,6 +106,10 @@ class StudyCompletion:
     def _prove(self, number: int, condition: Condition) -> None:
         """Prove the optimum, and leave the certificate where `phaze-opt certify` does; what does not close is said."""
         problem = CertifyProblem(condition.scenario, condition.space, condition.constants, condition.goal)
+        if problem.axes and has_too_many_rows(problem):
+            message = "%s has too many dies for a front to be proved: regret there is against the best that is known"
+            _LOGGER.warning(message, condition.key)
+            return
         options = CertifyOptions(jobs=self.jobs, directory=self.directory.certificates, is_resumed=True)
         result = certify(problem, options, on_progress=partial(self._note_proof, number, condition.key))
         claim = result.certificate.claim
