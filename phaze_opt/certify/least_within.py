@@ -16,7 +16,7 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators, goal_values
-from phaze_opt.objective.least_within import WITHIN, LeastDesign, Saving, ValuedDesign, least_among, savings_of
+from phaze_opt.objective.least_within import WITHIN, LeastDesign, LeastOf, ValuedDesign, least_among, savings_of
 from phaze_opt.space.search_space import Positions
 
 Floats = NDArray[np.float64]
@@ -71,10 +71,10 @@ def _least_rows(
     for within in WITHIN:
         enough = claim.value * (1.0 - within)
         rows = np.flatnonzero(known.values_upper >= enough)
-        amounts: dict[Saving, Floats] = {Saving.SMALLEST: area_mm2[rows], Saving.COOLEST: tdp_w[rows]}
-        if Saving.CHEAPEST in savings_of(problem.constants):
+        amounts: dict[LeastOf, Floats] = {LeastOf.SMALLEST: area_mm2[rows], LeastOf.COOLEST: tdp_w[rows]}
+        if LeastOf.CHEAPEST in savings_of(problem.constants):
             chips = chips_of(problem.rows.columns(rows), problem.constants)
-            amounts[Saving.CHEAPEST] = chip_cost(chips, problem.constants).usd
+            amounts[LeastOf.CHEAPEST] = chip_cost(chips, problem.constants).usd
         for saving, amount in amounts.items():
             order = rows[np.argsort(amount, kind="stable")]
             for count, row in enumerate(order.tolist()):

@@ -15,7 +15,7 @@ WITHIN = (0.01, 0.05)
 """Shares of the best value that a design may fall short of it."""
 
 
-class Saving(StrEnum):
+class LeastOf(StrEnum):
     """What is saved: area, power, or the cost of a device."""
 
     SMALLEST = "smallest"
@@ -46,23 +46,23 @@ class LeastDesign:
     """
 
     within: float
-    saving: Saving
+    saving: LeastOf
     point: DesignPoint
     value: float
     amount: float
     is_proved: bool = False
 
 
-def savings_of(constants: Constants) -> tuple[Saving, ...]:
+def savings_of(constants: Constants) -> tuple[LeastOf, ...]:
     """What can be told of chips: costs of dies alone."""
-    return tuple(Saving) if has_die(constants) else (Saving.SMALLEST, Saving.COOLEST)
+    return tuple(LeastOf) if has_die(constants) else (LeastOf.SMALLEST, LeastOf.COOLEST)
 
 
-def amounts_of(evaluation: Evaluation, constants: Constants) -> Mapping[Saving, float]:
+def amounts_of(evaluation: Evaluation, constants: Constants) -> Mapping[LeastOf, float]:
     """What a chip takes."""
-    amounts = {Saving.SMALLEST: evaluation.area_mm2, Saving.COOLEST: evaluation.tdp_w}
+    amounts = {LeastOf.SMALLEST: evaluation.area_mm2, LeastOf.COOLEST: evaluation.tdp_w}
     if has_die(constants):
-        amounts[Saving.CHEAPEST] = float(chip_cost(table_of(evaluation.accelerator), constants).usd[0])
+        amounts[LeastOf.CHEAPEST] = float(chip_cost(table_of(evaluation.accelerator), constants).usd[0])
     return amounts
 
 

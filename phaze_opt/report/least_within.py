@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.least_within import LeastDesign, Saving
+from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.report.chip import chip_fields
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_value
 
-UNITS = {Saving.SMALLEST: "mm2", Saving.COOLEST: "W", Saving.CHEAPEST: "USD"}
+UNITS = {LeastOf.SMALLEST: "mm2", LeastOf.COOLEST: "W", LeastOf.CHEAPEST: "USD"}
 
 
 def least_table(found: Sequence[LeastDesign], *, goal: Goal, looked_at: str) -> TableContent:

@@ -11,7 +11,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
-from phaze_opt.objective.least_within import WITHIN, Saving, ValuedDesign, amounts_of, least_among
+from phaze_opt.objective.least_within import WITHIN, LeastOf, ValuedDesign, amounts_of, least_among
 from phaze_opt.units import mib_to_bytes
 
 SPACE = small_space(num_tc=(4, 8, 16), num_vc=(16, 32, 64), glb_bytes=tuple(mib_to_bytes(size) for size in (1, 4)))
@@ -38,7 +38,7 @@ def test_what_is_proved_least_is_the_least_of_all(goal, tmp_path):
     result, found = found_by(problem, tmp_path)
     designs, best = every_design(problem), result.certificate.claim.value
     assert {(least.within, least.saving) for least in found} == {
-        (within, saving) for within in WITHIN for saving in (Saving.SMALLEST, Saving.COOLEST)
+        (within, saving) for within in WITHIN for saving in (LeastOf.SMALLEST, LeastOf.COOLEST)
     }
     assert any(least.is_proved for least in found)
     for least in found:
@@ -58,7 +58,7 @@ def test_dies_that_others_stand_for_are_made_lean(tmp_path):
     problem = die_problem()
     result, found = found_by(problem, tmp_path)
     assert result.certificate.claim.num_left_out > 0
-    assert {least.saving for least in found} == set(Saving)
+    assert {least.saving for least in found} == set(LeastOf)
     kept = [ValuedDesign(each.point, each.value, each.evaluation) for each in result.best]
     for least, of_best in zip(found, least_among(kept, result.certificate.claim.value, problem.constants), strict=True):
         assert not least.is_proved
@@ -67,5 +67,5 @@ def test_dies_that_others_stand_for_are_made_lean(tmp_path):
         evaluation = Objective(problem.scenario, constants=problem.constants).evaluate(least.point)
         assert amounts_of(evaluation, problem.constants)[least.saving] == pytest.approx(least.amount)
     by = {(least.within, least.saving): least.amount for least in found}
-    for saving in Saving:
+    for saving in LeastOf:
         assert by[WITHIN[1], saving] <= by[WITHIN[0], saving]

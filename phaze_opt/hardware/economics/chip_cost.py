@@ -21,14 +21,12 @@ def chip_cost(chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s
         link_bytes_per_s: links one way of chips that state none; those of the constants' silicon by default.
     """
     dies = Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s)
-    count = len(chips.num_tc)
+    stacks, links = (
+        np.broadcast_to(np.asarray(column, dtype=np.float64), dies.area.total.shape)
+        for column in (dies.columns.hbm_stacks, dies.columns.link_bytes_per_s)
+    )
+    memory_bytes = stacks * dies.model.stack.capacity_bytes
     parts = DeviceParts(
-        process=dies.model.process.name,
-        die_mm2=dies.area.total,
-        package_mm2=dies.edge.package_mm2,
-        num_stacks=np.broadcast_to(np.asarray(dies.columns.hbm_stacks, dtype=np.float64), (count,)),
-        hbm_bytes=chips.hbm_bytes.astype(np.float64),
-        link_bytes_per_s=np.broadcast_to(np.asarray(dies.columns.link_bytes_per_s, dtype=np.float64), (count,)),
-        tdp_w=dies.power.total,
+        dies.model.process.name, dies.area.total, dies.edge.package_mm2, stacks, memory_bytes, links, dies.power.total
     )
     return device_cost(parts, load_prices())
