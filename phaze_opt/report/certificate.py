@@ -211,13 +211,18 @@ def progress_fields(goal: Goal) -> Fields[CertifyProgress]:
         number("open", lambda move: f"{move.num_open:,}"),
         number("incumbent", lambda move: format_value(goal, move.value) if move.value > 0.0 else "-"),
         number("bound", lambda move: format_value(goal, move.value_upper) if has_bound(move) else "-"),
-        number("gap", lambda move: format_gap(move.gap) if move.value > 0.0 and has_bound(move) else "-"),
+        number("gap", lambda move: format_gap(move.gap) if has_gap(move) else "-"),
     )
 
 
 def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
     """After, solved, open, incumbent, bound, gap."""
     return tuple(field.cell(progress) for field in progress_fields(goal))
+
+
+def has_gap(move: CertifyProgress) -> bool:
+    """Whether bound and incumbent are known, of a front in every part of it."""
+    return move.value > 0.0 and has_bound(move) and move.gap < float("inf")
 
 
 def has_bound(move: CertifyProgress) -> bool:
