@@ -28,13 +28,14 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import Aim, Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.report.bill import bills_to_json
-from phaze_opt.report.certificate import claim_sentence, count_ties
+from phaze_opt.report.certificate import Ties, claim_sentence, count_ties
 from phaze_opt.report.certificate_page import gap_figure
 from phaze_opt.report.figures import history_figure, pareto_figure
+from phaze_opt.report.front import front_sentence
 from phaze_opt.search.result import SearchResult
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.track.guard import open_tracker
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 UNTRACKED: dict[str, Any] = {"tracking": {"default": False}}
 """From Python a run is recorded where that is asked for; the result is at hand."""
+
+OF_FRONTS = ("throughput_samples_per_s", "upper_samples_per_s", "tdp_w", "area_mm2", "cost_usd")
+"""Figures of a design on a front; its cost where that is a goal."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -207,7 +211,13 @@ class ProvedDesign(Result):
         }
 
     def rows(self) -> Iterable[Mapping[str, Fact]]:
-        """A row for each of the best designs, best first."""
+        """A row for each of the best designs, best first; of a front for each design on it, fastest first."""
+        for design in self.result.front:
+            goals = {name: getattr(design, name) for name in OF_FRONTS}
+            known = {name: float(value) for name, value in goals.items() if value is not None}
+            yield {**known, "num_tied": design.num_tied, **_sizes(design.point)}
+        if self.problem.axes:
+            return
         for each in self.result.best:
             yield {
                 "rank": each.rank,
@@ -219,11 +229,13 @@ class ProvedDesign(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate's statement and designs, costs and ``robust`` as ``certify --json`` prints them."""
-        runner_up = find_runner_up(self.result, self.problem)
-        data = result_to_json(self.result, self.session, ties=count_ties(self.result), runner_up=runner_up)
+        result, is_front = self.result, bool(self.problem.axes)
+        ties = Ties(0, 0) if is_front else count_ties(result)
+        runner_up = None if is_front else find_runner_up(result, self.problem)
+        data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
         worlds = None if self.proofs.robust is None else robust_to_json(self.proofs.robust, "")
         data |= bills_to_json(self.bills)
-        return {**data, "robust": worlds, "statement": claim_sentence(self.result)}
+        return {**data, "robust": worlds, "statement": front_sentence(result) if is_front else claim_sentence(result)}
 
     def plot(self) -> Figure:
         """Incumbent and bound over time."""
@@ -255,7 +267,7 @@ class CheckedProof(Result):
         return {
             "is_valid": True,
             "models": ", ".join(self.report.models),
-            "objective": self.report.goal.value,
+            "objective": str(Aim(self.report.goal, self.report.axes)),
             "value": float(claim.value),
             "value_upper": float(claim.value_upper),
             "num_points": claim.num_points,

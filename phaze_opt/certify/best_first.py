@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.exact_solution import NUM_EFFORTS
+from phaze_opt.certify.front import staircase
 from phaze_opt.certify.point_proof import PointOutcome, RefineGoal
 from phaze_opt.certify.point_table import ProofState, solved_value
 from phaze_opt.certify.tasks import ProofBench, RefineWork, pack_entries
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FIRST_ROUND, LARGEST_ROUND = 4, 64
@@ -35,6 +37,10 @@ MAX_AFTER_GIVING_UP = 256
 MAX_FURTHER = 64
 """Points solved after the proof so that the best designs are known."""
 FURTHER_ROUND = 8
+STAIRS = 32768
+"""Open points of a front among which those of a round are looked for."""
+MAX_STAIRS = 8
+"""Times that the points ahead are bounded exactly before a round of a front is chosen."""
 
 Refine = Callable[[int, Sequence[RefineWork]], Sequence[PointOutcome]]
 """Does a round of work, by the number of the round: in processes, or read from a journal."""
@@ -49,7 +55,10 @@ class ProofEffort:
 
 
 class ClosingLoop:
-    """Raises the incumbent and lowers bounds until no bound beats the incumbent by more than the tolerance."""
+    """Raises the incumbent and lowers bounds until no bound beats the incumbent by more than the tolerance.
+
+    Of a front each point has a limit of its own: what solved points attain that are no worse in the known goals.
+    """
 
     def __init__(self, state: ProofState, bench: ProofBench, *, refine: Refine, tolerance: float) -> None:
         """Start with a state whose points are all bounded.
@@ -71,14 +80,13 @@ class ClosingLoop:
         self._is_current = np.zeros(len(state.rate_upper), dtype=np.bool_)
 
     @property
-    def limit(self) -> float:
-        """Bounds up to this need no closing."""
-        return 0.0 if self.state.best is None else self.state.best.value * (1.0 + self._slack)
+    def limits(self) -> Floats:
+        """Bounds up to this need no closing, shape (size,)."""
+        return self.state.limits(self._slack)
 
     @property
-    def is_proved(self) -> bool:
-        """Whether no bound exceeds the limit."""
-        return not bool((self.state.values_upper > self.limit).any())
+    def _is_front(self) -> bool:
+        return self.state.reach is not None
 
     def open_points(self) -> Ints:
         """Points that could still win and are worth working on, the largest bound first.
@@ -86,10 +94,11 @@ class ClosingLoop:
         Once a point is given up, the proof cannot say more than its bound: others are then only taken up to raise the
         incumbent, once each and no more than `MAX_AFTER_GIVING_UP` of them, or where their bound is larger still.
         """
-        values, visits = self.state.values_upper, self.state.visits
-        is_open = (values > self.limit) & (visits < NUM_EFFORTS)
-        given_up = values[(values > self.limit) & (visits >= NUM_EFFORTS)]
-        if len(given_up):
+        values, visits, limits = self.state.values_upper, self.state.visits, self.limits
+        is_open = (values > limits) & (visits < NUM_EFFORTS)
+        given_up = values[(values > limits) & (visits >= NUM_EFFORTS)]
+        # On a front what is given up says nothing of points that are smaller or cooler.
+        if len(given_up) and not self._is_front:
             is_fresh = (visits == 0) & (self._num_after_giving_up < MAX_AFTER_GIVING_UP)
             is_open &= is_fresh | (values > given_up.max())
         rows = np.flatnonzero(is_open)
@@ -99,7 +108,7 @@ class ClosingLoop:
         """Run rounds until nothing is open."""
         size = FIRST_ROUND
         while picked := self._pick(size):
-            if (self.state.visits[self.state.values_upper > self.limit] >= NUM_EFFORTS).any():
+            if (self.state.visits[self.state.values_upper > self.limits] >= NUM_EFFORTS).any():
                 self._num_after_giving_up += len(picked)
             self.state.visits[picked] += 1
             self._run_round([self._work(index) for index in picked])
@@ -130,6 +139,8 @@ class ClosingLoop:
         Among those nearest, fresh ones come before those that need more effort: they may raise the incumbent, which
         makes the others easier.
         """
+        if self._is_front:
+            return self._pick_of_front(size)
         ahead = self.open_points()[:AHEAD]
         self._bound_exactly(ahead[~self._is_current[ahead]])
         values, visits = self.state.values_upper, self.state.visits
@@ -143,13 +154,29 @@ class ClosingLoop:
         leaders = [max(group, key=lambda index: (visits[index], -index)) for group in groups]
         return sorted(leaders, key=lambda index: int(visits[index]))[:size]
 
+    def _pick_of_front(self, size: int) -> list[int]:
+        """Points of the next round of a front: those of which no other open one is as good by its bound."""
+        for _ in range(MAX_STAIRS):
+            ahead = self._stairs()
+            stale = ahead[~self._is_current[ahead]]
+            if not len(stale):
+                break
+            self._bound_exactly(stale)
+        return sorted(self._stairs().tolist(), key=lambda index: int(self.state.visits[index]))[:size]
+
+    def _stairs(self) -> Ints:
+        assert self.state.reach is not None
+        rows, known = self.open_points()[:STAIRS], self.state.reach.known
+        return rows[staircase(known.worth(self.state.rate_upper[rows]), known.values[rows], most=AHEAD)]
+
     def _work(self, index: int, *, is_solved_at_once: bool = False) -> RefineWork:
         denominator = float(self.state.denominators(np.array([index]))[0])
+        # What is worked on is not off the front, so that its limit is finite.
         return RefineWork(
             index=index,
             goal=RefineGoal(
                 # A hair lower, so that dividing by the TDP again cannot end above the limit.
-                enough_rate=self.limit * denominator * (1.0 - SAME),
+                enough_rate=float(self.limits[index]) * denominator * (1.0 - SAME),
                 slack=(1.0 + self._slack) * (1.0 - SAME),
                 effort=max(int(self.state.visits[index]) - 1, 0),
             ),
@@ -182,7 +209,7 @@ class ClosingLoop:
         rows = np.union1d(indices, ahead)
         self.state.lower(rows, self._bench.bounder.bound(rows), is_exact=False)
         values = self.state.values_upper
-        self._bound_exactly(indices[values[indices] > self.limit])
+        self._bound_exactly(indices[values[indices] > self.limits[indices]])
 
     def _bound_exactly(self, indices: Ints) -> None:
         """Bound points by optimal placements."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import later
 from phaze_opt.space.search_space import SearchSpace
@@ -255,13 +255,16 @@ class Claim:
         is_feasible: whether any point is; if not, the rest is zero and -1.
         incumbent: index of the best design.
         point: the same.
-        value, value_upper: of the goal: samples/s, or samples/s/W.
+        value, value_upper: of the goal: samples/s, or samples/s/W; of a front the fastest design's and the largest
+            bound of any, samples/s.
         throughput_samples_per_s: of the incumbent.
-        gap: value_upper / value - 1.
+        gap: value_upper / value - 1; of a front the largest excess of any row's bound over what the best solved row
+            attains that is no worse in the other goals.
         tolerance: asked for.
         is_proved: gap <= tolerance (and the rounding of bounds).
         num_points, num_solved: points of the space, and rows that were solved.
         num_left_out: points without a row: over a budget, or no faster than one that has a row.
+        front: rows on the front, rising; none where there is one goal.
     """
 
     is_feasible: bool
@@ -276,6 +279,7 @@ class Claim:
     num_points: int
     num_solved: int
     num_left_out: Annotated[int, later(0)] = 0
+    front: Annotated[tuple[int, ...], later(())] = ()
 
     @property
     def num_rows(self) -> int:
@@ -314,7 +318,8 @@ class Certificate:
         slots: columns of ``multipliers.npz``.
         files: sha256 of every other file by name.
         provenance: how it came about.
-        digest: of all of the above (`content_digest`).
+        digest: of all of the others (`content_digest`).
+        axes: goals of a front.
     """
 
     format: int
@@ -328,6 +333,7 @@ class Certificate:
     files: dict[str, str]
     provenance: CertificateProvenance
     digest: str = ""
+    axes: Annotated[tuple[FrontAxis, ...], later(())] = ()
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

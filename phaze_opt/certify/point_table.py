@@ -9,14 +9,20 @@ from numpy.typing import NDArray
 from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.certificate import BOUND_SLACK, NO_MULTIPLIERS
 from phaze_opt.certify.exact_solution import SolvedPoint
+from phaze_opt.certify.front import KnownGoals, Reach
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import Flatness, RankedDesign
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
-from phaze_opt.objective.goals import goal_denominators, goal_values
+from phaze_opt.objective.goals import FrontAxis, goal_denominators, goal_values
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_CHUNK = 65536
+"""Points priced at once."""
 WITHIN = (0.001, 0.01, 0.05)
 """Relative distances from the best that flatness is told for."""
 
@@ -89,7 +95,9 @@ class ProofState:
         is_shared: whether the bound is that of a group of points (`grouped_bounds`).
         visits: how often the point was taken up to be closed.
         solved: solved points by index.
-        best: the incumbent.
+        best: the incumbent; of a front the fastest.
+        reach: of a front what solved points attain of each; None for one goal.
+        cost_usd: exact, of a front over cost; empty otherwise.
     """
 
     problem: CertifyProblem
@@ -104,6 +112,8 @@ class ProofState:
     visits: NDArray[np.int8] = field(init=False)
     solved: dict[int, SolvedPoint] = field(default_factory=dict)
     best: Incumbent | None = None
+    reach: Reach | None = None
+    cost_usd: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         """Nothing is known yet."""
@@ -140,6 +150,34 @@ class ProofState:
         self.is_exact[better] = is_exact
         self.is_shared[indices] = False
 
+    def begin_front(self) -> None:
+        """Start to count what solved points attain, once areas and powers of all points are known."""
+        axes = self.problem.axes
+        if not axes:
+            return
+        if FrontAxis.COST in axes:
+            self.cost_usd = costs_of(self.problem)
+        known = KnownGoals.of(axes, area_mm2=self.area_mm2, tdp_w=self.tdp_w, cost_usd=self.cost_usd)
+        self.reach = Reach.of(known)
+
+    def limits(self, slack: float) -> Floats:
+        """Values up to which bounds need no closing, shape (size,)."""
+        if self.reach is not None:
+            return self.reach.limits(slack)
+        return np.full(len(self.rate_upper), 0.0 if self.best is None else self.best.value * (1.0 + slack))
+
+    def front(self) -> Ints:
+        """Points on the front of those solved, in their order."""
+        assert self.reach is not None
+        return self.reach.known.on_front(self.attained())
+
+    def attained(self) -> Floats:
+        """What each point attains, samples/s; 0 where it is not solved; shape (size,)."""
+        rates = np.zeros(len(self.rate_upper))
+        for index, solved in self.solved.items():
+            rates[index] = solved.evaluation.throughput_samples_per_s
+        return rates
+
     def solve(self, index: int, solved: SolvedPoint) -> None:
         """Take in a solution, the better of two of the same point."""
         known = self.solved.get(index)
@@ -147,6 +185,8 @@ class ProofState:
             return
         self.solved[index] = solved
         entry = Incumbent(index, self._worth(solved), solved)
+        if self.reach is not None:
+            self.reach.take(self.reach.known.values[index], entry.value)
         if self.best is None or _rank(entry) < _rank(self.best):
             self.best = entry
 
@@ -189,6 +229,16 @@ class ProofState:
 
     def _worth(self, solved: SolvedPoint) -> float:
         return solved_value(self.problem, solved)
+
+
+def costs_of(problem: CertifyProblem) -> Floats:
+    """Cost of a device of every row of a problem, USD."""
+    rows, links = problem.rows, link_rate(problem.scenario.cluster.network)
+    chunks = [
+        chips_of(rows.columns(np.arange(start, min(start + _CHUNK, rows.size), dtype=np.int64)), problem.constants)
+        for start in range(0, rows.size, _CHUNK)
+    ]
+    return np.concatenate([chip_cost(chips, problem.constants, link_bytes_per_s=links).usd for chips in chunks])
 
 
 def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:

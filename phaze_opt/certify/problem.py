@@ -6,7 +6,8 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.goals import Goal, goal_directions, is_provable, problem_digest
+from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, is_provable, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.space.grid import PartOfSpace
@@ -21,7 +22,7 @@ MOST_ROWS_OF_DIES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class CertifyProblem:
-    """A space, and what is maximised over it.
+    """A space, and what is maximised over it; of the goal PARETO ``axes`` are the goals of its front.
 
     ``also`` are points to bound beside its frontier; ``listed`` are rows to bound in place of it.
     """
@@ -32,12 +33,12 @@ class CertifyProblem:
     goal: Goal = Goal.THROUGHPUT
     also: tuple[DesignPoint, ...] = ()
     listed: PartOfSpace | None = None
+    axes: tuple[FrontAxis, ...] = ()
 
     def __post_init__(self) -> None:
-        """Only goals with one best value can be certified, and only plans whose stages are free."""
-        if len(goal_directions(self.goal)) > 1:
-            message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
-            raise InputError(message, key="objective")
+        """Only plans whose stages are free can be certified, no goal or budget of money, and costs only of dies."""
+        if self.goal is Goal.PARETO and not self.axes:
+            object.__setattr__(self, "axes", PARETO_AXES)
         if not is_provable(self.scenario, self.goal):
             is_budget = is_provable(replace(self.scenario, max_capex_usd=None), self.goal)
             what, key = ("the budget of capex", "max_capex_usd") if is_budget else (f"'{self.goal}'", "objective")
@@ -45,6 +46,11 @@ class CertifyProblem:
             raise InputError(message, key=key)
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
+        if FrontAxis.COST in self.axes and not has_die(self.constants):
+            message = (
+                "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
+            )
+            raise InputError(message, key="objective")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
@@ -60,7 +66,7 @@ class CertifyProblem:
 
     @property
     def is_covered(self) -> bool:
-        """Whether some dies are bounded by the rows of others: of a goal of power over more than can have rows."""
+        """Whether some dies are bounded by the rows of others: of power over more than can have rows."""
         is_large = self.space.silicon is not None and self.space.size > MOST_ROWS_OF_DIES
         return is_large and self.goal is Goal.THROUGHPUT_PER_TDP and self._has_own_estimator
 
@@ -96,7 +102,7 @@ class CertifyProblem:
     @property
     def digest(self) -> str:
         """Equal where optima are equal."""
-        return problem_digest(self.scenario, self.constants, space=self.space, goal=self.goal)
+        return problem_digest(self.scenario, self.constants, space=self.space, goal=self.goal, axes=self.axes)
 
 
 @dataclass(frozen=True, slots=True)

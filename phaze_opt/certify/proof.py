@@ -93,7 +93,7 @@ class _Proving:
             self._tell(CertifyStage.CLOSING, num_bounded=num_points, num_open=num_open)
 
         loop.close(on_round)
-        if num_best > 1 or not is_best_enough:
+        if self.state.reach is None and (num_best > 1 or not is_best_enough):
             loop.solve_best(num_best, on_round)
         return loop.effort
 
@@ -118,9 +118,10 @@ class _Proving:
             value=0.0 if self.state.best is None else self.state.best.value,
             value_upper=float(self.state.values_upper.max()) if is_bounded else 0.0,
             wall_s=time.perf_counter() - self.since_s,
+            front_gap=self.state.reach.gap(self.state.rate_upper) if self.state.reach is not None else None,
         )
-        before = [(known.value, known.value_upper) for known in self.history[-1:]]
-        if is_bounded and before != [(progress.value, progress.value_upper)]:
+        before = [(known.value, known.value_upper, known.front_gap) for known in self.history[-1:]]
+        if is_bounded and before != [(progress.value, progress.value_upper, progress.front_gap)]:
             self.history.append(progress)
         self.on_progress(progress)
 
@@ -165,6 +166,7 @@ def prove_problem(
         else:
             # The best designs are told apart a little below the optimum.
             proving.bound_groups(seeds, slack=max(tolerance, PROOF_SLACK) if num_best == 1 else -BESTS_WITHIN)
+        state.begin_front()
         effort = proving.close(tolerance=tolerance, num_best=num_best, is_best_enough=seeds is not None)
         state = add_leanest(state, bench.bounder) if is_lean else state
     return Proof(
@@ -184,6 +186,11 @@ def _claim(state: ProofState, tolerance: float) -> Claim:
     # Rounding may leave the largest bound a hair under what is attained.
     value_upper = value_upper if best is None else max(value_upper, best.value)
     value = 0.0 if best is None else best.value
+    gap, front, slack = 0.0 if best is None else value_upper / value - 1.0, (), max(tolerance, PROOF_SLACK)
+    is_proved = value_upper <= value * (1.0 + slack)
+    if state.reach is not None:
+        gap, front = state.reach.gap(state.rate_upper), tuple(state.front().tolist())
+        is_proved = gap <= slack
     return Claim(
         is_feasible=value_upper > 0.0,
         incumbent=-1 if best is None else best.index,
@@ -191,10 +198,11 @@ def _claim(state: ProofState, tolerance: float) -> Claim:
         value=value,
         value_upper=value_upper,
         throughput_samples_per_s=0.0 if best is None else best.solved.evaluation.throughput_samples_per_s,
-        gap=0.0 if best is None else value_upper / value - 1.0,
+        gap=gap,
         tolerance=tolerance,
-        is_proved=value_upper <= value * (1.0 + max(tolerance, PROOF_SLACK)),
+        is_proved=is_proved,
         num_points=state.problem.space.size,
         num_solved=len(state.solved),
         num_left_out=state.problem.space.size - state.problem.rows.size,
+        front=front,
     )

@@ -21,14 +21,15 @@ from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.covered import with_covering_rows, with_rows_at
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
+from phaze_opt.certify.front import NEAR, KnownGoals
 from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_value
 from phaze_opt.certify.problem import MOST_ROWS_OF_DIES, CertifyOptions, CertifyProblem
 from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, FrontDesign
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators
+from phaze_opt.objective.goals import Aim, FrontAxis, goal_denominators
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -83,13 +84,18 @@ def certify(
             pieces.close()
 
 
+def has_too_many_rows(problem: CertifyProblem) -> bool:
+    """Whether a space of dies that no frontier stands for is too large to bound point by point."""
+    return problem.space.silicon is not None and not problem.has_frontier and problem.space.size > MOST_ROWS_OF_DIES
+
+
 def require_few_rows(problem: CertifyProblem) -> None:
     """Refuse a space of dies that no frontier stands for where it is too large to bound point by point."""
-    if problem.space.silicon is None or problem.has_frontier or problem.space.size <= MOST_ROWS_OF_DIES:
+    if not has_too_many_rows(problem):
         return
     message = (
-        f"a proof over dies for {problem.goal} by '{problem.scenario.estimator}' bounds every point, "
-        f"at most {MOST_ROWS_OF_DIES:,}, and the space {problem.space.name} has {problem.space.size:,}; "
+        f"a proof over dies for {Aim(problem.goal, problem.axes)} by '{problem.scenario.estimator}' bounds every "
+        f"point, at most {MOST_ROWS_OF_DIES:,}, and the space {problem.space.name} has {problem.space.size:,}; "
         "give a space file with fewer values (--space), or search it"
     )
     raise InputError(message, key="space")
@@ -113,13 +119,15 @@ def _prove(
     attained = [solved_value(problem, solved) for solved in proof.state.solved.values()]
     wall_s = time.perf_counter() - started_s
     on_progress(finished_progress(proof.claim, wall_s))
+    certificate = write_certificate(proof, directory, wall_s=wall_s)
     return CertifyResult(
-        certificate=write_certificate(proof, directory, wall_s=wall_s),
+        certificate=certificate,
         directory=directory,
         best=proof.best,
         flatness=flatness_of(proof.claim.value, attained, proof.state.values_upper),
         history=proof.history,
         wall_s=wall_s,
+        front=read_front(certificate, directory, proof.state.problem),
     )
 
 
@@ -160,7 +168,7 @@ def with_rows_of(certificate: Certificate, directory: Path, problem: CertifyProb
     """
     if problem.is_covered:
         names = problem.space.axes.stated
-        return with_rows_at(problem, dict(zip(names, _columns(directory, names), strict=True)))
+        return with_rows_at(problem, dict(zip(names, point_columns(directory, names), strict=True)))
     point = certificate.claim.point
     if point is None or not problem.has_frontier or problem.rows.contains(point):
         return problem
@@ -174,7 +182,7 @@ def read_values(certificate: Certificate, directory: Path) -> PointValues:
         InputError: the table of points is missing or broken.
     """
     names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w")
-    attained, rate_upper, tdp_w = _columns(directory, names)
+    attained, rate_upper, tdp_w = point_columns(directory, names)
     num_devices = certificate.scenario.cluster.num_devices
     denominators = goal_denominators(certificate.goal, tdp_w, num_devices=num_devices)
     return PointValues(attained / denominators, rate_upper / denominators)
@@ -189,7 +197,7 @@ def read_result(
         InputError: the table of points is missing or broken.
     """
     known = read_values(certificate, directory)
-    status, area_mm2, tdp_w = _columns(directory, ("status", "area_mm2", "tdp_w"))
+    status, area_mm2, tdp_w = point_columns(directory, ("status", "area_mm2", "tdp_w"))
     rows = np.flatnonzero(status == PointStatus.SOLVED.value)
     order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
     problem = with_rows_of(certificate, directory, problem)
@@ -202,11 +210,64 @@ def read_result(
         flatness=flatness_of(claim.value, known.values[rows].tolist(), known.values_upper),
         history=(finished_progress(claim, wall_s),),
         wall_s=wall_s,
+        front=read_front(certificate, directory, problem),
     )
 
 
-def _columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
-    """Columns of the table of points."""
+def read_front(certificate: Certificate, directory: Path, problem: CertifyProblem) -> tuple[FrontDesign, ...]:
+    """The designs on a certified front, fastest first; none where there is one goal.
+
+    Args:
+        certificate: of ``directory``.
+        directory: that holds it.
+        problem: with the certificate's rows (`with_rows_of`).
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    if not certificate.claim.front:
+        return ()
+    names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w", "area_mm2")
+    attained, upper, tdp_w, area_mm2 = point_columns(directory, names)
+    has_cost = FrontAxis.COST in certificate.axes
+    cost_usd = point_columns(directory, ("cost_usd",))[0] if has_cost else np.zeros(len(upper))
+    known = KnownGoals.of(certificate.axes, area_mm2=area_mm2, tdp_w=tdp_w, cost_usd=cost_usd)
+    rows = np.array(certificate.claim.front, dtype=np.int64)
+    rows = rows[np.lexsort((rows, area_mm2[rows], tdp_w[rows], -attained[rows]))]
+    return tuple(
+        FrontDesign(
+            index=row,
+            point=problem.rows.point(row),
+            throughput_samples_per_s=float(attained[row]),
+            upper_samples_per_s=float(upper[row]),
+            tdp_w=float(tdp_w[row]),
+            area_mm2=float(area_mm2[row]),
+            cost_usd=float(cost_usd[row]) if has_cost else None,
+            num_tied=known.num_tied(row, upper, least=float(attained[row]) * (1.0 - NEAR)),
+        )
+        for row in rows.tolist()
+    )
+
+
+def front_values(certificate: Certificate, directory: Path) -> tuple[tuple[float, ...], ...]:
+    """Samples/s, W and mm^2 of every design on a certified front, in the order of its rows.
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    if not certificate.claim.front:
+        return ()
+    rows = np.array(certificate.claim.front, dtype=np.int64)
+    columns = point_columns(directory, ("throughput_samples_per_s", "tdp_w", "area_mm2"))
+    return tuple(zip(*(column[rows].tolist() for column in columns), strict=True))
+
+
+def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """Columns of a certificate's table of points.
+
+    Raises:
+        InputError: the table is missing or broken.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -228,6 +289,7 @@ def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
         value=claim.value,
         value_upper=claim.value_upper,
         wall_s=wall_s,
+        front_gap=claim.gap if claim.front else None,
     )
 
 

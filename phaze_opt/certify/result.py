@@ -28,6 +28,7 @@ class CertifyProgress:
         num_open: points whose bound exceeds what the tolerance allows.
         value, value_upper: incumbent and largest bound, of the goal; 0 as long as unknown.
         wall_s: since the proof began, earlier sessions included, s.
+        front_gap: of a front; None where there is one goal.
     """
 
     stage: CertifyStage
@@ -38,10 +39,13 @@ class CertifyProgress:
     value: float
     value_upper: float
     wall_s: float
+    front_gap: float | None = None
 
     @property
     def gap(self) -> float:
-        """value_upper / value - 1; infinite without an incumbent."""
+        """value_upper / value - 1, or that of a front; infinite without an incumbent."""
+        if self.front_gap is not None:
+            return self.front_gap
         return self.value_upper / self.value - 1.0 if self.value > 0.0 else float("inf")
 
 
@@ -55,6 +59,20 @@ class RankedDesign:
     value: float
     value_upper: float
     evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class FrontDesign:
+    """A design on a front; ``cost_usd`` is None where cost is no goal, ``num_tied`` counts rows that may equal it."""
+
+    index: int
+    point: DesignPoint
+    throughput_samples_per_s: float
+    upper_samples_per_s: float
+    tdp_w: float
+    area_mm2: float
+    cost_usd: float | None
+    num_tied: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +91,11 @@ class CertifyResult:
     Attributes:
         certificate: its claim among the rest.
         directory: where it lies.
-        best: best designs, best first; none if nothing is feasible.
+        best: best designs, best first; none if nothing is feasible. Of a front the fastest.
         flatness: for 0.1, 1 and 5 %.
         history: progress whenever incumbent or bound moved.
         wall_s: of all sessions, s.
+        front: designs on the front, fastest first; none where there is one goal.
     """
 
     certificate: Certificate
@@ -85,3 +104,4 @@ class CertifyResult:
     flatness: tuple[Flatness, ...]
     history: tuple[CertifyProgress, ...]
     wall_s: float
+    front: tuple[FrontDesign, ...] = ()

@@ -128,6 +128,7 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
         slots=proof.bounder.slots,
         files={name: _sha256(directory / name) for name in DATA_FILES},
         provenance=_provenance(proof, wall_s),
+        axes=problem.axes,
     )
     certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))
     _write_json(directory / CERTIFICATE_FILE, Certificate, certificate)
@@ -164,9 +165,9 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
 
     size = len(state.row)
     columns = state.problem.rows.columns(np.arange(size, dtype=np.int64))
-    attained, is_solved = np.zeros(size), np.zeros(size, dtype=np.int8)
-    for index, solved in state.solved.items():
-        attained[index], is_solved[index] = solved.evaluation.throughput_samples_per_s, 1
+    attained = state.attained()
+    is_solved = np.zeros(size, dtype=np.int8)
+    is_solved[list(state.solved)] = 1
     bound = np.where(numbers == NO_MULTIPLIERS, 2, state.is_exact.astype(np.int8))
     # Narrow columns stand before wide ones, and what a space leaves at a number by default is no column.
     axes = [axis for axis in AXES if axis.name in state.problem.space.axes.stated or axis.default is None]
@@ -180,6 +181,7 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
             **points,
             "area_mm2": state.area_mm2,
             "tdp_w": state.tdp_w,
+            **({"cost_usd": state.cost_usd} if len(state.cost_usd) else {}),
             "throughput_samples_per_s": attained,
             "throughput_upper_samples_per_s": state.rate_upper,
             "status": _words(is_solved, (PointStatus.PRUNED, PointStatus.SOLVED)),

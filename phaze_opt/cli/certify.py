@@ -15,7 +15,6 @@ from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.input_files import is_there
-from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.certify.check.report import CheckReport
@@ -41,7 +40,12 @@ _proving = partial(declared, panel=PROOF)
 class ProofOptions:
     """What is proved, and how."""
 
-    objective: str = _proving("throughput", "throughput or throughput_per_tdp.", Kind.WORD)
+    objective: str = _proving(
+        "throughput",
+        "throughput, throughput_per_tdp, or a front of two to four of throughput, tdp, area and cost, with commas "
+        "between (pareto: throughput,tdp,area).",
+        Kind.TEXT,
+    )
     tolerance: float = _proving(
         0.001, "How far above the best design the bound on all others may stay; 0 proves the exact optimum.", Kind.GAP
     )
@@ -147,26 +151,35 @@ def pose_proof(
     from phaze_opt.certify.robust.result import RobustOptions
     from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.goals import Goal
+    from phaze_opt.hardware.economics.prices import changed_prices
+    from phaze_opt.objective.goals import Aim, FrontAxis
     from phaze_opt.study.certified_truth import certificates_directory
     from phaze_opt.track.guard import open_certificate_tracker
 
     known = load_constants()
     problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
-    goal = parse_word(Goal, proof.objective, source="--objective")
+    aim = Aim.parse(proof.objective, source="--objective")
+    if aim.axes and (proof.robust or proof.equal_to):
+        message = f"is of one best design, and {aim} is a front; leave it out, or give --objective throughput"
+        raise InputError(message, source="--robust" if proof.robust else "--equal-to")
+    terms = costs.terms()
+    if FrontAxis.COST in aim.axes and changed_prices(terms.prices):
+        message = "is left out of a front over cost, which is proved at the package's prices; leave one of them out"
+        raise InputError(message, source="--prices")
     runs_directory(records.work_dir)
     check_file_to_write(report, option="--report", example="certificate.html")
     where = certificates_directory(records.work_dir)
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
     return ProofRun(
-        CertifyProblem(problem_scenario, find_points(problem_scenario), constants, goal),
+        CertifyProblem(problem_scenario, find_points(problem_scenario), constants, aim.goal, axes=aim.axes),
         wanted,
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
         has_range=proof.has_range,
         equal_to=proof.equal_to,
+        costs=terms,
         is_json=is_json,
     )
 

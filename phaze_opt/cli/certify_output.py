@@ -13,11 +13,13 @@ from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
 from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
+from phaze_opt.objective.goals import Aim
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
 from phaze_opt.report.die import DieBeside, area_table, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, left_out_sentences
+from phaze_opt.report.front import front_sentence, front_table, front_ties_sentence, front_to_json
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.robust import minimax_sentences, robust_summary
 from phaze_opt.track.protocol import CertificateTrackingSession
@@ -38,11 +40,14 @@ def result_to_json(
     """
     certificate, claim = result.certificate, result.certificate.claim
     best = result.best[0].evaluation if result.best else None
+    upper_samples_per_s = claim.throughput_samples_per_s * (1.0 + claim.gap) if claim.is_feasible else None
+    if certificate.axes:
+        upper_samples_per_s = claim.value_upper if claim.is_feasible else None
     return {
         "architecture": None if best is None else architecture_to_json(best.accelerator),
         "micro_batch": None if best is None else best.micro_batch,
         "throughput_samples_per_s": claim.throughput_samples_per_s if claim.is_feasible else None,
-        "upper_bound_samples_per_s": claim.throughput_samples_per_s * (1.0 + claim.gap) if claim.is_feasible else None,
+        "upper_bound_samples_per_s": upper_samples_per_s,
         "gap": claim.gap if claim.is_feasible else None,
         "points": claim.num_points,
         "num_solved": claim.num_solved,
@@ -54,12 +59,13 @@ def result_to_json(
         "is_proved": claim.is_proved,
         "is_interrupted": False,
         "tolerance": claim.tolerance,
-        "objective": certificate.goal.value,
+        "objective": str(Aim(certificate.goal, certificate.axes)),
         "value": claim.value if claim.is_feasible else None,
         "upper_bound": claim.value_upper if claim.is_feasible else None,
         "num_best": {"at_least": ties.at_least, "at_most": ties.at_most},
         "designs": [_design_to_json(design) for design in result.best],
         "flatness": [asdict(flat) for flat in result.flatness],
+        "front": front_to_json(result),
         "runner_up": None if runner_up is None else _runner_up_to_json(runner_up),
         "best": None if best is None else evaluation_to_json(best),
         "problem_digest": certificate.problem_digest,
@@ -91,6 +97,9 @@ def print_result(
 ) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
     screen = out()
+    if result.certificate.axes:
+        _print_front(result)
+        return
     screen.print(words.claim_sentence(result))
     if headline is not None:
         screen.print(range_sentence(headline))
@@ -110,6 +119,25 @@ def print_result(
                 screen.print("It is the best of those looked at; bounds leave room for others between.")
         again = inline_architecture(result.best[0].point, result.certificate.scenario)
         screen.print(f"The best design again: --arch {again}", soft_wrap=True)
+    _print_end(result)
+
+
+def _print_front(result: CertifyResult) -> None:
+    """What is proved of a front, and its designs."""
+    screen = out()
+    screen.print(front_sentence(result))
+    if result.front:
+        screen.print(front_ties_sentence(result))
+        print_tables(front_table(result))
+        if len(result.history) > 1:
+            print_tables(words.history_table(result))
+        screen.print("")
+    _print_end(result)
+
+
+def _print_end(result: CertifyResult) -> None:
+    """What is infeasible, what it took, and where the certificate lies."""
+    screen = out()
     infeasible = words.infeasible_sentence(result)
     if infeasible:
         screen.print(infeasible)
@@ -144,7 +172,7 @@ def print_check(report: CheckReport, *, is_json: bool) -> None:
     if is_json:
         counts = {name: getattr(report, name) for name in CHECK_COUNTS}
         claim = asdict(report.claim)
-        models: dict[str, Any] = {"models": list(report.models), "objective": report.goal.value}
+        models: dict[str, Any] = {"models": list(report.models), "objective": str(Aim(report.goal, report.axes))}
         models |= {"problem": list(report.problem), "differences": list(report.differences)}
         print_json({"valid": True, "reason": "", "claim": claim, **models, **counts, "file": str(report.directory)})
         return

@@ -12,6 +12,7 @@ import typer
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
+from phaze_opt.certify.least_within import find_least
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, require_few_rows, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
@@ -26,22 +27,34 @@ from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import goal_values
+from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.least_within import LeastDesign
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.bill import bills_beside, bills_to_json
-from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
+from phaze_opt.report.certificate import (
+    TIED,
+    RunnerUp,
+    Ties,
+    best_designs_csv,
+    claim_sentence,
+    count_ties,
+    explain_runner_up,
+)
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import DieBeside, beside_to_json, dies_beside
 from phaze_opt.report.equal_terms import TERMS, equal_to_json
+from phaze_opt.report.front import front_sentence
 from phaze_opt.report.headline import range_to_json
+from phaze_opt.report.least_within import least_table, least_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
+LOOKED_AT = "the designs looked at"
 BEST_FILE = "best_designs.csv"
 UNNAMED = "the chip of --equal-to"
 ID_CHARACTERS = 16
@@ -185,17 +198,21 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None, equal: EqualTerms | None) -> None:
-        ties = count_ties(result)
-        runner_up = find_runner_up(result, self.problem)
+        is_front = bool(self.problem.axes)
+        ties = Ties(0, 0) if is_front else count_ties(result)
+        runner_up = None if is_front else find_runner_up(result, self.problem)
         problem, best = self.problem, result.best[0].evaluation if result.best else None
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
         priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
-        headline = self._range(result) if self.has_range and result.best else None
+        headline = self._range(result) if self.has_range and result.best and not is_front else None
         beside, bills = self.find_bills(best)
+        least = self._least(result)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             certify_output.print_dies(beside, equal, result)
             output.print_bills(bills)
+            if least:
+                output.print_tables(least_table(least, goal=problem.goal, looked_at=LOOKED_AT))
             if best is not None:
                 output.print_priced(priced)
             output.print_notes(notes)
@@ -218,7 +235,7 @@ class ProofRun:
                 worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
                 data |= {"priced_as": priced_to_json(priced)}
                 data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
-                data |= {**beside_to_json(beside), **bills_to_json(bills)}
+                data |= {**beside_to_json(beside), **bills_to_json(bills), "least_within": least_to_json(least)}
                 data |= {"equal_to": equal_to_json(equal, result, problem.constants)}
                 output.print_json({**data, "report": None if page is None else str(page)})
             else:
@@ -261,6 +278,11 @@ class ProofRun:
         with output.working("pricing the design under each doubt"):
             return range_of_point(objective, best.point, best.evaluation)
 
+    def _least(self, result: CertifyResult) -> tuple[LeastDesign, ...]:
+        """The smallest, coolest and cheapest design near the best one."""
+        with output.working("looking for smaller, cooler and cheaper designs"):
+            return find_least(result, self.problem, None if self.costs is None else self.costs.prices)
+
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)
 
@@ -277,7 +299,10 @@ class ProofRun:
                 best=result.best[0].evaluation if result.best else None,
                 wall_s=result.wall_s,
                 metrics=totals,
-                tags={"statement": claim_sentence(result), "file": str(result.directory)},
+                tags={
+                    "statement": front_sentence(result) if self.problem.axes else claim_sentence(result),
+                    "file": str(result.directory),
+                },
             )
         )
         if self.session.tracking_uri:
@@ -302,7 +327,7 @@ class ProofRun:
         """What is certified and how, for the record."""
         problem, options = self.problem, self.options
         return {
-            "goal": problem.goal.value,
+            "goal": str(Aim(problem.goal, problem.axes)),
             "tolerance": options.tolerance,
             "jobs": options.jobs,
             "num_points": problem.rows.size,

@@ -15,6 +15,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+from phaze_opt.objective.least_within import LeastDesign, ValuedDesign, least_among
 from phaze_opt.objective.reference_machines import evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.bill import bills_beside
@@ -26,6 +27,7 @@ from phaze_opt.search.run import run_search
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import certificates_directory, contradiction
 from phaze_opt.study.disk.directory import truths_directory
+from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth
 from phaze_opt.study.truth import known_truth
 
@@ -46,6 +48,7 @@ class SearchAnswer:
         bills: what the best design and the reference machines cost; empty by the 22 nm tables.
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
+        least: the smallest, coolest and cheapest of its designs near the best; empty with several objectives.
         later_s: what was found of the best design after the search, and how long it took.
     """
 
@@ -61,13 +64,20 @@ class SearchAnswer:
     beside: tuple[DieBeside, ...] = ()
     bills: Mapping[str, Bill] = field(default_factory=dict)
     own: tuple[OwnBest, ...] = ()
+    least: tuple[LeastDesign, ...] = ()
     later_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def regret(self) -> float | None:
-        """Relative regret of the best design, never negative; None where nothing is known or nothing was found."""
+        """Relative regret of the best design, or the share of a front's hypervolume missed; never negative.
+
+        None where nothing is known or nothing was found.
+        """
         if self.result.best is None or self.optimum is None:
             return None
+        if self.optimum.front:
+            found = [trial.values for trial in self.result.pareto_front]
+            return front_regret(self.config.goal, found, self.optimum.front)
         return max(0.0, 1.0 - self.result.trials[self.result.best_number].values[0] / self.optimum.value)
 
 
@@ -106,9 +116,20 @@ def find_answer(
         beside=beside,
         bills=bills_beside(beside, scenario, constants, costs),
         later_s=later_s,
+        least=_find_least(result, config, constants, costs.prices),
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
+
+
+def _find_least(
+    result: SearchResult, config: SearchConfig, constants: Constants, prices: Constants
+) -> tuple[LeastDesign, ...]:
+    """The least of the designs that the search evaluated."""
+    if result.best is None or len(goal_directions(config.goal)) > 1:
+        return ()
+    designs = [ValuedDesign(trial.point, trial.values[0], trial.evaluation) for trial in result.trials if trial.values]
+    return least_among(designs, result.trials[result.best_number].values[0], constants, prices)
 
 
 @contextmanager
@@ -155,8 +176,6 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
     wrong: a line on standard error says so, and nothing counts as known.
     """
     result, scenario, goal = answer.result, answer.scenario, answer.config.goal
-    if len(goal_directions(goal)) > 1:
-        return None
     digest = problem_digest(scenario, constants, space=answer.space, goal=goal)
     record = known_truth(digest, cache_dir=truths_directory(work_dir), certificates=certificates_directory(work_dir))
     truth = None if record is None else record.truth
@@ -177,7 +196,7 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
     if fault:
         say(f"{fault}: that optimum is wrong and counts for nothing", style="yellow")
         return None
-    return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
+    return truth if truth.front or best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
 def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) -> HeadlineRange:

@@ -24,6 +24,7 @@ from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
+from phaze_opt.report.least_within import least_table, least_to_json
 from phaze_opt.report.page import REPORT_NAME
 from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.search import heterogeneous_contents, search_contents, write_search_report
@@ -33,6 +34,8 @@ from phaze_opt.workload.plan import ParallelPlan
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+LOOKED_AT = "the designs of this search"
 
 
 def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
@@ -52,6 +55,7 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         "heterogeneous": None if answer.pipeline is None else pipeline_to_json(answer.pipeline),
         "notes": notes_to_json(answer.notes),
         "priced_as": priced_to_json(_priced(answer)),
+        "least_within": least_to_json(answer.least),
         "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
         **beside_to_json(answer.beside),
@@ -123,6 +127,8 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
         screen.print(limits_sentence(result.best))
         if answer.pipeline is not None:
             output.print_tables(*heterogeneous_contents(answer.pipeline))
+        if answer.least:
+            output.print_tables(least_table(answer.least, goal=answer.config.goal, looked_at=LOOKED_AT))
         best = result.trials[result.best_number].point
         screen.print(f"This design again: --arch {inline_architecture(best, answer.scenario)}", soft_wrap=True)
         output.print_priced(_priced(answer))

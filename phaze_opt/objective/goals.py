@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.suggestions import parse_word
 from phaze_opt.space.search_space import SearchSpace
 
 
@@ -31,6 +33,18 @@ class Goal(StrEnum):
     PARETO = "pareto"
 
 
+class FrontAxis(StrEnum):
+    """A goal of a front: throughput is maximised, the others are minimised."""
+
+    THROUGHPUT = "throughput"
+    TDP = "tdp"
+    AREA = "area"
+    COST = "cost"
+
+
+PARETO_AXES = (FrontAxis.THROUGHPUT, FrontAxis.TDP, FrontAxis.AREA)
+"""Those of PARETO unless others are named."""
+
 _DIRECTIONS = {
     Goal.THROUGHPUT: ("maximize",),
     Goal.THROUGHPUT_PER_TDP: ("maximize",),
@@ -43,6 +57,35 @@ _DIRECTIONS = {
 def goal_directions(goal: Goal) -> tuple[str, ...]:
     """``maximize`` or ``minimize`` of each objective of a goal."""
     return _DIRECTIONS[goal]
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A goal with the axes of its front, in the order of `FrontAxis`; none where the goal has one best value."""
+
+    goal: Goal
+    axes: tuple[FrontAxis, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, *, source: str) -> "Aim":
+        """A goal by its name, or several by theirs with commas between.
+
+        Raises:
+            InputError: a name is none, stands twice, or is no axis of a front.
+        """
+        names = [name.strip() for name in text.split(",")]
+        if len(names) == 1:
+            goal = parse_word(Goal, names[0], source=source)
+            return cls(goal, PARETO_AXES if goal is Goal.PARETO else ())
+        found = [parse_word(FrontAxis, name, source=source) for name in names]
+        if len(set(found)) < len(found):
+            message = f"'{text}' names a goal twice; name two to four of {', '.join(FrontAxis)} once each"
+            raise InputError(message, source=source)
+        return cls(Goal.PARETO, tuple(axis for axis in FrontAxis if axis in found))
+
+    def __str__(self) -> str:
+        """The goal as it is given on the command line."""
+        return ",".join(self.axes) if self.axes else self.goal.value
 
 
 def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
@@ -66,8 +109,8 @@ def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
 
 
 def is_provable(scenario: Scenario, goal: Goal) -> bool:
-    """Whether certificates are made of it: of throughput, and of throughput over TDP, under budgets of area and TDP."""
-    return goal in (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP) and scenario.max_capex_usd is None
+    """Whether certificates are made of it: of throughput, of it over TDP, of fronts, under budgets of area and TDP."""
+    return goal in (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP, Goal.PARETO) and scenario.max_capex_usd is None
 
 
 def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
@@ -91,11 +134,11 @@ def goal_denominators(goal: Goal, tdp_w: NDArray[np.float64], *, num_devices: in
     """What throughputs are divided by to give a goal of one value, shape (num_designs,).
 
     Args:
-        goal: THROUGHPUT or THROUGHPUT_PER_TDP.
+        goal: what the values are of; of PARETO throughput itself.
         tdp_w: of each chip, W; where it is 0, it is not known and nothing is divided.
         num_devices: of the cluster, all of which draw power.
     """
-    if goal is Goal.THROUGHPUT:
+    if goal is not Goal.THROUGHPUT_PER_TDP:
         return np.ones(len(tdp_w))
     return np.where(tdp_w > 0.0, tdp_w, 1.0) * num_devices
 
@@ -125,9 +168,13 @@ def evaluations_digest(scenario: Scenario, constants: Constants) -> str:
     return _digest(__version__, scenario.digest, constants.digest)
 
 
-def problem_digest(scenario: Scenario, constants: Constants, *, space: SearchSpace, goal: Goal) -> str:
-    """Equal where optima are equal."""
-    return _digest(evaluations_digest(scenario, constants), space.digest, goal.value)
+def problem_digest(
+    scenario: Scenario, constants: Constants, *, space: SearchSpace, goal: Goal, axes: Sequence[FrontAxis] = ()
+) -> str:
+    """Equal where optima are equal, or fronts of the same axes; a front over cost depends on prices too."""
+    own = () if tuple(axes) in ((), PARETO_AXES) else (",".join(axes),)
+    prices = (load_prices().digest,) if FrontAxis.COST in axes else ()
+    return _digest(evaluations_digest(scenario, constants), space.digest, goal.value, *own, *prices)
 
 
 def _digest(*parts: str) -> str:

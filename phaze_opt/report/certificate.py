@@ -15,7 +15,7 @@ from phaze_opt.certify.prove import read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, RankedDesign
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.report.chip import chip_note, compared_parts, trained_fields
@@ -34,6 +34,12 @@ COMMON_MEANS = {
     CommonMean.ARITHMETIC: "arithmetic mean",
     CommonMean.GEOMETRIC: "geometric mean",
     CommonMean.WORST: "the model worst off",
+}
+AXIS_WORDS = {
+    FrontAxis.THROUGHPUT: "throughput",
+    FrontAxis.TDP: "TDP",
+    FrontAxis.AREA: "area",
+    FrontAxis.COST: "cost of a device",
 }
 NOTICEABLE = 0.02
 """Causes with less than this share of the largest change are left out."""
@@ -67,7 +73,7 @@ def count_ties(result: CertifyResult) -> Ties:
 def claim_sentence(result: CertifyResult) -> str:
     """One sentence: what is proved, or how far it is."""
     certificate, claim = result.certificate, result.certificate.claim
-    what = _describe_problem(certificate.scenario)
+    what = describe_certified(certificate.scenario)
     if not claim.is_feasible:
         return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
     goal = certificate.goal
@@ -81,7 +87,7 @@ def claim_sentence(result: CertifyResult) -> str:
     return f"Not proved within {format_gap(claim.tolerance)}: {attained}; {of_all} {bound}."
 
 
-def _describe_problem(scenario: Scenario) -> str:
+def describe_certified(scenario: Scenario) -> str:
     """Models with the mean over them, devices, and the budgets of a chip."""
     names = ", ".join(model.name for model in scenario.models)
     mean = f" ({COMMON_MEANS[scenario.common]})" if len(scenario.models) > 1 else ""
@@ -205,13 +211,18 @@ def progress_fields(goal: Goal) -> Fields[CertifyProgress]:
         number("open", lambda move: f"{move.num_open:,}"),
         number("incumbent", lambda move: format_value(goal, move.value) if move.value > 0.0 else "-"),
         number("bound", lambda move: format_value(goal, move.value_upper) if has_bound(move) else "-"),
-        number("gap", lambda move: format_gap(move.gap) if move.value > 0.0 and has_bound(move) else "-"),
+        number("gap", lambda move: format_gap(move.gap) if has_gap(move) else "-"),
     )
 
 
 def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
     """After, solved, open, incumbent, bound, gap."""
     return tuple(field.cell(progress) for field in progress_fields(goal))
+
+
+def has_gap(move: CertifyProgress) -> bool:
+    """Whether bound and incumbent are known, of a front in every part of it."""
+    return move.value > 0.0 and has_bound(move) and move.gap < float("inf")
 
 
 def has_bound(move: CertifyProgress) -> bool:
@@ -241,21 +252,38 @@ def effort_sentence(result: CertifyResult) -> str:
 def check_sentence(report: CheckReport) -> str:
     """What a certificate that holds states, and what of it was worked out again."""
     claim, names = report.claim, ", ".join(report.models)
+    how = _worked_out_again(report)
+    if not claim.is_feasible:
+        return f"Valid: none of {claim.num_points:,} points is feasible for {names}; {how}."
+    state = "proved" if claim.is_proved else "not proved"
+    proved = f"(gap {format_gap(claim.gap)}, {state} within {format_gap(claim.tolerance)}); {how}."
+    if report.axes:
+        return (
+            f"Valid: for {names} {len(claim.front):,} of {claim.num_points:,} points are on the front of "
+            f"{axes_words(report.axes)} {proved}"
+        )
+    attained, upper = (format_value(report.goal, value) for value in (claim.value, claim.value_upper))
+    return (
+        f"Valid: for {names} the best of {claim.num_points:,} points attains {attained} "
+        f"{GOAL_UNITS[report.goal]} and none exceeds {upper} {proved}"
+    )
+
+
+def axes_words(axes: Sequence[FrontAxis]) -> str:
+    """The goals of a front in words."""
+    *first, last = (AXIS_WORDS[axis] for axis in axes)
+    return f"{', '.join(first)} and {last}"
+
+
+def _worked_out_again(report: CheckReport) -> str:
+    """How much of a certificate was."""
     num_bounds = report.num_relaxed + report.num_exact
     how = (
         f"{num_bounds:,} bounds and {report.num_schedules:,} schedules worked out again in {format_time(report.wall_s)}"
     )
     if report.num_over_budget:
         how = f"{report.num_over_budget:,} points over a budget, {how}"
-    if not claim.is_feasible:
-        return f"Valid: none of {claim.num_points:,} points is feasible for {names}; {how}."
-    state = "proved" if claim.is_proved else "not proved"
-    attained, upper = (format_value(report.goal, value) for value in (claim.value, claim.value_upper))
-    return (
-        f"Valid: for {names} the best of {claim.num_points:,} points attains {attained} "
-        f"{GOAL_UNITS[report.goal]} and none exceeds {upper} (gap {format_gap(claim.gap)}, "
-        f"{state} within {format_gap(claim.tolerance)}); {how}."
-    )
+    return how
 
 
 def unproved_sentence(claim: Claim) -> str:

@@ -19,6 +19,7 @@ from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import (
     RunnerUp,
     Ties,
+    axes_words,
     best_table,
     claim_sentence,
     effort_sentence,
@@ -33,10 +34,12 @@ from phaze_opt.report.die import DieBeside, area_table, die_figures, limits_tabl
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
+from phaze_opt.report.front import front_sentence, front_table, front_ties_sentence
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.page import results_section
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
+from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, shown_value
 
 if TYPE_CHECKING:
@@ -72,6 +75,8 @@ def build_document(
     """
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
+    if certificate.axes:
+        return _front_document(result, names, notes=notes, beside=beside)
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables = []
     figures = {}
@@ -105,6 +110,33 @@ def build_document(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}",
         (results_section(tables, figures),),
         lead=tuple(filter(None, lead)),
+        footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
+    )
+
+
+def _front_document(
+    result: CertifyResult, names: str, *, notes: Sequence[Note], beside: Sequence[DieBeside]
+) -> ReportDocument:
+    """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
+    certificate = result.certificate
+    tables: list[TableContent] = []
+    figures: dict[str, Figure] = {}
+    lead = [front_sentence(result)]
+    if result.front:
+        lead.append(front_ties_sentence(result))
+        tables.append(front_table(result))
+    if beside:
+        dies = _dies(beside, None)
+        tables += [area_table(dies), power_table(dies), limits_table(dies)]
+        figures |= die_figures(dies)
+    if len(result.history) > 1:
+        tables.append(history_table(result))
+    effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
+    return ReportDocument(
+        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
+        f"{axes_words(certificate.axes)}",
+        (results_section(tables, figures),),
+        lead=(*lead, *(note.sentence for note in notes)),
         footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
     )
 

@@ -14,6 +14,7 @@ from phaze_opt import __version__
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import TIED, format_gap
@@ -28,6 +29,7 @@ from phaze_opt.report.table import Column, Field, Fields, TableContent, number, 
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.search.trial import Trial, rank
+from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth, TruthKind
 
 if TYPE_CHECKING:
@@ -86,6 +88,11 @@ def _schedules_standing(best: Evaluation) -> tuple[str, str, str]:
 def _known_standing(result: SearchResult, optimum: Truth) -> tuple[str, str, str]:
     """The best of the search against the best of the space."""
     source = "a certificate" if optimum.kind is TruthKind.CERTIFIED else "an enumeration"
+    if optimum.front:
+        missed = front_regret(Goal.PARETO, [trial.values for trial in result.pareto_front], optimum.front)
+        designs = f"{source} in this directory has {len(optimum.front):,} designs on it"
+        how = f"{designs}; hypervolume missed {format_gap(missed)}"
+        return ("front of the space", "proven" if missed <= TIED else "not attained", how)
     short = 1.0 - result.trials[result.best_number].values[0] / optimum.value
     if short > TIED:
         how = f"{source} in this directory knows a better one: this one falls {format_gap(short)} short of it"

@@ -10,8 +10,9 @@ GOAL_UNITS = {
     Goal.THROUGHPUT_PER_TDP: "samples/s/kW",
     Goal.THROUGHPUT_PER_USD: "samples/USD",
     Goal.THROUGHPUT_PER_JOULE: "samples/J",
+    Goal.PARETO: "samples/s",
 }
-"""Units in which values of a goal are read; files and JSON keep samples/s/W."""
+"""Units in which values of a goal are read, of a front of its fastest design; files and JSON keep samples/s/W."""
 WATTS_PER_KILOWATT = 1000.0
 
 

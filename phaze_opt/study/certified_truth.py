@@ -13,6 +13,7 @@ from pathlib import Path
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, Claim
 from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
+from phaze_opt.certify.prove import front_values
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
@@ -61,7 +62,7 @@ def _read(path: Path, problem_digest: str) -> TruthRecord | None:
         return None
     return TruthRecord(
         problem_digest=problem_digest,
-        truth=_truth(claim),
+        truth=_truth(claim, front_values(certificate, path.parent)),
         num_points=claim.num_points,
         num_evaluated=claim.num_solved,
         schedule_gap=0.0,
@@ -70,15 +71,15 @@ def _read(path: Path, problem_digest: str) -> TruthRecord | None:
     )
 
 
-def _truth(claim: Claim) -> Truth | None:
-    """The incumbent and how much better any point may be; None if no point is feasible."""
+def _truth(claim: Claim, front: tuple[tuple[float, ...], ...]) -> Truth | None:
+    """The incumbent and how much better any point may be, with a front if there is one; None if nothing is feasible."""
     if not claim.is_feasible:
         return None
     if claim.point is None or not 0.0 < claim.value < float("inf") or not claim.value_upper < float("inf"):
         message = f"its claim has the value {claim.value} and no design or no bound for it"
         raise ValueError(message)
     gap = max(0.0, claim.value_upper / claim.value - 1.0)
-    return Truth(TruthKind.CERTIFIED, claim.value, claim.point, gap=gap)
+    return Truth(TruthKind.CERTIFIED, claim.value, claim.point, gap=gap, front=front)
 
 
 def contradiction(truth: Truth, goal: Goal, evaluation: Evaluation) -> str:

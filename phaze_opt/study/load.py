@@ -7,7 +7,7 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json
-from phaze_opt.objective.goals import Goal, goal_directions
+from phaze_opt.objective.goals import Goal
 from phaze_opt.record.journal import read_value
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.study.certified_truth import contradiction
@@ -84,7 +84,6 @@ def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]
             find_fault=partial(find_fault, directory, plan.evaluations_digests[key], goals[key]),
         )
         for key, digest in plan.problem_digests.items()
-        if len(goal_directions(goals[key])) == 1
     }
     return {key: record.truth for key, record in found.items() if record is not None and record.truth is not None}
 

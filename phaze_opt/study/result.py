@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.plain_data import later
 from phaze_opt.search.trial import Trial
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
@@ -88,7 +90,7 @@ class TruthKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The best value of a condition's single objective.
+    """The best value of a condition's single objective; of several objectives a certified front.
 
     Enumerated: the largest of all evaluations, exactly; an evaluation whose schedules leave a gap
     (`Evaluation.schedule_gap`) is itself exact up to that gap only.
@@ -98,12 +100,15 @@ class Truth:
         value: of the objective.
         point: a point that attains it.
         gap: certified: no point exceeds ``value`` by more than this, relatively; 0 otherwise.
+        front: of several objectives their values at every design on the front, in the order of the goal's objectives;
+            ``value`` and ``point`` are then those of the design best in the first.
     """
 
     kind: TruthKind
     value: float
     point: DesignPoint
     gap: float = 0.0
+    front: Annotated[tuple[tuple[float, ...], ...], later(())] = ()
 
     def is_above(self, other: "Truth") -> bool:
         """Whether this value is more than rounding above all that another truth allows."""

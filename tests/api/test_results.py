@@ -83,7 +83,7 @@ def assert_presents_itself(result, *, num_rows, has_figure=True):
 
 
 def test_evaluate_is_the_command(tiny, capsys):
-    job = {"model": "tiny", "devices": 16, "global_batch": 64}
+    job = {"model": "tiny", "devices": 16, "global_batch": 64, "tokens": 1e9, "grid": "wind"}
     priced = po.evaluate(**job, arch="h100", baseline=["a100-80g", "tpu-v4"], top=3)
     assert capsys.readouterr() == ("", "")
     printed = run_json(
@@ -95,6 +95,8 @@ def test_evaluate_is_the_command(tiny, capsys):
     assert [each.throughput_samples_per_s for each in priced.baselines] == [
         each["throughput_samples_per_s"] for each in printed["baselines"]
     ]
+    assert priced.facts["device_usd"] == printed["cost"]["device_usd"]
+    assert printed["cost"]["training_run"] is not None
     assert_presents_itself(priced, num_rows=3)
     assert len(priced.plot().data[0].y) == 3
 
@@ -155,6 +157,48 @@ def test_a_proof_is_the_best_of_all_points_and_checks_itself(proved, tiny, capsy
     with pytest.raises(InputError, match="no figure"):
         checked.plot()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_front_has_a_row_for_each_of_its_designs(tiny):
+    proved = po.certify(**tiny, objective=["throughput", "tdp"])
+    assert_presents_itself(proved, num_rows=len(proved.result.front))
+    every = po.search(**tiny, trials=NUM_POINTS, strategy="exhaustive", has_range=False).to_frame()
+    every = every[every.status == "feasible"]
+    front = {
+        (round(one.throughput_samples_per_s, 6), round(one.tdp_w, 6))
+        for one in every.itertuples()
+        if not (
+            (every.throughput_samples_per_s >= one.throughput_samples_per_s)
+            & (every.tdp_w <= one.tdp_w)
+            & ((every.throughput_samples_per_s > one.throughput_samples_per_s) | (every.tdp_w < one.tdp_w))
+        ).any()
+    }
+    frame = proved.to_frame()
+    assert {(round(each.throughput_samples_per_s, 6), round(each.tdp_w, 6)) for each in frame.itertuples()} == front
+    assert proved.check().facts["objective"] == "throughput,tdp"
+
+
+def test_costs_of_dies_are_at_the_prices_given(tiny, folder, capsys):
+    (folder / "prices.toml").write_text("memory.hbm_usd_per_gb = 20\n")
+    dies = {name: value for name, value in tiny.items() if name not in {"published_form", "space"}}
+    text = space_text(min_area_fraction=0.0, num_tc=[16, 32], tc_width=[64], tc_depth=[64], glb_mb=[32])
+    (folder / "dies.toml").write_text(text.replace("area_budget_mm2 = 279", "area_budget_mm2 = 800"))
+    dies |= {"space": folder / "dies.toml", "prices": folder / "prices.toml", "grid": "wind"}
+    found = po.search(**dies, trials=2, strategy="exhaustive", has_range=False)
+    usual = po.search(**(dies | {"prices": None}), trials=2, strategy="exhaustive", has_range=False)
+    proved = po.certify(**dies)
+    assert proved.bill.device_usd == found.bill.device_usd > usual.bill.device_usd
+    assert found.to_dict()["cost"]["grid"] == proved.to_dict()["cost"]["grid"] == "wind"
+    printed = run_json(["certify", *flags(dies), "--no-tracking"], capsys)
+    assert printed["cost"] == json.loads(json.dumps(proved.to_dict()))["cost"]
+    cheapest = [each["amount"] for each in printed["least_within"] if each["saving"] == "cheapest"]
+    assert min(cheapest) <= proved.bill.device_usd * (1 + 1e-12)
+    with pytest.raises(InputError) as fault:
+        po.certify(**dies, objective="throughput,cost")
+    assert fault.value.key == "prices"
+    front = po.certify(**(dies | {"prices": None}), objective="throughput,cost")
+    costs = {round(each.cost_usd, 6) for each in front.result.front}
+    assert round(usual.bill.device_usd, 6) in costs
 
 
 def test_a_forged_certificate_is_refused(proved, tmp_path):

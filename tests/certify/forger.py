@@ -130,7 +130,9 @@ class Forger:
             forged = from_plain(Certificate, data)
             with suppress(PluginError):
                 constants = forged.scenario.constants_of()
-                digest = problem_digest(forged.scenario, constants, space=forged.space, goal=forged.goal)
+                digest = problem_digest(
+                    forged.scenario, constants, space=forged.space, goal=forged.goal, axes=forged.axes
+                )
                 data["problem_digest"] = digest
 
         self.certificate(change)

@@ -33,7 +33,7 @@ STATED = {
     "unknown key": ("claim.is_checked_by", "an auditor", MORE),
     "words for numbers": ("claim.num_points", str, MORE),
     "impossible effort": ("provenance.num_placements", -1, "claim: its provenance holds a number that is not finite"),
-    "goal without best": ("goal", "pareto", "goal 'pareto' has no single best value"),
+    "goal without best": ("goal", "pareto", "goal 'pareto' goes with no front of 0 goals"),
     "other constants": ("constants_digest", "0" * 64, "constants_digest is not that of this package's constants"),
     "unknown estimator": ("scenario.estimator", "oracle", "its estimator cannot be had: .*oracle"),
     "other format": ("format", 2, "format is 2, not 1"),

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from command_runs import run_json
+from command_runs import printed, refused, run_json
 from sample_files import space_text
 
 SPACE = space_text(
@@ -53,4 +53,33 @@ def test_prove_check_search_and_resume(capsys, tmp_path):
     value = repr(data["value"])
     assert value in text
     (forged / "certificate.json").write_text(text.replace(value, repr(data["value"] * 1.01)))
+    assert run_json(["certify", "--check", str(forged)], capsys, code=2)["valid"] is False
+
+
+def test_a_front_is_proved_checked_and_what_searches_are_judged_by(capsys, tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    task = [*TASK, "--space", str(tmp_path / "space.toml"), "--work-dir", str(tmp_path)]
+    data = run_json(["certify", *task, "--objective", "pareto", "--report", str(tmp_path / "front.html")], capsys)
+    assert (data["is_proved"], data["objective"]) == (True, "throughput,tdp,area")
+    rates = [design["throughput_samples_per_s"] for design in data["front"]]
+    assert rates == sorted(rates, reverse=True)
+    assert len(rates) > 1
+    assert "The front" in (tmp_path / "front.html").read_text()
+    report = run_json(["certify", "--check", data["file"]], capsys)
+    assert report["claim"]["front"] == sorted(design["index"] for design in data["front"])
+    assert "on the front of throughput, TDP and area" in printed(["certify", "--check", data["file"]], capsys)
+    assert "16 points" in printed(["certify", *task, "--objective", "area,throughput,tdp", "--resume"], capsys)
+
+    search = ["search", *task, "--objective", "pareto", "--strategy"]
+    assert run_json([*search, "exhaustive", "--trials", "16"], capsys)["regret"] == 0.0
+    assert run_json([*search, "random", "--trials", "1"], capsys)["regret"] > 0.01
+
+    refused(["certify", *task, "--objective", "pareto", "--robust"], capsys, "--robust", "is a front")
+    refused(["certify", *task, "--objective", "throughput,cost"], capsys, "'cost' is of dies")
+    refused(["certify", *task, "--objective", "throughput,speed"], capsys, "'speed' is unknown")
+    assert run_json(["certify", "--check", data["file"]], capsys)["valid"] is True
+    forged = tmp_path / "forged"
+    shutil.copytree(data["file"], forged)
+    text = (forged / "certificate.json").read_text()
+    (forged / "certificate.json").write_text(text.replace('"front": [', '"front": [0, 0, '))
     assert run_json(["certify", "--check", str(forged)], capsys, code=2)["valid"] is False

@@ -115,6 +115,19 @@ def test_a_proven_truth_is_the_enumerated_one_and_leaves_a_certificate(
     assert run_json(["certify", "--check", str(certificate.parent)], capsys)["valid"]
 
 
+def test_a_proved_front_is_what_a_study_of_several_objectives_is_judged_by(
+    study: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    text = STUDY.replace("evaluations = 6", "evaluations = 2").replace("seeds = 2", "seeds = 1")
+    study.write_text(text.replace('"enumerate"', '"certify"').replace("[study]", '[study]\nobjective = "pareto"'))
+    answer = run_json(["study", "run", str(study), "--no-tracking", "--work-dir", str(tmp_path)], capsys)
+    assert answer["is_complete"]
+    truth = load_study(find_study("small", work_dir=tmp_path).path).truths["default.tiny"]
+    assert (truth.kind, len(truth.front) > 1) == (TruthKind.CERTIFIED, True)
+    words = printed(["study", "run", str(study), "--resume", "--no-tracking", "--work-dir", str(tmp_path)], capsys)
+    assert "hypervolume" in words
+
+
 def test_people_get_a_table_findings_and_the_report(study: Path, tmp_path: Path, capsys: Capture) -> None:
     text = STUDY.replace('truth = "enumerate"', "").replace("seeds = 2", "seeds = 1")
     study.write_text(text)

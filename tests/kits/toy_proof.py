@@ -152,6 +152,7 @@ class ToyProver:
             "throughput_samples_per_s": attained,
             "throughput_upper_samples_per_s": [value * (1.0 + self.looseness) for value in attained],
             "tdp_w": [one.tdp_w for one in evaluations],
+            "area_mm2": [one.area_mm2 for one in evaluations],
             "reason": ["" if one.is_feasible else "no placement fits the memory" for one in evaluations],
         }
         parquet.write_table(table(columns), path)

@@ -124,7 +124,10 @@ def test_every_study_of_the_package_loads(path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "match"),
     [
-        ('[statistics]\ntruth = "certify"\n', r":7: key 'statistics\.truth': 'certify' finds the best value of one"),
+        (
+            '[statistics]\ntruth = "enumerate"\n',
+            r":7: key 'statistics\.truth': 'enumerate' finds the best value of one",
+        ),
         ("[generality]\n", r":6: key 'generality': asks for the price in one objective"),
     ],
 )
@@ -134,7 +137,9 @@ def test_a_question_that_no_setting_can_answer_is_a_fault(folder: Path, question
         read_study(_write(folder, text + question))
     mixed = '[[setting]]\nname = "x"\n[[setting]]\nname = "y"\nobjective = "throughput"\n[cluster]\ndevices = 4\n'
     if "truth" in question:
-        assert read_study(_write(folder, text + question + mixed)).judgement.truth is TruthForm.CERTIFY
+        certified = question.replace("enumerate", "certify")
+        for asked in (certified, certified + mixed):
+            assert read_study(_write(folder, text + asked)).judgement.truth is TruthForm.CERTIFY
 
 
 def test_the_price_of_generality_needs_two_models(folder: Path) -> None:

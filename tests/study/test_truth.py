@@ -24,7 +24,7 @@ from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
 from phaze_opt.study.config import Budget, Judgement, Setting, StudyWorkload, TruthForm
-from phaze_opt.study.judging.scoring import yardstick_of
+from phaze_opt.study.judging.scoring import front_regret, yardstick_of
 from phaze_opt.study.load import load_study
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
@@ -416,3 +416,24 @@ def test_an_enumeration_attains_what_a_proof_of_the_same_problem_attains(tmp_pat
     assert truth.kind is TruthKind.ENUMERATED
     assert truth.value >= max(evaluated, claim.value) * (1 - 1e-12)
     assert truth.value <= claim.value_upper * (1 + 1e-9)
+
+
+def test_a_certified_front_is_what_several_objectives_are_measured_by(tmp_path):
+    """A search that has all of the front misses nothing, and one that has a part of it what that leaves."""
+    axes = replace(SPACE.axes, num_tc=(4, 8), num_vc=(4, 8), tc_width=(64,), micro_batch=(2,))
+    condition = replace(make_condition(Goal.PARETO), space=replace(SPACE, axes=axes))
+    problem = CertifyProblem(condition.scenario, condition.space, condition.constants, Goal.PARETO)
+    assert problem.digest == condition.problem_digest
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path))
+    truth = certified_truth(condition.problem_digest, certificates=tmp_path).truth
+    assert sorted(truth.front) == sorted(
+        (design.throughput_samples_per_s, design.tdp_w, design.area_mm2) for design in result.front
+    )
+    assert truth.value == max(values[0] for values in truth.front)
+    assert front_regret(Goal.PARETO, truth.front, truth.front) == 0.0
+    assert 0.0 < front_regret(Goal.PARETO, truth.front[:1], truth.front) <= 1.0
+    yardstick = yardstick_of(Goal.PARETO, (), truth)
+    assert yardstick.truth is truth
+    assert yardstick.box.hypervolume > 0.0
+    keep_truth(certified_truth(condition.problem_digest, certificates=tmp_path), cache_dir=tmp_path / "kept")
+    assert known_truth(condition.problem_digest, cache_dir=tmp_path / "kept").truth == truth

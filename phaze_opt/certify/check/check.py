@@ -10,6 +10,7 @@ from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.dies import DieRows
 from phaze_opt.certify.check.files import certificate_directory, check_unchanged, read_certificate
+from phaze_opt.certify.check.front import check_columns
 from phaze_opt.certify.check.plan_bounds import PlanBoundCheck
 from phaze_opt.certify.check.plan_solutions import PlanSolutions
 from phaze_opt.certify.check.planned import planned_models
@@ -59,6 +60,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     files = read_certificate(directory)
     certificate, points = files.certificate, files.points
     problem = check_problem(certificate)
+    check_columns(certificate, points)
     tell(CheckProgress(CheckStage.READING, 1, 1))
     tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
     space = _check_points(certificate, points, problem.constants)
@@ -94,6 +96,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
         wall_s=time.perf_counter() - started_s,
         problem=describe_problem(certificate),
         differences=find_differences(certificate, problem.constants),
+        axes=certificate.axes,
     )
 
 

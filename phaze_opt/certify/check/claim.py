@@ -3,6 +3,7 @@
 import numpy as np
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility
+from phaze_opt.certify.check.front import check_columns, check_front
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.problem_data import Floats, goal_value
 from phaze_opt.certify.check.report import demand, refuse
@@ -18,6 +19,7 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
     Raises:
         CertificateError: names what does not follow.
     """
+    check_columns(certificate, points)
     claim, num_devices = certificate.claim, certificate.scenario.cluster.num_devices
     attained, upper = (
         goal_value(certificate.goal, rate, points.tdp_w, num_devices=num_devices)
@@ -35,7 +37,8 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
     _require(claim.is_feasible == is_feasible, f"is_feasible is {claim.is_feasible} but the rows say {is_feasible}")
     if is_feasible:
         _check_incumbent(claim, points, attained)
-        _check_gap(claim, upper)
+        _check_bounds(certificate, points, upper)
+        _check_proved(claim)
     else:
         _check_nothing(claim)
     _check_provenance(certificate.provenance)
@@ -55,18 +58,28 @@ def _check_incumbent(claim: Claim, points: PointsTable, attained: Floats) -> Non
         _same(f"point.{name}", getattr(claim.point, name, None), int(getattr(points.points, name)[row]))
 
 
-def _check_gap(claim: Claim, upper: Floats) -> None:
-    """value_upper is the largest bound, the gap that of both, and proved only within the tolerance."""
+def _check_bounds(certificate: Certificate, points: PointsTable, upper: Floats) -> None:
+    """value_upper is the largest bound, and the gap follows: from both, or of a front from all rows."""
+    claim = certificate.claim
+    if certificate.axes:
+        _close("value_upper", claim.value_upper, float(upper.max()))
+        check_front(certificate, points)
+        return
+    _require(not claim.front, "names a front though there is one goal")
     demand(
         upper <= claim.value * (1.0 + claim.gap) * (1.0 + EXACT),
         lambda row: f"its upper bound is {upper[row]:.9g}, more than the claim's gap of {claim.gap:.9g} allows",
     )
     _close("value_upper", claim.value_upper, float(upper.max()))
     gap = claim.value_upper / claim.value - 1.0
-    stated, tolerance = f"the gap of {claim.gap:.9g}", f"the tolerance of {claim.tolerance:.9g}"
     _require(
         abs(claim.gap - gap) <= EXACT * (1.0 + gap), f"gap is {claim.gap:.9g} but value and value_upper give {gap:.9g}"
     )
+
+
+def _check_proved(claim: Claim) -> None:
+    """Proved only, and always, within the tolerance."""
+    stated, tolerance = f"the gap of {claim.gap:.9g}", f"the tolerance of {claim.tolerance:.9g}"
     if claim.is_proved:
         is_within = claim.gap <= claim.tolerance + GAP_TOLERANCE
         _require(is_within, f"is_proved though {stated} exceeds {tolerance}")
@@ -78,6 +91,7 @@ def _check_gap(claim: Claim, upper: Floats) -> None:
 def _check_nothing(claim: Claim) -> None:
     """Where nothing is feasible nothing is claimed."""
     numbers = (claim.value, claim.value_upper, claim.throughput_samples_per_s, claim.gap)
+    _require(not claim.front, "names a front though no row is feasible")
     _require(claim.incumbent == -1 and claim.point is None, "names an incumbent though no row is feasible")
     _require(all(number == 0.0 for number in numbers), "states a value though no row is feasible")
     _require(claim.is_proved, "is not is_proved though every row is infeasible")

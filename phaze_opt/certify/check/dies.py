@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
+from phaze_opt.certify.check.front import Matches, counted, minimised
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
@@ -35,11 +37,12 @@ ROUNDING = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Judged:
-    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, and its power."""
+    """Points as dies: whether each is one of the space, whether it keeps to the budgets too, power and area."""
 
     is_kept: Flags
     is_within: Flags
     power_w: Floats
+    area_mm2: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,10 @@ class DieRows:
         demand(np.diff(code, prepend=-1) > 0, "is not behind the row before it in the order of the space")
         is_kept = self._judge(table.points).is_kept
         demand(is_kept, "is no die that could be built within the space's area")
+        matches = Matches(self.certificate, table) if self.certificate.axes else None
         num_dies = 0
         for block in self._blocks():
-            num_dies += self._check_block(block, places, table)
+            num_dies += self._check_block(block, places, table, matches)
         stated = self.certificate.claim.num_left_out
         if stated != num_dies - len(table):
             refuse(f"claim: num_left_out is {stated}, not {num_dies - len(table)}", file=CERTIFICATE_FILE)
@@ -114,7 +118,7 @@ class DieRows:
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
-        return _Judged(is_kept, is_within, dies.power.total)
+        return _Judged(is_kept, is_within, dies.power.total, area_mm2)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
         """Places on all axes but numbers of cores and what never slows."""
@@ -122,7 +126,9 @@ class DieRows:
         for places in product(*(range(len(getattr(self._space.axes, name))) for name in names)):
             yield dict(zip(names, places, strict=True))
 
-    def _check_block(self, block: dict[str, int], places: dict[str, Ints], table: PointsTable) -> int:
+    def _check_block(
+        self, block: dict[str, int], places: dict[str, Ints], table: PointsTable, matches: Matches | None
+    ) -> int:
         """Every die of a block is bounded by a row; how many dies there are."""
         axes = self._space.axes
         inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
@@ -130,13 +136,17 @@ class DieRows:
         mesh = [grid.ravel() for grid in np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")]
         at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
         columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
-        judged = self._judge(self._completed(columns))
+        points = self._completed(columns)
+        judged = self._judge(points)
         mine = table.has_bound.copy()
         for name, place in block.items():
             mine &= places[name] == place
         rate_upper = np.full(shape, np.inf)
         rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
-        missing = np.flatnonzero(judged.is_within & ~self._is_bounded(rate_upper, judged.power_w))
+        is_bounded = self._is_bounded(rate_upper, judged.power_w)
+        if matches is not None:
+            is_bounded = self._is_matched(rate_upper, judged, points, matches)
+        missing = np.flatnonzero(judged.is_within & ~is_bounded)
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
@@ -156,6 +166,26 @@ class DieRows:
             return np.isfinite(least)
         value = least / (power_w * certificate.scenario.cluster.num_devices)
         return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
+
+    def _is_matched(self, rate_upper: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Flags:
+        """Which dies of a block of a front have a row, or are matched by a solved one; flat.
+
+        A die without a row has the bound of what is no slower, and watts, area and cost of its own.
+        """
+        certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
+        if certificate.scenario.estimator not in OWN_ESTIMATORS:
+            return has_row
+        others = np.flatnonzero(judged.is_within & ~has_row)
+        if len(others) == 0:
+            return has_row
+        columns = {"tdp_w": judged.power_w[others], "area_mm2": judged.area_mm2[others]}
+        if FrontAxis.COST in certificate.axes:
+            columns["cost_usd"] = chip_cost(chips_of(points.take(others), self.constants), self.constants).usd
+        best = matches.of(minimised(certificate, columns)) * (1.0 + certificate.claim.gap) * (1.0 + EXACT)
+        upper = counted(certificate, _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()[others])
+        is_matched = has_row.copy()
+        is_matched[others] = upper <= best
+        return is_matched
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""

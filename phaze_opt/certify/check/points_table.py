@@ -1,7 +1,7 @@
 """``points.parquet`` as columns, what each row may hold by itself, and the whole space that the rows must be."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -15,7 +15,9 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
+from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
 
@@ -28,6 +30,7 @@ _ARROW_TYPES = {
     **{axis.name: axis.parquet for axis in AXES},
     "area_mm2": "double",
     "tdp_w": "double",
+    "cost_usd": "double",
     "throughput_samples_per_s": "double",
     "throughput_upper_samples_per_s": "double",
     "status": "string",
@@ -35,6 +38,8 @@ _ARROW_TYPES = {
     "reason": "string",
     "multipliers_index": "int32",
 }
+_OPTIONAL = "cost_usd"
+"""Column of fronts over cost alone."""
 _COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
 """Neither unpacks to much more than some twenty times its size."""
 SPARE_ROWS = 10_000
@@ -47,7 +52,10 @@ EXACT = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PointsTable:
-    """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file but for those of the point."""
+    """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file but for those of the point.
+
+    ``cost_usd`` is empty where cost is no goal.
+    """
 
     index: Ints
     points: PointColumns
@@ -59,6 +67,7 @@ class PointsTable:
     bound: Texts
     reason: Texts
     multipliers_index: Ints
+    cost_usd: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -115,6 +124,7 @@ def _check_footer(file: Any, num_rows: int) -> None:
     metadata = file.metadata
     found = {field.name: str(getattr(field.type, "value_type", field.type)) for field in file.schema_arrow}
     missing = {name for name, axis in AXIS.items() if axis.default is not None and name not in found}
+    missing |= {_OPTIONAL} - found.keys()
     for name, kind in _ARROW_TYPES.items():
         if found.get(name) != kind and name not in missing:
             message = f"column {name} is {found.get(name, 'missing')}, not {kind}"
@@ -149,7 +159,8 @@ def check_rows(points: PointsTable) -> None:
     Raises:
         CertificateError: a number is not finite or negative, a word is unknown, or words and numbers disagree.
     """
-    for name in ("area_mm2", "tdp_w", "throughput_samples_per_s", "throughput_upper_samples_per_s"):
+    costs = ("cost_usd",) if len(points.cost_usd) else ()
+    for name in ("area_mm2", "tdp_w", "throughput_samples_per_s", "throughput_upper_samples_per_s", *costs):
         values = getattr(points, name)
         good = np.isfinite(values) & (values >= 0.0)
         demand(good, lambda row, n=name, v=values: f"{n} is {v[row]}, which is no finite number from 0 up")
@@ -244,7 +255,7 @@ def _describe_other_point(points: PointColumns, expected: PointColumns, row: int
 
 
 def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario, constants: Constants) -> None:
-    """Area and TDP of every row, and the rows that break a budget.
+    """Area, TDP and cost of every row, and the rows that break a budget.
 
     Raises:
         CertificateError: names the row.
@@ -256,6 +267,9 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
         power = chip_power_w(chips, scenario.cluster.network, constants)
         _check_column(table.area_mm2[here], area, "area_mm2", first=first)
         _check_column(table.tdp_w[here], power, "tdp_w", first=first)
+        if len(table.cost_usd):
+            cost = chip_cost(chips, constants, link_bytes_per_s=link_rate(scenario.cluster.network)).usd
+            _check_column(table.cost_usd[here], cost, _OPTIONAL, first=first)
         _check_budget(table.reason[here], area, power, scenario=scenario, first=first)
 
 

@@ -20,7 +20,7 @@ from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
-from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
+from phaze_opt.objective.goals import FrontAxis, Goal, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.workload.training import Optimizer
@@ -252,8 +252,7 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     constants = certificate.scenario.constants_of()
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
-    if len(goal_directions(certificate.goal)) > 1:
-        refuse(f"goal '{certificate.goal}' has no single best value", file=CERTIFICATE_FILE)
+    _check_axes(certificate)
     scenario, space = certificate.scenario, certificate.space
     if space.silicon != scenario.silicon or space.frontier is not None:
         refuse("its space has other silicon than its scenario, or is a part of one", file=CERTIFICATE_FILE)
@@ -268,13 +267,25 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     if not isinstance(estimator, Estimator):
         refuse(f"'{scenario.estimator}' is no estimator", file=CERTIFICATE_FILE)
     # What an estimator was fitted with counts in the digest, so it is loaded first.
-    if certificate.problem_digest != problem_digest(scenario, constants, space=space, goal=certificate.goal):
+    digest = problem_digest(scenario, constants, space=space, goal=certificate.goal, axes=certificate.axes)
+    if certificate.problem_digest != digest:
         rule = (
             "problem_digest is not that of its scenario, space, goal and constants: it was changed, or made by a "
             f"phaze-opt (version {certificate.provenance.package_version}) whose estimator was fitted otherwise"
         )
         refuse(rule, file=CERTIFICATE_FILE)
     return CheckedProblem(certificate, constants, estimator.with_constants(constants))
+
+
+def _check_axes(certificate: Certificate) -> None:
+    """A front has two goals or more, each once and in their order, costs of dies alone; one goal has none."""
+    axes = certificate.axes
+    if (certificate.goal is Goal.PARETO) != bool(axes) or len(axes) == 1:
+        refuse(f"goal '{certificate.goal}' goes with no front of {len(axes)} goals", file=CERTIFICATE_FILE)
+    if axes != tuple(axis for axis in FrontAxis if axis in axes):
+        refuse("axes names a goal twice or out of order", file=CERTIFICATE_FILE)
+    if FrontAxis.COST in axes and certificate.scenario.silicon is None:
+        refuse("its front is over cost, which chips of the 22 nm tables have none of", file=CERTIFICATE_FILE)
 
 
 def throughput(scenario: Scenario, batch_s: Floats) -> Floats:

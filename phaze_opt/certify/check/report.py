@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import POINTS_FILE, Claim
 from phaze_opt.errors import CertificateError
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import FrontAxis, Goal
 
 
 class CheckStage(StrEnum):
@@ -53,6 +53,7 @@ class CheckReport:
         num_schedules: schedules replayed.
         wall_s: of the check, s.
         problem: what the claim is about, a sentence each: names alone could be anyone's.
+        axes: goals of a front.
         differences: where that is not what the package has under the names given, a sentence each.
     """
 
@@ -71,6 +72,7 @@ class CheckReport:
     wall_s: float
     problem: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    axes: tuple[FrontAxis, ...] = ()
 
 
 def refuse(rule: str, *, file: str, row: int | None = None, cause: Exception | None = None) -> NoReturn:

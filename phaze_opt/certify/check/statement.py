@@ -47,7 +47,7 @@ def describe_problem(certificate: Certificate) -> tuple[str, ...]:
     return (
         *(f"Model {_describe_model(model, scenario)}." for model in scenario.models),
         f"Cluster: {_describe_cluster(scenario)}.",
-        f"Choices: {_describe_choices(scenario, certificate.goal.value)}.",
+        f"Choices: {_describe_choices(scenario, _sought(certificate))}.",
         *(f"{name}: {text}." for name, text in _describe_plans(scenario)),
         *(f"{name}: {text}." for name, text in _describe_silicon(scenario)),
         f"Space {_describe_space(space, has_plans=scenario.plans is not None)}.",
@@ -82,6 +82,12 @@ def _describe_cluster(scenario: Scenario) -> str:
     return f"{scenario.cluster.num_devices:,} devices on {shown(network.name)} ({levels})"
 
 
+def _sought(certificate: Certificate) -> str:
+    if not certificate.axes:
+        return f"{certificate.goal.value} is maximised"
+    return f"a front of {', '.join(certificate.axes)}"
+
+
 def _describe_choices(scenario: Scenario, goal: str) -> str:
     limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"))
     budgets = " and ".join(f"{limit:.6g} {unit}" for limit, unit in limits if limit is not None)
@@ -91,7 +97,7 @@ def _describe_choices(scenario: Scenario, goal: str) -> str:
         f"tensor degrees {_listed(sorted(set(scenario.tensor_parallel)))}, "
     )
     return (
-        f"{goal} is maximised{several}, global batch {scenario.global_batch:,}, {scenario.optimizer}, "
+        f"{goal}{several}, global batch {scenario.global_batch:,}, {scenario.optimizer}, "
         f"{scenario.attention} attention, exclusivity {scenario.exclusivity}, "
         f"{of_placements if scenario.plans is None else ''}"
         f"estimator {shown(scenario.estimator)}, budget {budgets or 'none'}{''.join(_others(scenario))}"

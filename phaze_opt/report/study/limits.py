@@ -39,7 +39,7 @@ def standing_findings(summary: StudySummary, result: StudyResult) -> list[str]:
             "machine and its load, so they are for use, not a claim."
         )
     for kind in (TruthKind.CERTIFIED, TruthKind.ENUMERATED, TruthKind.BEST_KNOWN):
-        known = {key: truth for key, truth in summary.truths.items() if truth.kind is kind}
+        known = {key: truth for key, truth in summary.truths.items() if truth.kind is kind and not truth.front}
         if not known:
             continue
         gap = max(truth.gap for truth in known.values())
@@ -53,9 +53,11 @@ def standing_findings(summary: StudySummary, result: StudyResult) -> list[str]:
         sentences.append(f"Regret in {named(list(known))} is against {against}")
     fronts = [one.condition for one in summary.standings if one.has_front]
     if fronts:
+        proved = [key for key in fronts if key in summary.truths]
+        certified = f" and, in {named(proved)}, of the certified one" if proved else ""
         sentences.append(
-            f"Regret in {named(fronts)} is the hypervolume missing to the front of all searches together, in the box "
-            "between the worst and best values found."
+            f"Regret in {named(fronts)} is the hypervolume missing to the front of all searches together{certified}, "
+            "in the box between the worst and best values found."
             + (" Means over all conditions mix it with regret in a single objective." if summary.truths else "")
         )
     return sentences

@@ -94,7 +94,9 @@ def truths_table(inputs: ReportInputs) -> TableContent:
     for condition in inputs.result.conditions:
         truth = inputs.summary.truths.get(condition.key)
         if condition.goal is Goal.PARETO:
-            rows.append((condition.key, "-", "best known hypervolume", "several objectives"))
+            known = "-" if truth is None else f"front of {len(truth.front):,}"
+            how = "best known hypervolume" if truth is None else f"{truth.kind.value}, to {format_percent(truth.gap)}"
+            rows.append((condition.key, known, how, "several objectives"))
         elif truth is None:
             rows.append((condition.key, "-", "nothing feasible is known", "-"))
         else:

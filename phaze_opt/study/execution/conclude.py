@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import certify
+from phaze_opt.certify.prove import certify, has_too_many_rows
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
@@ -79,7 +79,7 @@ class StudyCompletion:
             write_value(path, rows)
 
     def add_truths(self) -> None:
-        """Find the true optimum of every condition of one objective.
+        """Find the true optimum of every condition of one objective; of several the front, where it is to be proved.
 
         Optima are kept beside all studies of the working directory, as they depend on the problem alone; a study has a
         copy, so that its directory says all. A certificate of the problem makes an enumeration or a proof needless.
@@ -89,7 +89,8 @@ class StudyCompletion:
             problem = condition.problem_digest
             against = partial(find_fault, self.directory, condition.evaluations_digest, condition.goal)
             known = known_truth(problem, cache_dir=self.directory.truths, find_fault=against)
-            if known is not None or len(goal_directions(condition.goal)) > 1:
+            has_several = len(goal_directions(condition.goal)) > 1
+            if known is not None or (has_several and self.config.judgement.truth is not TruthForm.CERTIFY):
                 continue
             self.on_item(StudyStage.TRUTHS, condition.key, number, len(self.conditions))
             look = partial(known_truth, problem, certificates=self.directory.certificates, find_fault=against)
@@ -106,12 +107,16 @@ class StudyCompletion:
         """Prove the optimum, and leave the certificate where `phaze-opt certify` does; what does not close is said."""
         if not is_provable(condition.scenario, condition.goal):
             _LOGGER.warning(
-                "%s is not proved: certificates are of throughput and throughput_per_tdp without a budget of capex; "
-                "an enumeration as truth bounds and evaluates the space instead",
+                "%s is not proved: certificates are of throughput, throughput_per_tdp and fronts without a budget of "
+                "capex; an enumeration as truth bounds and evaluates the space instead",
                 condition.key,
             )
             return
         problem = CertifyProblem(condition.scenario, condition.space, condition.constants, condition.goal)
+        if problem.axes and has_too_many_rows(problem):
+            message = "%s has too many dies for a front to be proved: regret there is against the best that is known"
+            _LOGGER.warning(message, condition.key)
+            return
         options = CertifyOptions(jobs=self.jobs, directory=self.directory.certificates, is_resumed=True)
         result = certify(problem, options, on_progress=partial(self._note_proof, number, condition.key))
         claim = result.certificate.claim
@@ -119,7 +124,7 @@ class StudyCompletion:
             _LOGGER.warning(
                 "%s is proved within %.2f %% and not %g %%: regret there is against the best that is known",
                 condition.key,
-                100.0 * (claim.value_upper / claim.value - 1.0),
+                100.0 * claim.gap,
                 100.0 * options.tolerance,
             )
 

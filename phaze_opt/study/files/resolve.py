@@ -146,10 +146,13 @@ def _check_free(name: str, seen: Mapping[str, str], *, what: str) -> None:
 def _check_questions(config: StudyConfig, origin: Origin) -> None:
     """Refuse questions that no setting or no workload of the study can answer."""
     has_single = any(len(goal_directions(setting.goal)) == 1 for setting in config.settings)
-    if config.judgement.truth is not TruthForm.BEST_KNOWN and not has_single:
+    if config.judgement.truth is TruthForm.ENUMERATE and not has_single:
         with origin("statistics", "", "truth"):
             truth = config.judgement.truth
-            message = f"'{truth}' finds the best value of one objective, and every setting has several; use best-known"
+            message = (
+                f"'{truth}' finds the best value of one objective, and every setting has several; use certify, which "
+                "proves fronts, or best-known"
+            )
             raise InputError(message, key="truth")
     if config.generality is None:
         return

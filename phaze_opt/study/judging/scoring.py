@@ -26,8 +26,8 @@ class Box:
     """What several objectives are measured in: the box between the worst and the best known value of each.
 
     Attributes:
-        worst, best: over all feasible trials, shape (num_objectives,).
-        hypervolume: share of the box that the non-dominated points of all trials dominate.
+        worst, best: over all feasible trials and the certified front, if there is one; shape (num_objectives,).
+        hypervolume: share of the box that the non-dominated ones of all of them dominate.
     """
 
     worst: NDArray[np.float64]
@@ -41,7 +41,7 @@ class Yardstick:
 
     Attributes:
         goal: of the condition.
-        truth: of a single objective.
+        truth: of a single objective, or the certified front of several.
         box: of several objectives.
         beaten_truth: the truth handed in, if a search did better: then it was none, and the best known counts.
     """
@@ -66,7 +66,10 @@ def yardstick_of(goal: Goal, cells: Iterable[CellResult], truth: Truth | None) -
     """
     feasible = [trial for cell in cells for trial in cell.trials if trial.values]
     if len(goal_directions(goal)) > 1:
-        return Yardstick(goal, box=_box(goal, feasible)) if feasible else Yardstick(goal)
+        values = [trial.values for trial in feasible]
+        front = truth if truth is not None and truth.front else None
+        values += front.front if front is not None else ()
+        return Yardstick(goal, truth=front, box=box_of(goal, values)) if values else Yardstick(goal)
     found = max(feasible, key=lambda trial: trial.values[0], default=None)
     if truth is not None and truth.kind is TruthKind.BEST_KNOWN:
         truth = None
@@ -78,9 +81,23 @@ def yardstick_of(goal: Goal, cells: Iterable[CellResult], truth: Truth | None) -
     return Yardstick(goal, truth=best_known, beaten_truth=truth)
 
 
-def _box(goal: Goal, trials: Sequence[Trial[None]]) -> Box:
-    """The box of the feasible trials of a condition."""
-    values = np.array([trial.values for trial in trials], dtype=np.float64)
+def front_regret(goal: Goal, found: Sequence[tuple[float, ...]], front: Sequence[tuple[float, ...]]) -> float:
+    """Share of the hypervolume of a front, and of what was found, that what was found misses.
+
+    Args:
+        goal: of several objectives.
+        found: values of feasible trials.
+        front: values of a front that is known.
+    """
+    box = box_of(goal, [*found, *front])
+    gains = normalise_gains(np.array(found, dtype=np.float64), worst=box.worst, best=box.best)
+    missing = 1.0 - hypervolume(gains) / box.hypervolume if box.hypervolume > 0.0 else 0.0
+    return missing if missing > ROUNDING else 0.0
+
+
+def box_of(goal: Goal, rows: Sequence[tuple[float, ...]]) -> Box:
+    """The box of values of several objectives."""
+    values = np.array(rows, dtype=np.float64)
     is_up = np.array([direction == "maximize" for direction in goal_directions(goal)])
     low, high = values.min(axis=0), values.max(axis=0)
     worst, best = np.where(is_up, low, high), np.where(is_up, high, low)

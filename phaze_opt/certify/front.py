@@ -1,0 +1,128 @@
+"""What a front of several goals asks of a proof: throughput is bounded, the other goals are known of every point.
+
+A point is off the front, within a tolerance, where a solved point is no worse in every goal that is known and attains
+its throughput's upper bound over one and the tolerance. So for each point one number decides: the most that solved
+points attain which are no worse in the goals that are known. With a single goal that is the incumbent's value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.objective.goals import FrontAxis
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+NEAR = 1e-9
+"""Relative difference of two values of a goal that are the same: rounding must not put a point on a front."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownGoals:
+    """The goals of a front that are known of every point.
+
+    Attributes:
+        values: to be minimised, a column each, shape (num_points, num_known).
+        has_throughput: whether throughput is a goal too; else it only counts whether a point attains any.
+    """
+
+    values: Floats
+    has_throughput: bool
+
+    @classmethod
+    def of(cls, axes: Sequence[FrontAxis], *, area_mm2: Floats, tdp_w: Floats, cost_usd: Floats) -> "KnownGoals":
+        """Those among the axes of a front."""
+        columns = {FrontAxis.TDP: tdp_w, FrontAxis.AREA: area_mm2, FrontAxis.COST: cost_usd}
+        values = np.column_stack([columns[axis] for axis in axes if axis in columns])
+        return cls(values, FrontAxis.THROUGHPUT in axes)
+
+    def worth(self, rates: Floats) -> Floats:
+        """What throughputs count for: themselves, or 1 where there is any."""
+        return rates if self.has_throughput else np.asarray(rates > 0.0, dtype=np.float64)
+
+    def no_better_than(self, point: Floats) -> Flags:
+        """Points that one with these known values is no worse than, shape (num_points,)."""
+        return np.asarray((self.values * (1.0 + NEAR) >= point).all(axis=1))
+
+    def on_front(self, rates: Floats) -> Ints:
+        """Points on the front of those that attain something, in their order; of equal ones the first.
+
+        Args:
+            rates: attained; 0 where nothing is known to be; shape (num_points,).
+        """
+        solved = np.flatnonzero(rates > 0.0)
+        known, worth = self.values[solved], self.worth(rates[solved])
+        kept: list[int] = []
+        for place in range(len(solved)):
+            is_no_worse = (known <= known[place] * (1.0 + NEAR)).all(axis=1) & (worth >= worth[place] * (1.0 - NEAR))
+            is_better = (known * (1.0 + NEAR) < known[place]).any(axis=1) | (worth * (1.0 - NEAR) > worth[place])
+            is_twin = is_no_worse[:place] & ~is_better[:place]
+            if not (is_no_worse & is_better).any() and not is_twin.any():
+                kept.append(place)
+        return np.asarray(solved[kept], dtype=np.int64)
+
+    def num_tied(self, place: int, rates_upper: Floats, *, least: float) -> int:
+        """Other points of equal known goals whose bound leaves them as good as a point of the front."""
+        is_equal = (np.abs(self.values - self.values[place]) <= NEAR * self.values[place]).all(axis=1)
+        is_equal &= rates_upper >= (least if self.has_throughput else np.nextafter(0.0, 1.0))
+        return int(is_equal.sum()) - 1
+
+
+@dataclass(slots=True, eq=False)
+class Reach:
+    """What solved points attain of each point's place: the most of those no worse in the known goals.
+
+    Attributes:
+        known: goals of all points.
+        attained: by point, shape (num_points,); 0 where nothing is solved that is no worse.
+    """
+
+    known: KnownGoals
+    attained: Floats
+
+    @classmethod
+    def of(cls, known: KnownGoals) -> "Reach":
+        """Before anything is solved."""
+        return cls(known, np.zeros(len(known.values)))
+
+    def take(self, point: Floats, rate: float) -> None:
+        """Take in a solved point by its known values and its throughput."""
+        here = self.known.no_better_than(point)
+        self.attained[here] = np.maximum(self.attained[here], rate)
+
+    def limits(self, slack: float) -> Floats:
+        """Throughput up to which each point is off the front; infinite where it need not be known."""
+        if self.known.has_throughput:
+            return self.attained * (1.0 + slack)
+        return np.where(self.attained > 0.0, np.inf, 0.0)
+
+    def gap(self, rates_upper: Floats) -> float:
+        """Least tolerance by which every point is off the front or on it."""
+        is_open = rates_upper > 0.0
+        if not is_open.any():
+            return 0.0
+        attained, upper = self.known.worth(self.attained[is_open]), self.known.worth(rates_upper[is_open])
+        if (attained == 0.0).any():
+            return float("inf")
+        return max(0.0, float((upper / attained).max()) - 1.0)
+
+
+def staircase(upper: Floats, known: Floats, *, most: int) -> Ints:
+    """Places of points, the highest bound first, that no earlier of them is as good as in every known goal.
+
+    Args:
+        upper: bounds on throughput, shape (num_points,).
+        known: goals to be minimised, shape (num_points, num_known).
+        most: at most so many.
+    """
+    order = np.lexsort((*known.T[::-1], -upper))
+    left = known[order]
+    found: list[int] = []
+    while len(order) and len(found) < most:
+        found.append(int(order[0]))
+        is_left = (left * (1.0 + NEAR) < left[0]).any(axis=1)
+        order, left = order[is_left], left[is_left]
+    return np.array(found, dtype=np.int64)
