@@ -25,7 +25,8 @@ from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.spreads import CELLS, Residual, cross_coverage, fit_spreads, kept_out_residuals
+from phaze_opt.validation.spreads import CELLS, Residual, cross_coverage, fit_spreads, kept_out_residuals, sized
+from phaze_opt.validation.training.entries import LAYER, SINGLE
 from phaze_opt.validation.training.left_out_sources import SOURCES, predict_left_out
 
 OUT = Path(__file__).with_name("spreads.json")
@@ -75,17 +76,19 @@ def beside_residuals(folders: list[Path], known: set[str], start: FittedConstant
         for at in np.flatnonzero(predictions.is_scored).tolist():
             row, family = rows[at], predictions.families[at]
             if family is not None and family.is_fitted(row):
-                quotient = float(predictions.measured_s[at] / predictions.predicted_s[at])
-                found.append(Residual(family.kinds(row), family.cell(row), CELLS, math.log(quotient)))
+                predicted, kinds = float(predictions.predicted_s[at]), family.kinds(row)
+                quotient = float(predictions.measured_s[at]) / predicted
+                names = (sized(kinds[0], predicted), *kinds)
+                found.append(Residual(names, family.cell(row), CELLS, math.log(quotient)))
     return found
 
 
 def left_out_residuals(rows: list[Row], start: FittedConstants) -> list[Residual]:
-    """Training steps without their source and their software."""
+    """Training steps without their source and their software; profiles of layers, alone or composed, are no steps."""
     own = [row for row in rows if row.dataset in SOURCES]
     left = predict_left_out(own, start, on_progress=lambda text: print(text, flush=True))
-    logs = [math.log(each.measured_s / each.predicted_s) for each in left]
-    return [Residual((UNSEEN,), each.source, "source", value) for each, value in zip(left, logs, strict=True)]
+    steps = [each for each in left if each.row.dataset not in (SINGLE, LAYER)]
+    return [Residual((UNSEEN,), each.source, "source", math.log(each.measured_s / each.predicted_s)) for each in steps]
 
 
 def save(residuals: list[Residual], spreads: dict[str, Any], found: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ the same; its bounds of dies far from the optimum are higher.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ def bound_by_groups(state: ProofState, bounder: SpaceBounder, *, seeds: Sequence
 def _free(bounder: SpaceBounder) -> SpaceBounder:
     """A bounder of designs whatever the budgets, by the same vectors."""
     objective = bounder.objective
-    scenario = replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
+    scenario = objective.scenario.without_budgets()
     if scenario == objective.scenario:
         return bounder
     return SpaceBounder(objective.under(objective.constants, scenario=scenario), bounder.space, pools=bounder.pools)

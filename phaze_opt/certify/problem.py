@@ -1,12 +1,12 @@
 """What is to be certified, and how."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
+from phaze_opt.objective.goals import Goal, goal_directions, is_provable, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.space.grid import PartOfSpace
@@ -38,6 +38,11 @@ class CertifyProblem:
         if len(goal_directions(self.goal)) > 1:
             message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
             raise InputError(message, key="objective")
+        if not is_provable(self.scenario, self.goal):
+            is_budget = is_provable(replace(self.scenario, max_capex_usd=None), self.goal)
+            what, key = ("the budget of capex", "max_capex_usd") if is_budget else (f"'{self.goal}'", "objective")
+            message = f"{what} is searched, not proved: give throughput or throughput_per_tdp without it, or search"
+            raise InputError(message, key=key)
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
         if self.scenario.plans is not None and self.scenario.plans.blocks:

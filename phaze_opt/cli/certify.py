@@ -69,6 +69,7 @@ def certify(
     proof: ProofOptions,
     scenario: Annotated[ScenarioOptions, OF_PROOFS],
     space: SpaceOptions,
+    costs: options.CostOptions,
     records: options.RecordOptions,
     report: Annotated[
         Path | None,
@@ -95,7 +96,7 @@ def certify(
         if not options.is_given(context, name):
             message = f"is missing: give {what}; only --check goes without it"
             raise InputError(message, source=f"--{name.replace('_', '-')}")
-    known = load_constants()
+    known, terms = load_constants(), costs.terms()
     problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
     goal = parse_word(Goal, proof.objective, source="--objective")
@@ -118,6 +119,7 @@ def certify(
         report=report,
         has_range=proof.has_range,
         equal_to=proof.equal_to,
+        costs=terms,
         is_json=json,
     )
     run.run()

@@ -22,6 +22,7 @@ from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.objective.bill import CostTerms
 from phaze_opt.objective.caveats import notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -30,6 +31,7 @@ from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.report.bill import bills_beside, bills_to_json
 from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside
@@ -56,6 +58,7 @@ class ProofRun:
         robust: worlds to prove besides; None for none.
         report: page to write; None for none.
         has_range: whether the best design is priced again under each doubt.
+        costs: on what the best design's cost is said; None to say none.
         equal_to: machine on whose terms optima are proved besides; empty for none.
         is_json: print one line of JSON.
     """
@@ -67,6 +70,7 @@ class ProofRun:
     report: Path | None = None
     has_range: bool = True
     equal_to: str = ""
+    costs: CostTerms | None = None
     is_json: bool = False
     _last: CertifyProgress | None = field(default=None, init=False)
     _is_begun: bool = field(default=False, init=False)
@@ -169,9 +173,12 @@ class ProofRun:
         priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
         headline = self._range(result) if self.has_range and result.best else None
         beside = dies_beside(best, self._beside(best), problem.constants)
+        terms = self.costs
+        bills = {} if terms is None else bills_beside(beside, problem.scenario, problem.constants, terms)
         if not self.is_json:
             certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
             certify_output.print_dies(beside, equal, result)
+            output.print_bills(bills)
             if best is not None:
                 output.print_priced(priced)
             output.print_notes(notes)
@@ -183,7 +190,7 @@ class ProofRun:
                 with output.spared("the page of --report"):
                     document = build_document(
                         result, ties=ties, runner_up=runner_up, robust=robust, headline=headline, notes=notes,
-                        beside=beside, equal=equal,
+                        beside=beside, equal=equal, bills=bills,
                     )  # fmt: skip
                     page = write_page(self.report, document)
                     self._write_terms(self.report, equal)
@@ -194,7 +201,8 @@ class ProofRun:
                 worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
                 data |= {"priced_as": priced_to_json(priced)}
                 data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
-                data |= {**beside_to_json(beside), "equal_to": equal_to_json(equal, result, problem.constants)}
+                data |= {**beside_to_json(beside), **bills_to_json(bills)}
+                data |= {"equal_to": equal_to_json(equal, result, problem.constants)}
                 output.print_json({**data, "report": None if page is None else str(page)})
             else:
                 output.print_run(self.session)

@@ -9,8 +9,8 @@ import typer
 
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_request import MachineOptions
-from phaze_opt.cli.options import RANGE_HELP, RECORDS, JsonOption, ModelOptions, is_given, with_options
-from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_priced, print_tables
+from phaze_opt.cli.options import RANGE_HELP, RECORDS, CostOptions, JsonOption, ModelOptions, is_given, with_options
+from phaze_opt.cli.output import end_infeasible, out, print_bills, print_json, print_notes, print_priced, print_tables
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
@@ -71,6 +71,7 @@ def evaluate(
     machine: MachineOptions,
     scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
     shown: ShownOptions,
+    costs: CostOptions,
     sensitivity: Annotated[
         bool,
         typer.Option(
@@ -101,6 +102,7 @@ def evaluate(
         machine=machine,
         with_sensitivity=sensitivity,
         has_range=shown.has_range,
+        costs=costs.terms(),
     )
     answer = price_job(request)
     baselines = price_baselines(request, answer, names=shown.baseline)
@@ -110,6 +112,7 @@ def evaluate(
         document["priced_as"] = priced_to_json(priced)
         if sensitivity:
             document["sensitivity"] = [asdict(row) for row in answer.sensitivity]
+            document["price_sensitivity"] = [asdict(row) for row in answer.price_rows]
         print_json(document)
     else:
         _print_answer(answer, request, top=shown.top)
@@ -137,6 +140,7 @@ def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> N
         _print_placement(answer, request)
     if answer.die is not None:
         print_tables(area_table({"mm2": answer.die}))
+    _print_bill(answer)
     if answer.sensitivity:
         print_tables(sensitivity_content(answer.sensitivity))
     if answer.headline is not None:
@@ -145,6 +149,19 @@ def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> N
         print_notes(answer.notes)
         if request.micro_batch is None:
             _say_default_micro_batch(answer)
+
+
+def _print_bill(answer: PricedJob) -> None:
+    """What the cluster costs and which prices decide, or why that is not known."""
+    from phaze_opt.report.bill import prices_table
+
+    if answer.bill is None:
+        if answer.unbilled:
+            out().print(f"W{answer.unbilled[1:]}.")
+        return
+    print_bills({answer.setting.machine: answer.bill})
+    if answer.price_rows:
+        print_tables(prices_table(answer.price_rows, answer.bill))
 
 
 def _print_placement(answer: PricedJob, request: EvaluateRequest) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from phaze_opt import __version__
 from phaze_opt.cli import evaluate_request
-from phaze_opt.cli.evaluate_chip import DESIGNED, micro_batches
+from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
 from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
@@ -17,13 +17,16 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
 from phaze_opt.hardware.device_chip import described_chip
+from phaze_opt.hardware.economics.device_cost import DeviceParts
+from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_machine
+from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
-from phaze_opt.hardware.silicon.silicon import constants_with, has_die, with_link_rate
+from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rate, with_link_rate
 from phaze_opt.hardware.spreads import UNSEEN, load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
@@ -103,7 +106,22 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, is_real=device is not None)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
-    return PricedJob(evaluate_ranking(job, ranking), setting, notes, RankedJob(job, ranking), die=die)
+    ranked = RankedJob(job, ranking)
+    parts, unbilled = _parts(chip, device, link_rate(links), known)
+    evaluation = evaluate_ranking(job, ranking)
+    return PricedJob(evaluation, setting, notes, ranked, die=die, parts=parts, unbilled=unbilled)
+
+
+def _parts(chip: _Chip, device: Device | None, links: float, known: Constants) -> tuple[DeviceParts | None, str]:
+    """What the cost of a device is made of, or why that is not known."""
+    if device is None:
+        if not has_die(known):
+            return None, NO_DIE
+        return parts_of_chip(chip.accelerator, known, link_bytes_per_s=links), ""
+    try:
+        return parts_of_machine(device, load_prices(), link_bytes_per_s=links), ""
+    except InputError as error:
+        return None, str(error).removeprefix(f"'{error.key}': ")
 
 
 def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.objective.bill import CostTerms
     from phaze_opt.report.software import SoftwareChoice
     from phaze_opt.workload.software import TrainingStack
     from phaze_opt.workload.workload import Workload
@@ -55,6 +56,7 @@ class EvaluateRequest:
         scenario, machine: the options.
         with_sensitivity: whether assumptions are varied too.
         has_range: whether the figure is priced again under each doubt.
+        costs: on what its cost is said; None to say none.
     """
 
     models: tuple[AnyModel, ...]
@@ -65,6 +67,7 @@ class EvaluateRequest:
     machine: MachineOptions
     with_sensitivity: bool = False
     has_range: bool = True
+    costs: CostTerms | None = None
 
     @property
     def device(self) -> Device | None:

@@ -26,9 +26,11 @@ from phaze_opt.record.input_files import shorten
 from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
+    from phaze_opt.objective.bill import CostTerms
     from phaze_opt.track.protocol import TrackerConfig
 
 RECORDS = "Output and records"
+COSTS = "Money, energy and carbon"
 MAX_JOBS = 1024
 MAX_SEED = 2**32 - 1
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
@@ -85,6 +87,40 @@ class RecordOptions:
         from phaze_opt.track.protocol import TrackerConfig
 
         return TrackerConfig(tracking_uri=self.tracking_uri, experiment=self.experiment, work_dir=self.work_dir)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostOptions:
+    """At what prices, on which grid and for how many tokens costs are said; no throughput follows from them."""
+
+    tokens: float | None = declared(
+        None, "Also say what training on so many tokens takes, such as 15e12.", Kind.AMOUNT, panel=COSTS, shown="none"
+    )
+    grid: str = declared(
+        "world", "Where it runs: world, taiwan, united_states, iceland, wind or coal.", Kind.TEXT, panel=COSTS
+    )
+    prices: Path | None = declared(
+        None,
+        "Prices of your own by key (TOML), such as memory.hbm_usd_per_gb = 14.",
+        Kind.PATH,
+        panel=COSTS,
+        shown="the package's",
+    )
+
+    def terms(self) -> CostTerms:
+        """What costs are said on.
+
+        Raises:
+            InputError: an unknown grid, or a file of prices that breaks a rule.
+        """
+        from phaze_opt.hardware.economics.prices import load_prices, read_prices
+        from phaze_opt.objective.bill import CostTerms
+
+        prices = load_prices() if self.prices is None else read_prices(self.prices)
+        try:
+            return CostTerms(prices, self.grid, self.tokens)
+        except InputError as error:
+            raise InputError(str(error).removeprefix(f"'{error.key}': "), source="--grid") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,6 +22,7 @@ from phaze_opt.record.input_files import check_path, is_directory, is_file, is_t
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
+    from phaze_opt.objective.bill import Bill
     from phaze_opt.objective.caveats import Note
     from phaze_opt.objective.priced_as import PricedAs
     from phaze_opt.report.table import TableContent
@@ -89,6 +90,19 @@ def print_priced(priced: Sequence[PricedAs]) -> None:
         out().print(each.sentence)
         if each.warning:
             warn(each.warning)
+
+
+def print_bills(bills: Mapping[str, Bill]) -> None:
+    """What the first of several costs, a training run on it, and what it trains for a dollar beside the others."""
+    from phaze_opt.report.bill import beside_sentence, bill_table, run_sentence
+
+    if not bills:
+        return
+    first = next(iter(bills.values()))
+    print_tables(bill_table(first))
+    for sentence in (run_sentence(first), beside_sentence(bills)):
+        if sentence:
+            out().print(sentence)
 
 
 def print_run(session: RecordingSession) -> None:

@@ -17,8 +17,10 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
+from phaze_opt.objective.bill import cluster_bill, vary_prices
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import CAPEX, Evaluation, EvaluationStatus, broken_budget
 from phaze_opt.objective.headline_range import (
     HeadlineRange,
     plans_of_evaluation,
@@ -34,6 +36,11 @@ from phaze_opt.plan.plan_search import rank_plans
 from phaze_opt.record.suggestions import suggest
 
 BASELINE = "--baseline"
+KNOWN_BEFORE = (
+    "model", "accelerator", "micro_batch", "sequence_length", "num_parameters", "area_mm2", "tdp_w", "provenance",
+    "unknown",
+)  # fmt: skip
+"""Fields of an evaluation that stand before anything is priced."""
 
 
 def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:
@@ -91,14 +98,46 @@ def price_job(request: EvaluateRequest) -> PricedJob:
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
-    answer = _price(request)
+    answer = _within_capex(_price(request), request)
     if not answer.evaluation.is_feasible:
         return answer
+    bill = None
+    if request.costs is not None and answer.parts is not None:
+        devices = answer.setting.num_devices
+        bill = cluster_bill(answer.parts, answer.evaluation, request.costs, num_devices=devices)
+    rows = vary_prices(answer.evaluation, bill) if request.with_sensitivity and bill is not None else ()
     return replace(
         answer,
+        bill=bill,
+        price_rows=rows,
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
         headline=find_range(request, answer) if request.has_range else None,
     )
+
+
+def _within_capex(answer: PricedJob, request: EvaluateRequest) -> PricedJob:
+    """The answer, or that its cluster costs more than the budget.
+
+    Raises:
+        InputError: there is a budget, and what the cluster costs is not known.
+    """
+    budget, found = request.scenario.max_capex_usd, answer.evaluation
+    if budget is None or request.costs is None:
+        return answer
+    if answer.parts is None:
+        raise InputError(answer.unbilled, source="--max-capex-usd")
+    if not found.is_feasible:
+        return answer
+    bill = cluster_bill(answer.parts, found, request.costs, num_devices=answer.setting.num_devices)
+    slack = (CAPEX, float(bill.owned.capex_usd) / budget - 1.0)
+    blank = Evaluation(
+        **{name: getattr(found, name) for name in KNOWN_BEFORE},
+        status=EvaluationStatus.FEASIBLE,
+        reason="",
+        constraints=(*found.constraints, slack),
+    )
+    over = broken_budget(blank, request.scenario)
+    return replace(answer, evaluation=replace(found, constraints=blank.constraints) if over is None else over)
 
 
 def _price(request: EvaluateRequest) -> PricedJob:
@@ -159,7 +198,10 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     )
     notes = tuple(dict.fromkeys(note for each in members for note in each.notes))
     evaluation = combine_evaluations([each.evaluation for each in members], scenario=scenario)
-    return PricedJob(evaluation, setting, notes, members=tuple(members), die=members[0].die)
+    first = members[0]
+    return PricedJob(
+        evaluation, setting, notes, members=tuple(members), die=first.die, parts=first.parts, unbilled=first.unbilled
+    )
 
 
 def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:

@@ -10,7 +10,9 @@ from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.hardware.device import MatrixStyle
+from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.silicon.die_report import DieReport, die_to_json
+from phaze_opt.objective.bill import Bill, PriceRow
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.headline_range import HeadlineRange
@@ -21,6 +23,7 @@ from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.baselines import Contestant, throughput_ratio
+from phaze_opt.report.bill import bill_to_json
 from phaze_opt.report.headline import range_to_json
 
 
@@ -64,6 +67,10 @@ class PricedJob:
         members: of each of several models with plans of its own.
         headline: the range of the figure; None if it was not asked for, or nothing is feasible.
         die: of a designed chip; None by the 22 nm tables and of machines that exist.
+        parts: what its device's cost is made of; None where that is not known.
+        bill: what the cluster costs; None where that is not known.
+        unbilled: why not.
+        price_rows: what the range of each price does, where sensitivity is asked for.
     """
 
     evaluation: Evaluation
@@ -74,6 +81,10 @@ class PricedJob:
     members: "tuple[PricedJob, ...]" = ()
     headline: HeadlineRange | None = None
     die: DieReport | None = None
+    parts: DeviceParts | None = None
+    bill: Bill | None = None
+    unbilled: str = ""
+    price_rows: tuple[PriceRow, ...] = ()
 
     @property
     def is_by_plans(self) -> bool:
@@ -83,7 +94,7 @@ class PricedJob:
     @property
     def contestant(self) -> Contestant:
         """What a table of baselines shows of it."""
-        return Contestant(self.evaluation, self.setting)
+        return Contestant(self.evaluation, self.setting, None if self.bill is None else self.bill.device_usd)
 
     def to_json(self, *, top: int) -> dict[str, Any]:
         """All of it; ``top`` says how many plans."""
@@ -94,6 +105,7 @@ class PricedJob:
             **members,
             "range": range_to_json(self.headline),
             "die": None if self.die is None else die_to_json(self.die),
+            "cost": bill_to_json(self.bill, unsaid=self.unbilled),
             "notes": notes_to_json(self.notes),
             "setting": asdict(self.setting),
             "num_fitting": None if ranking is None else len(ranking.ranked),

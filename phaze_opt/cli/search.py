@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from phaze_opt.cli.options import (
     MAX_JOBS,
     MAX_SEED,
     RANGE_HELP,
+    CostOptions,
     JsonOption,
     ModelOptions,
     RecordOptions,
@@ -28,6 +29,8 @@ from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOpt
 from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
+    from phaze_opt.objective.bill import CostTerms
+    from phaze_opt.objective.goals import Goal
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchProgress, SearchResult
@@ -57,7 +60,9 @@ class SearchOptions:
     pruner: str = _searching("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT)
     pruner_option: tuple[str, ...] = _searching((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS)
     starts: int = _searching(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, low=0)
-    objective: str = _searching("throughput", "throughput, throughput_per_tdp or pareto.", Kind.WORD)
+    objective: str = _searching(
+        "throughput", "throughput, or that _per_tdp, _per_usd or _per_joule; pareto.", Kind.WORD
+    )
     seed: int = _searching(0, "The only source of randomness.", Kind.COUNT, low=0, high=MAX_SEED)
     batch: int = _searching(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT)
     jobs: int = _searching(1, JOBS_HELP, Kind.COUNT, high=MAX_JOBS)
@@ -79,6 +84,7 @@ def search(
     options: SearchOptions,
     scenario: ScenarioOptions,
     space: SpaceOptions,
+    costs: CostOptions,
     records: RecordOptions,
     json: JsonOption = False,
 ) -> None:
@@ -86,12 +92,12 @@ def search(
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.track.guard import open_tracker
 
-    known = load_constants()
+    known, terms = load_constants(), costs.terms()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
+    config = _config(options, records, name=f"{models.names} on {scenario.devices} with {options.strategy}")
+    problem = _posed(problem, config.goal, terms)
     constants = problem.constants_of(known)
-    name = f"{models.names} on {scenario.devices} with {options.strategy}"
-    config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)
     from phaze_opt.cli.search_answer import find_answer
     from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
@@ -108,6 +114,7 @@ def search(
         is_heterogeneous=options.heterogeneous,
         has_range=options.has_range,
         has_own=options.has_own,
+        costs=terms,
     )
     print_answer(answer, is_json=json)
     try:
@@ -119,6 +126,19 @@ def search(
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
         end_infeasible("no trial satisfied every constraint; " + common_reason(result))
+
+
+def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
+    """The scenario with what the goal needs; prices of the user's own where a goal or a budget is of money."""
+    from phaze_opt.hardware.economics.prices import changed_prices
+    from phaze_opt.objective.goals import posed_for
+
+    try:
+        posed = posed_for(scenario, goal)
+    except InputError as error:
+        raise InputError(str(error).removeprefix(f"'{error.key}': "), source="--objective") from None
+    is_of_money = posed.prices is not None or posed.max_capex_usd is not None
+    return replace(posed, prices=changed_prices(terms.prices)) if is_of_money else posed
 
 
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:

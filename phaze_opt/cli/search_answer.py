@@ -8,6 +8,7 @@ from pathlib import Path
 
 from phaze_opt.cli.output import say, working
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -16,6 +17,7 @@ from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.reference_machines import evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.bill import bills_beside
 from phaze_opt.report.die import DieBeside, dies_beside
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import heterogeneous_of_search
@@ -41,6 +43,7 @@ class SearchAnswer:
         pipeline: the best one of one design per stage, if asked for.
         notes: what the best design's numbers hang on.
         beside: the best design and the reference machines as dies; empty by the 22 nm tables.
+        bills: what the best design and the reference machines cost; empty by the 22 nm tables.
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
         later_s: what was found of the best design after the search, and how long it took.
@@ -56,6 +59,7 @@ class SearchAnswer:
     notes: Sequence[Note]
     headline: HeadlineRange | None
     beside: tuple[DieBeside, ...] = ()
+    bills: Mapping[str, Bill] = field(default_factory=dict)
     own: tuple[OwnBest, ...] = ()
     later_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -78,6 +82,7 @@ def find_answer(
     is_heterogeneous: bool,
     has_range: bool,
     has_own: bool,
+    costs: CostTerms,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
     later_s: dict[str, float] = {}
@@ -87,6 +92,7 @@ def find_answer(
     with _timed(later_s, "the range", is_asked=has_range and is_found):
         headline = _find_range(result, scenario, constants) if has_range and is_found else None
     references = evaluate_references(scenario, space.axes.micro_batch, constants=constants)
+    beside = dies_beside(result.best, machines_of(references), constants)
     answer = SearchAnswer(
         result=result,
         config=config,
@@ -97,7 +103,8 @@ def find_answer(
         pipeline=pipeline,
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
         headline=headline,
-        beside=dies_beside(result.best, machines_of(references), constants),
+        beside=beside,
+        bills=bills_beside(beside, scenario, constants, costs),
         later_s=later_s,
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()

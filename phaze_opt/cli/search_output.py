@@ -19,6 +19,7 @@ from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
+from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.gantt import gantt_figure
@@ -54,6 +55,7 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
         **beside_to_json(answer.beside),
+        **bills_to_json(answer.bills),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -115,6 +117,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
             output.print_tables(area_table({each.name: each.die for each in answer.beside}))
             for sentence in plain_sentences(answer.beside):
                 screen.print(sentence)
+        output.print_bills(answer.bills)
         if answer.headline is not None:
             screen.print(range_sentence(answer.headline))
         screen.print(limits_sentence(result.best))
@@ -184,6 +187,7 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
         own=answer.own,
         lead=[*plain_sentences(answer.beside), *([] if answer.headline is None else [range_sentence(answer.headline)])],
         beside=answer.beside,
+        bills=answer.bills,
         notes=answer.notes,
         later_s=answer.later_s,
     )

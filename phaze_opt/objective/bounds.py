@@ -14,6 +14,7 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
+from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
@@ -26,8 +27,8 @@ Ints = NDArray[np.int64]
 
 CHUNK_ROWS = 4096
 """Designs estimated at a time; a matter of memory only."""
-OVER_AREA, OVER_TDP, OUT_OF_MEMORY = range(1, 4)
-_REASONS = ("", "over the area budget", "over the TDP budget", "no placement fits the memory")
+OVER_AREA, OVER_TDP, OUT_OF_MEMORY, OVER_CAPEX = range(1, 5)
+_REASONS = ("", "over the area budget", "over the TDP budget", "no placement fits the memory", "over the capex budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,9 @@ class ThroughputBounder:
         return tuple(bounds[row] for row in range(len(points)))
 
     def within_budgets(self, points: Sequence[DesignPoint]) -> tuple[bool, ...]:
-        """Whether each point keeps to the scenario's budgets of area and TDP."""
+        """Whether each point keeps to the scenario's budgets of area, TDP and capex."""
         scenario = self.objective.scenario
-        if not points or (scenario.max_tdp_w is None and scenario.max_area_mm2 is None):
+        if not points or not any((scenario.max_tdp_w, scenario.max_area_mm2, scenario.max_capex_usd)):
             return (True,) * len(points)
         return tuple((self._broken_budgets(self._table(list(points)))[2] == 0).tolist())
 
@@ -111,6 +112,9 @@ class ThroughputBounder:
             reason[power / scenario.max_tdp_w - 1.0 > 0.0] = OVER_TDP
         if scenario.max_area_mm2 is not None:
             reason[area / scenario.max_area_mm2 - 1.0 > 0.0] = OVER_AREA
+        if scenario.max_capex_usd is not None:
+            capex_usd = own_chips(table, scenario, self.objective.constants).capex_usd
+            reason[(reason == 0) & (capex_usd / scenario.max_capex_usd - 1.0 > 0.0)] = OVER_CAPEX
         return area, power, reason
 
     def bound_choices(self, table: AcceleratorTable, micro_batch: int) -> tuple[BoundTable, Choices]:

@@ -1,7 +1,7 @@
 """The schedules behind an evaluation, rebuilt for drawing; an `Evaluation` itself keeps only their makespans."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from phaze_opt.cost.price_step import price_loads
 from phaze_opt.cost.step_traffic import plan_network
@@ -56,7 +56,7 @@ def detail_design(evaluation: Evaluation, *, scenario: Scenario, constants: Cons
     if evaluation.placement is None or len(scenario.models) != 1:
         message = f"only a feasible evaluation of one model has schedules to draw; this one is of {evaluation.model}"
         raise InputError(message)
-    free = replace(scenario, max_area_mm2=None, max_tdp_w=None)
+    free = scenario.without_budgets()
     chip = evaluation.accelerator
     objective = Objective(free, constants=constants).at_links(chip.link_bytes_per_s)
     if free.plans is not None:

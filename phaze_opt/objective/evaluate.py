@@ -15,9 +15,11 @@ from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.silicon import has_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, schedule_options, verify_placed
+from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
 from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledModel, CompiledOption, compile_model
 from phaze_opt.objective.evaluation import (
+    CAPEX,
     Effort,
     Evaluation,
     EvaluationStatus,
@@ -133,7 +135,28 @@ class Objective:
             own._evaluate_model(index, model, accelerator, micro_batch)
             for index, model in enumerate(self.scenario.models)
         )
-        return members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
+        found = members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
+        return self._with_money(found)
+
+    def _with_money(self, found: Evaluation) -> Evaluation:
+        """With throughput per USD and the slack of the budget, where a goal or a budget is of money."""
+        scenario, budget = self.scenario, self.scenario.max_capex_usd
+        if not found.is_feasible or (scenario.prices is None and budget is None):
+            return found
+        owned = own_chips(table_of(found.accelerator), scenario, self.constants)
+        slack = () if budget is None else ((CAPEX, float(owned.capex_usd[0]) / budget - 1.0),)
+        rate = found.throughput_samples_per_s / float(owned.usd_per_s[0])
+        kept = tuple(each for each in found.constraints if each[0] != CAPEX)
+        return replace(found, throughput_per_usd=rate, constraints=(*kept, *slack))
+
+    def _budgets(self, accelerator: Accelerator, area_mm2: float, tdp_w: float) -> tuple[tuple[str, float], ...]:
+        """By how much a chip exceeds each budget, relative to it."""
+        scenario, budget = self.scenario, self.scenario.max_capex_usd
+        own = budget_constraints(area_mm2, tdp_w, scenario)
+        if budget is None:
+            return own
+        owned = own_chips(table_of(accelerator), scenario, self.constants)
+        return (*own, (CAPEX, float(owned.capex_usd[0]) / budget - 1.0))
 
     def at_links(self, link_bytes_per_s: float) -> "Objective":
         """The objective of chips with links of their own: the same but for a network that is so fast.
@@ -167,8 +190,7 @@ class Objective:
         """
         other = Objective(scenario, constants=constants)
         mine = self.scenario
-        area_mm2, tdp_w = mine.max_area_mm2, mine.max_tdp_w
-        if replace(scenario, max_area_mm2=area_mm2, max_tdp_w=tdp_w, silicon=mine.silicon) == mine:
+        if replace(scenario.without_budgets(), silicon=mine.silicon) == mine.without_budgets():
             other._compiled, other._planned = self._compiled, self._planned
             other._lender = self if is_bounded_alike else None
         return other
@@ -366,7 +388,7 @@ class Objective:
             area_mm2=area,
             tdp_w=power,
             provenance=self._provenance,
-            constraints=budget_constraints(area, power, self.scenario),
+            constraints=self._budgets(accelerator, area, power),
         )
 
     def _judge(self, index: int, blank: Evaluation, placed: PlacedModel, estimates: Estimates) -> Evaluation:

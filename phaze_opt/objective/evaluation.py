@@ -23,6 +23,7 @@ class EvaluationStatus(StrEnum):
     FEASIBLE = "feasible"
     OVER_AREA = "over_area"
     OVER_TDP = "over_tdp"
+    OVER_CAPEX = "over_capex"
     OUT_OF_MEMORY = "out_of_memory"
     TOO_FEW_DEVICES = "too_few_devices"
 
@@ -119,7 +120,8 @@ class Evaluation:
     count every device of the cluster, idle ones included; utilisations and ``average_power_w`` (of one device, W) only
     those used; energy (J) is of all used devices. ``throughput_bound_*`` is an upper bound that the schedules' gaps
     leave open: equal to the throughput when every schedule is proven. ``unknown`` names figures that are not published
-    or not modelled: they are 0 here and null in JSON.
+    or not modelled: they are 0 here and null in JSON. ``throughput_per_usd`` (samples/USD of the total cost of
+    ownership) is None where nobody asked for it.
     """
 
     model: str
@@ -149,6 +151,7 @@ class Evaluation:
     constraints: tuple[tuple[str, float], ...] = ()
     members: "tuple[Evaluation, ...]" = ()
     unknown: tuple[str, ...] = ()
+    throughput_per_usd: float | None = None
 
     def known(self, name: str) -> float | None:
         """A figure by name; None if it is not known."""
@@ -192,6 +195,10 @@ class Budgets(Protocol):
         """Thermal design power, W."""
 
 
+CAPEX = "capex"
+"""Constraint on what a cluster costs."""
+
+
 def budget_constraints(area_mm2: float | None, tdp_w: float | None, budgets: Budgets) -> tuple[tuple[str, float], ...]:
     """By how much a chip exceeds each budget, relative to it; what is not known, or not limited, is left out."""
     pairs = (("area", area_mm2, budgets.max_area_mm2), ("tdp", tdp_w, budgets.max_tdp_w))
@@ -209,6 +216,9 @@ def broken_budget(blank: Evaluation, budgets: Budgets) -> Evaluation | None:
         if value > 0 and name == "tdp":
             reason = f"TDP {blank.tdp_w:.1f} W exceeds the budget of {budgets.max_tdp_w:g} W"
             return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
+        if value > 0 and name == CAPEX:
+            reason = f"the cluster costs {100.0 * value:.3g} % more than --max-capex-usd allows"
+            return replace(blank, status=EvaluationStatus.OVER_CAPEX, reason=reason)
     return None
 
 
@@ -240,8 +250,10 @@ def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation as a JSON object; the keys of the command line, then what restores it exactly."""
     plain = to_plain(Evaluation, replace(evaluation, members=()))
+    # What came later and is not known is left out, so that files of before are written as they were.
+    shown = [name for name in SCALARS if not (name in _LATER and plain.get(name) is None)]
     return {
-        **{name: None if name in evaluation.unknown else plain[name] for name in SCALARS},
+        **{name: None if name in evaluation.unknown else plain[name] for name in shown},
         "parameters": evaluation.num_parameters,
         "architecture": architecture_to_json(evaluation.accelerator),
         "placement": _placement_to_json(evaluation, plain["placement"]),

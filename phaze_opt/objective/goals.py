@@ -3,12 +3,14 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt import __version__
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
@@ -16,16 +18,24 @@ from phaze_opt.space.search_space import SearchSpace
 
 
 class Goal(StrEnum):
-    """What a search maximises; PARETO is throughput up, TDP down, area down."""
+    """What a search maximises; PARETO is throughput up, TDP down, area down.
+
+    THROUGHPUT_PER_USD is over the total cost of ownership, with power at full rate; THROUGHPUT_PER_JOULE over the
+    modelled energy of an iteration.
+    """
 
     THROUGHPUT = "throughput"
     THROUGHPUT_PER_TDP = "throughput_per_tdp"
+    THROUGHPUT_PER_USD = "throughput_per_usd"
+    THROUGHPUT_PER_JOULE = "throughput_per_joule"
     PARETO = "pareto"
 
 
 _DIRECTIONS = {
     Goal.THROUGHPUT: ("maximize",),
     Goal.THROUGHPUT_PER_TDP: ("maximize",),
+    Goal.THROUGHPUT_PER_USD: ("maximize",),
+    Goal.THROUGHPUT_PER_JOULE: ("maximize",),
     Goal.PARETO: ("maximize", "minimize", "minimize"),
 }
 
@@ -38,7 +48,8 @@ def goal_directions(goal: Goal) -> tuple[str, ...]:
 def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
     """The objectives of an evaluation in the order of `goal_directions`; empty if it is infeasible.
 
-    THROUGHPUT: samples/s. THROUGHPUT_PER_TDP: samples/s/W. PARETO: samples/s, W, mm^2.
+    THROUGHPUT: samples/s. THROUGHPUT_PER_TDP: samples/s/W. THROUGHPUT_PER_USD: samples/USD. THROUGHPUT_PER_JOULE:
+    samples/J. PARETO: samples/s, W, mm^2.
     """
     if not evaluation.is_feasible:
         return ()
@@ -46,7 +57,34 @@ def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
         return (evaluation.throughput_samples_per_s,)
     if goal is Goal.THROUGHPUT_PER_TDP:
         return (evaluation.throughput_per_tdp,)
+    if goal is Goal.THROUGHPUT_PER_USD:
+        return (evaluation.throughput_per_usd or 0.0,)
+    if goal is Goal.THROUGHPUT_PER_JOULE:
+        samples = evaluation.throughput_samples_per_s * evaluation.iteration_time_s
+        return (samples / evaluation.energy_per_iteration_j if evaluation.energy_per_iteration_j > 0.0 else 0.0,)
     return (evaluation.throughput_samples_per_s, evaluation.tdp_w, evaluation.area_mm2)
+
+
+def is_provable(scenario: Scenario, goal: Goal) -> bool:
+    """Whether certificates are made of it: of throughput, and of throughput over TDP, under budgets of area and TDP."""
+    return goal in (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP) and scenario.max_capex_usd is None
+
+
+def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
+    """A scenario with what a goal needs: of money the prices, which are the package's unless it has some.
+
+    Raises:
+        InputError: the goal cannot be had of this scenario.
+    """
+    if goal is Goal.THROUGHPUT_PER_JOULE and len(scenario.models) > 1:
+        message = f"'{goal}' is of one model, as a mean over models has no energy; give one, or another goal"
+        raise InputError(message, key="objective")
+    if goal is Goal.THROUGHPUT_PER_USD:
+        if scenario.silicon is None:
+            message = f"'{goal}' needs whole dies, and the 22 nm tables count a part of them; leave out --as"
+            raise InputError(message, key="objective")
+        return scenario if scenario.prices is not None else replace(scenario, prices=())
+    return scenario
 
 
 def goal_denominators(goal: Goal, tdp_w: NDArray[np.float64], *, num_devices: int) -> NDArray[np.float64]:

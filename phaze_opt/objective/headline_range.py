@@ -6,7 +6,7 @@ software are those of `alternatives`. What other designs would do in such worlds
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from phaze_opt.cost.stacks import measured_rows, unmeasured_parts
 from phaze_opt.hardware.accelerator import Accelerator
@@ -163,7 +163,7 @@ def range_of_point(objective: Objective, point: DesignPoint, evaluation: Evaluat
 
 def _unbounded(scenario: Scenario) -> Scenario:
     """Budgets say which designs may be chosen; this one is."""
-    return replace(scenario, max_area_mm2=None, max_tdp_w=None)
+    return scenario.without_budgets()
 
 
 def _model_part(value: float, error: float, where: str) -> RangePart:

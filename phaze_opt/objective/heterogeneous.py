@@ -26,7 +26,7 @@ from phaze_opt.record.near_ties import comparable
 
 StageLayers = tuple[tuple[str, int], ...]
 """Names of the layers of a stage, equal neighbours once with their number."""
-OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP})
+OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP, EvaluationStatus.OVER_CAPEX})
 
 ROUNDING = 1e-9
 """A gain this far below zero is none: two equal steps were added up in other orders."""

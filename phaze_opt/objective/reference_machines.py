@@ -48,7 +48,7 @@ def evaluate_machines(
     Raises:
         InputError: one is none of these.
     """
-    objective = Objective(replace(scenario, max_area_mm2=None, max_tdp_w=None), constants=constants)
+    objective = Objective(scenario.without_budgets(), constants=constants)
     best: dict[str, Evaluation] = {}
     for name in names:
         accelerator = load_architecture(name, constants=objective.constants)
@@ -83,7 +83,7 @@ def evaluate_experts(
         return {}
     kind = _HandPricer if scenario.plans is None else _HandPlanner
     pricers = [
-        kind(expert, replace(scenario, models=(model,), max_area_mm2=None, max_tdp_w=None), constants)
+        kind(expert, replace(scenario.without_budgets(), models=(model,)), constants)
         for model, expert in zip(scenario.models, known, strict=True)
     ]
     best: dict[str, Evaluation] = {}

@@ -105,6 +105,8 @@ class Scenario:
             Phaze's placements (`placement`): tensor, pipeline and data parallelism under ideal software.
         stack: training software of plans; its attention takes the place of ``attention``.
         silicon: what dies are built of; None for the tables at 22 nm.
+        max_capex_usd: budget of the whole cluster; None is no budget.
+        prices: those other than the package's, by key, where a goal or a budget is of money; None where none is.
     """
 
     models: tuple[AnyModel, ...]
@@ -126,6 +128,8 @@ class Scenario:
     plans: Annotated[PlanChoices | None, later(None)] = None
     stack: Annotated[TrainingStack, later(IDEAL_STACK)] = IDEAL_STACK
     silicon: Annotated[Silicon | None, later(None)] = None
+    max_capex_usd: Annotated[float | None, later(None)] = None
+    prices: Annotated[tuple[tuple[str, float], ...] | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -147,9 +151,16 @@ class Scenario:
         if not self.tensor_parallel or min(self.tensor_parallel) < 1:
             message = f"{self.tensor_parallel} must be positive integers, at least one"
             raise InputError(message, key="tensor_parallel")
+        if self.max_capex_usd is not None and self.silicon is None:
+            message = "needs whole dies, and the 22 nm tables count a part of them; leave it out, or leave out --as"
+            raise InputError(message, source="--max-capex-usd")
         for model in self.models:
             self.sequence_length_of(model)
             self.tensor_degrees_of(model)
+
+    def without_budgets(self) -> "Scenario":
+        """The same for chips of any size, power and cost."""
+        return replace(self, max_area_mm2=None, max_tdp_w=None, max_capex_usd=None)
 
     def sequence_length_of(self, model: Workload) -> int:
         """Tokens a sample of one model.
@@ -251,6 +262,7 @@ def build_scenario(
         common=common,
         max_area_mm2=options.max_area_mm2,
         max_tdp_w=options.max_tdp_w,
+        max_capex_usd=options.max_capex_usd,
         estimator=form.estimator,
         schedule_gap=options.schedule_gap,
         schedule_nodes=node_limit(options.schedule_gap),

@@ -260,6 +260,7 @@ class ScenarioOptions:
     )
     max_area_mm2: float | None = _of_budgets(None, "Area budget of a chip, mm2.", Kind.AMOUNT)
     max_tdp_w: float | None = _of_budgets(None, "TDP budget of a chip, W.", Kind.AMOUNT)
+    max_capex_usd: float | None = _of_budgets(None, "What the whole cluster may cost, USD.", Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ class _Pricer:
         scenario = _under(self.case, constants)
         if scenario.silicon is not None:
             constants = constants.with_overrides({LINK_RATE: scenario.silicon.link_bytes_per_s})
-        unbounded = replace(scenario, max_area_mm2=None, max_tdp_w=None)
+        unbounded = scenario.without_budgets()
         free = self.nominal.under(constants, scenario=unbounded, is_bounded_alike=True)
         capped = free.under(constants, scenario=scenario, is_bounded_alike=True)
         design = self._evaluate(capped, self.case.build_accelerator(constants))
@@ -118,7 +118,7 @@ def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = 
     Of the networks' constants only those of the case's own; of a design that states its links its latencies alone.
     """
     nominal = case.scenario.constants_of(constants)
-    pricer = _Pricer(case, Objective(replace(case.scenario, max_area_mm2=None, max_tdp_w=None), constants=nominal))
+    pricer = _Pricer(case, Objective(case.scenario.without_budgets(), constants=nominal))
     yield pricer.row(nominal, assumption="", setting="", origin="nominal")
     has_own_links = case.build_accelerator(nominal).link_bytes_per_s > 0
     of_network = constants_of_network(case.network_name, nominal, has_own_links=has_own_links)

@@ -15,10 +15,11 @@ from phaze_opt.units import GIGA
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One machine with what the job comes to on it."""
+    """One machine with what the job comes to on it; ``usd`` of a device, None where that is not known."""
 
     evaluation: Evaluation
     setting: PriceSetting
+    usd: float | None = None
 
 
 def throughput_ratio(other: Evaluation, answer: Evaluation) -> float | None:
@@ -38,6 +39,7 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
         number("MFU", lambda item: _if_feasible(item, format_share(item.evaluation.mfu))),
         number("mm2", lambda item: _figure(item, "area_mm2")),
         number("W", lambda item: _figure(item, "tdp_w")),
+        number("USD", lambda item: "n/k" if item.usd is None else format_number(item.usd)),
         number("GB/s", lambda item: f"{item.evaluation.accelerator.hbm_bandwidth_bytes_per_s / GIGA:,.0f}"),
         number("buffer", lambda item: format_mib(item.evaluation.accelerator.glb_bytes)),
     )
@@ -46,6 +48,8 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     note = [f"all under {software}, {answer.setting.peak_type}, {answer.setting.num_devices:,} devices each"]
     silicon = silicon_words(answer.evaluation.accelerator)
     note.append(f"mm2 and W as published of machines that exist (n/p: not), modelled {silicon} of designs")
+    if any(item.usd is not None for item in all_of_them):
+        note.append("USD of a device at the prices of `What it costs`, the same for all (n/k: not known)")
     if has_dies:
         note.append(f"{EACH_AS_IT_IS}; `{ASKED_BY} MACHINE` proves the best die on a machine's terms")
     note += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
@@ -10,10 +10,12 @@ from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.hardware.silicon.die_report import DieReport
+from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.headline_range import HeadlineRange
+from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import (
     RunnerUp,
     Ties,
@@ -50,6 +52,7 @@ def build_document(
     headline: HeadlineRange | None = None,
     notes: Sequence[Note] = (),
     beside: Sequence[DieBeside] = (),
+    bills: Mapping[str, Bill] | None = None,
     equal: EqualTerms | None = None,
     terms: str = "",
 ) -> ReportDocument:
@@ -63,6 +66,7 @@ def build_document(
         headline: range of the best design's figure.
         notes: what the answer rests on.
         beside: the best design as a die, then the reference machines.
+        bills: what the same cost, in the same order.
         equal: optima on the terms of a machine.
         terms: on which this one is proved, for the title.
     """
@@ -81,7 +85,7 @@ def build_document(
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up))
     if beside:
         dies = _dies(beside, equal)
-        tables += [area_table(dies), power_table(dies), limits_table(dies)]
+        tables += [area_table(dies), power_table(dies), limits_table(dies), *bill_tables(bills or {})]
         on_terms = () if equal is None else (equal_sentence(equal, result), *left_out_sentences(equal))
         lead.append(" ".join(on_terms or plain_sentences(beside)))
         figures |= die_figures(dies)

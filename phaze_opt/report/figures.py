@@ -19,7 +19,12 @@ from phaze_opt.search.trial import Trial
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-VALUE_LABELS = {"throughput": "throughput, samples/s", "throughput_per_tdp": "throughput per TDP, samples/s/W"}
+VALUE_LABELS = {
+    "throughput": "throughput, samples/s",
+    "throughput_per_tdp": "throughput per TDP, samples/s/W",
+    "throughput_per_usd": "throughput per USD of the total cost of ownership, samples/USD",
+    "throughput_per_joule": "throughput per joule, samples/J",
+}
 PARETO_GOAL = "pareto"
 LOG_SPAN = 30.0
 """Largest value over the lower quartile from which an axis becomes logarithmic: a few poor trials do not make it so."""

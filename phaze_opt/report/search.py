@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
+from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
+from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
@@ -262,6 +264,7 @@ def write_search_report(
     notes: Sequence[Note] = (),
     later_s: Mapping[str, float] | None = None,
     beside: Sequence[DieBeside] = (),
+    bills: Mapping[str, Bill] | None = None,
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
 
@@ -280,6 +283,7 @@ def write_search_report(
         notes: what the answer rests on.
         later_s: what took how long after the search.
         beside: the best design and the reference machines as dies.
+        bills: what the same cost, in the same order.
 
     Returns:
         Paths by artifact name, for `TrackingSession.log_artifacts`.
@@ -297,6 +301,7 @@ def write_search_report(
     )
     contents += [] if pipeline is None else heterogeneous_contents(pipeline)
     contents += [area_table(dies), power_table(dies), limits_table(dies)] if dies else []
+    contents += bill_tables(bills or {})
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
     page = ReportDocument(
         title,

@@ -5,7 +5,12 @@ from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
-GOAL_UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/kW"}
+GOAL_UNITS = {
+    Goal.THROUGHPUT: "samples/s",
+    Goal.THROUGHPUT_PER_TDP: "samples/s/kW",
+    Goal.THROUGHPUT_PER_USD: "samples/USD",
+    Goal.THROUGHPUT_PER_JOULE: "samples/J",
+}
 """Units in which values of a goal are read; files and JSON keep samples/s/W."""
 WATTS_PER_KILOWATT = 1000.0
 

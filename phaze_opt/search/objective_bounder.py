@@ -1,10 +1,15 @@
 """`ObjectiveBounder`: the bounds and estimates of an `Objective`, as probes see them."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
-from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import static_w_per_mm2
 from phaze_opt.objective.best_placement import phase_costs
+from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.search.probe import PhaseView, PointBound
@@ -27,7 +32,9 @@ class ObjectiveBounder:
 
     def bound(self, points: Sequence[DesignPoint]) -> tuple[PointBound, ...]:
         """The bound of each point, in order."""
-        devices = self.objective.scenario.cluster.num_devices
+        objective, devices = self.objective, self.objective.scenario.cluster.num_devices
+        # An iteration takes at least what one device leaks meanwhile: loose, but never above what is reached.
+        leak_w = static_w_per_mm2(objective.constants)
         return tuple(
             PointBound(
                 throughput_samples_per_s=bound.throughput_samples_per_s,
@@ -35,9 +42,19 @@ class ObjectiveBounder:
                 tdp_w=bound.tdp_w,
                 area_mm2=bound.area_mm2,
                 reason=bound.reason,
+                throughput_per_usd=bound.throughput_samples_per_s / usd_per_s if usd_per_s else math.inf,
+                throughput_per_joule=bound.throughput_samples_per_s / (leak_w * bound.area_mm2),
             )
-            for bound in self._bounder.bound_points(points)
+            for bound, usd_per_s in zip(self._bounder.bound_points(points), self._usd_per_s(points), strict=True)
         )
+
+    def _usd_per_s(self, points: Sequence[DesignPoint]) -> Iterator[float]:
+        """What a second of training costs on a cluster of each chip; 0 where no goal and no budget is of money."""
+        scenario, constants = self.objective.scenario, self.objective.constants
+        if scenario.prices is None or not points:
+            return repeat(0.0, len(points))
+        chips = chips_of(PointColumns.of(points), constants)
+        return iter(own_chips(chips, scenario, constants).usd_per_s.tolist())
 
     def within_budgets(self, points: Sequence[DesignPoint]) -> tuple[bool, ...]:
         """Whether each point keeps to the scenario's budgets."""

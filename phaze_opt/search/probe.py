@@ -1,5 +1,6 @@
 """The `Probe`: estimates and bounds of architectures, counted; all that a strategy may see beside evaluations."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -54,6 +55,7 @@ class PointBound:
         tdp_w: exact.
         area_mm2: exact.
         reason: why the point is certainly infeasible; empty if it may be feasible.
+        throughput_per_usd, throughput_per_joule: upper bounds, samples/USD and samples/J; inf where none is known.
     """
 
     throughput_samples_per_s: float
@@ -61,6 +63,8 @@ class PointBound:
     tdp_w: float
     area_mm2: float
     reason: str = ""
+    throughput_per_usd: float = math.inf
+    throughput_per_joule: float = math.inf
 
     @property
     def may_be_feasible(self) -> bool:
@@ -138,6 +142,10 @@ def bound_values(goal: Goal, bound: PointBound) -> tuple[float, ...]:
         return (bound.throughput_samples_per_s,)
     if goal is Goal.THROUGHPUT_PER_TDP:
         return (bound.throughput_per_tdp,)
+    if goal is Goal.THROUGHPUT_PER_USD:
+        return (bound.throughput_per_usd,)
+    if goal is Goal.THROUGHPUT_PER_JOULE:
+        return (bound.throughput_per_joule,)
     return (bound.throughput_samples_per_s, bound.tdp_w, bound.area_mm2)
 
 

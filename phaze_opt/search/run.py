@@ -14,7 +14,7 @@ import numpy as np
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
-from phaze_opt.objective.goals import Goal, goal_directions, goal_values
+from phaze_opt.objective.goals import Goal, goal_directions, goal_values, posed_for
 from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
 from phaze_opt.record.input_files import shorten_path
@@ -124,6 +124,7 @@ def run_search(
     """
     started = time.perf_counter()
     check_same_silicon(scenario, space)
+    scenario = posed_for(scenario, config.goal)
     identity = search_id(config, scenario=scenario, space=space)
     resolved = resolved_config(config, scenario=scenario, space=space)
     bounder = None if bounder_factory is None else cache(partial(bounder_factory, scenario))

@@ -29,9 +29,7 @@ from phaze_opt.search.pruner import Pruner, PrunerContext, Verdict
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
-
-GOALS = tuple(Goal)
+from phaze_opt.testing.toy_search import TOY_GOALS, ToyBounder, ToyObjective, ToyScenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ class PrunerConformance:
         assert pruner.name
         assert isinstance(pruner.is_safe, bool)
 
-    @pytest.mark.parametrize("goal", GOALS)
+    @pytest.mark.parametrize("goal", TOY_GOALS)
     @pytest.mark.parametrize("looseness", [0.0, 0.05, 0.5])
     def test_safe_pruners_keep_the_optimum(
         self,
@@ -222,7 +220,7 @@ class PrunerConformance:
         pruner.start(context)
         assert context.probe.num_probes == 0
 
-    @pytest.mark.parametrize("goal", GOALS)
+    @pytest.mark.parametrize("goal", TOY_GOALS)
     def test_same_seed_same_verdicts(self, pruner: Pruner, goal: Goal) -> None:
         """Two runs do not influence one another."""
         assert toy_verdicts(pruner, goal, 2) == toy_verdicts(pruner, goal, 2)

@@ -11,8 +11,12 @@ from dataclasses import astuple, dataclass
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
+from phaze_opt.objective.goals import Goal
 from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.testing.problems import toy_accelerator
+
+TOY_GOALS = (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP, Goal.PARETO)
+"""Goals of the toy, which has neither prices nor energies."""
 
 
 @dataclass(frozen=True, slots=True)

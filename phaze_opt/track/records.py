@@ -391,7 +391,8 @@ def _contender_params(cell: Cell) -> dict[str, str]:
 
 def curve_name(goal: Goal) -> str:
     """Metric that holds the best so far: of the throughput where there are several objectives."""
-    return "best_throughput_per_tdp" if goal is Goal.THROUGHPUT_PER_TDP else "best_throughput_samples_per_s"
+    plain = (Goal.THROUGHPUT, Goal.PARETO)
+    return "best_throughput_samples_per_s" if goal in plain else f"best_{goal}"
 
 
 def best_so_far(result: CellResult) -> tuple[float, ...]:

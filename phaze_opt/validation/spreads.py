@@ -58,17 +58,23 @@ def whole_kinds(family: Family, row: Row, test: str) -> tuple[str, str]:
     return f"{family.name}, {test} kept out, {family.regime(row)}", f"{family.name}, {test} kept out"
 
 
-def kinds_of(family: Family, row: Row, *, is_published: bool) -> tuple[str, ...]:
+def sized(kind: str, predicted: float) -> str:
+    """A kind among rows whose predictions are of one size: half a decade of seconds, or of GiB."""
+    return f"{kind}, 10^{math.floor(2.0 * math.log10(_rounded(predicted))) / 2.0:g}"
+
+
+def kinds_of(family: Family, row: Row, predicted: float, *, is_published: bool) -> tuple[str, ...]:
     """Kinds of ranges that suit a row, the first that is known to be taken.
 
     A row that no fit can have seen has those of its machine, else those of machines or sources kept out whole.
     """
     known = family.kinds(row)
+    known = (sized(known[0], predicted), *known)
     if is_published:
         return known
     whole = tuple(kind for test in WHOLE if test in family.splits for kind in whole_kinds(family, row, test))
     is_unseen = family.unseen and row.is_guessed and not find_software(row.text("software", ""))
-    return (family.unseen,) if is_unseen else (*known[:2], *whole, *known[2:])
+    return (family.unseen,) if is_unseen else (*known[:3], *whole, *known[3:])
 
 
 def fit_spreads(residuals: Sequence[Residual]) -> Mapping[str, Spread]:
@@ -162,13 +168,15 @@ def cross_coverage(residuals: Sequence[Residual]) -> Mapping[str, float]:
 
 
 def _cross_coverage(own: Sequence[Residual]) -> float:
-    held = []
+    """Over rows; of groups kept out whole over groups, as these weigh alike."""
+    held: dict[str, list[bool]] = {}
     for fold in _deal(own):
         out = {id(each) for each in fold}
-        kept = [each for each in own if id(each) not in out]
-        spread = _spread(kept)
-        held += [spread.low <= math.exp(each.log_quotient) <= spread.high for each in fold]
-    return sum(held) / len(held)
+        spread = _spread([each for each in own if id(each) not in out])
+        for each in fold:
+            name = "" if each.kept_out == CELLS else each.group
+            held.setdefault(name, []).append(spread.low <= math.exp(each.log_quotient) <= spread.high)
+    return float(np.mean([np.mean(values) for values in held.values()]))
 
 
 def _deal(own: Sequence[Residual]) -> Iterator[list[Residual]]:

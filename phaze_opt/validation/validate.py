@@ -121,7 +121,7 @@ def _row_results(
         reason = predictions.unscored.get(index, "")
         predicted_s = float(predictions.unmeasured.get(index, predictions.predicted_s[index]))
         is_own = row.dataset == dataset.name
-        kinds = () if family is None or reason else _kinds(family, row, is_published=is_own)
+        kinds = () if family is None or reason else _kinds(family, row, predicted_s, is_published=is_own)
         spread = load_spreads().find(kinds)
         low_s, high_s = (math.nan, math.nan) if spread is None else spread.around(predicted_s)
         results.append(
@@ -149,10 +149,10 @@ def _name(name: Label, row: Row) -> str:
         return UNTOLD
 
 
-def _kinds(family: Family, row: Row, *, is_published: bool) -> tuple[str, ...]:
+def _kinds(family: Family, row: Row, predicted_s: float, *, is_published: bool) -> tuple[str, ...]:
     """Ranges that suit a row; a blank column that the prediction can do without is no reason to fail here."""
     try:
-        return kinds_of(family, row, is_published=is_published)
+        return kinds_of(family, row, predicted_s, is_published=is_published)
     except InputError:
         return (family.name,)
 

@@ -56,6 +56,7 @@ def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     job = ["evaluate", "--model", "tiny", "--devices", "2", "--global-batch", "4", "--arch", "tpu-v4", *few]
     plain, varied = run_json(job, capsys), run_json([*job, "--sensitivity"], capsys)
     assert len(varied.pop("sensitivity")) == 9
+    assert varied.pop("price_sensitivity")
     assert varied == plain
 
 

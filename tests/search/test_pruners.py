@@ -15,7 +15,7 @@ from phaze_opt.search.pruners.critical_path import CriticalPathPruner
 from phaze_opt.search.pruners.critical_path_aggressive import AggressiveCriticalPathPruner
 from phaze_opt.search.run import load_pruner
 from phaze_opt.testing.pruners import PrunerConformance, toy_context
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario, toy_throughput
+from phaze_opt.testing.toy_search import TOY_GOALS, ToyObjective, ToyScenario, toy_throughput
 
 
 class TestShippedPruners(PrunerConformance):
@@ -104,7 +104,7 @@ def search(tmp_path, *, strategy="exhaustive", pruner="critical-path", goal=Goal
     return search_toy(config, **changes)
 
 
-@pytest.mark.parametrize("goal", list(Goal))
+@pytest.mark.parametrize("goal", TOY_GOALS)
 def test_pruned_search_gives_the_same_answer(tmp_path, goal):
     """Enumerated with and without: same best, same front; every point is evaluated or pruned, never both."""
     with_, without = search(tmp_path, goal=goal), search(tmp_path, goal=goal, pruner="")

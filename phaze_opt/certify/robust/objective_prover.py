@@ -206,9 +206,7 @@ class ObjectiveProver:
     def evaluate_reference(self, world: World, name: str) -> Worth:
         """The reference at the best micro-batch of the space, without budgets."""
         objective = self._objective(world)
-        free = objective.under(
-            objective.constants, scenario=replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
-        )
+        free = objective.under(objective.constants, scenario=objective.scenario.without_budgets())
         chip = load_architecture(name, constants=objective.constants)
         batches = self._problem.space.axes.micro_batch
         worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
@@ -281,7 +279,7 @@ class ObjectiveProver:
 
 def _graphs_of(scenario: Scenario) -> Scenario:
     """What graphs follow from."""
-    return replace(scenario, max_area_mm2=None, max_tdp_w=None, silicon=None)
+    return replace(scenario.without_budgets(), silicon=None)
 
 
 def _is_unmoved(before: Worth, after: Worth) -> bool:

@@ -25,7 +25,7 @@ from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, best_of
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.style import finish_figure
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
-from phaze_opt.report.text import WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time
+from phaze_opt.report.text import GOAL_UNITS, WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time
 from phaze_opt.study.plan import Condition
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def describe_value(goal: Goal, value: float) -> str:
     """The first objective with its unit."""
     if goal is Goal.THROUGHPUT_PER_TDP:
         return f"{format_number(WATTS_PER_KILOWATT * value)} samples/s per kW"
-    return f"{format_number(value)} samples/s"
+    return f"{format_number(value)} {GOAL_UNITS.get(goal, GOAL_UNITS[Goal.THROUGHPUT])}"
 
 
 def _card(

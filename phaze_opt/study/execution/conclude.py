@@ -13,7 +13,7 @@ from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
-from phaze_opt.objective.goals import goal_directions
+from phaze_opt.objective.goals import goal_directions, is_provable
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
 from phaze_opt.search.evaluators import SerialEvaluator
@@ -104,6 +104,13 @@ class StudyCompletion:
 
     def _prove(self, number: int, condition: Condition) -> None:
         """Prove the optimum, and leave the certificate where `phaze-opt certify` does; what does not close is said."""
+        if not is_provable(condition.scenario, condition.goal):
+            _LOGGER.warning(
+                "%s is not proved: certificates are of throughput and throughput_per_tdp without a budget of capex; "
+                "an enumeration as truth bounds and evaluates the space instead",
+                condition.key,
+            )
+            return
         problem = CertifyProblem(condition.scenario, condition.space, condition.constants, condition.goal)
         options = CertifyOptions(jobs=self.jobs, directory=self.directory.certificates, is_resumed=True)
         result = certify(problem, options, on_progress=partial(self._note_proof, number, condition.key))

@@ -14,7 +14,7 @@ from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.evaluate import load_estimator
-from phaze_opt.objective.goals import goal_directions
+from phaze_opt.objective.goals import goal_directions, posed_for
 from phaze_opt.objective.scenario import (
     OF_DEGREES,
     Scenario,
@@ -252,7 +252,7 @@ def _resolve_scenario(setting: Setting, workload: StudyWorkload, constants: Cons
             setting, models, network=network, common=workload.common, micro_batches=batches, space=setting.space
         )
         _check_plans(setting, scenario)
-    return scenario
+        return posed_for(scenario, setting.goal)
 
 
 def _check_plans(setting: Setting, scenario: Scenario) -> None:

@@ -1,0 +1,1 @@
+"""What devices cost to make and to run, in money and in CO2."""

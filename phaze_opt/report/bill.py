@@ -1,0 +1,167 @@
+"""The bill of a cluster in a table and a sentence, and which prices decide it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.die import DieBeside
+from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
+from phaze_opt.report.text import format_number, format_ratio, format_share
+
+PARTS = {
+    "dies": "dies, by their yield",
+    "package": "package, and what bonding loses",
+    "memory": "HBM",
+    "board": "board, power, cooling, host",
+    "links": "links and switches",
+    "design": "its share of the design",
+}
+"""Parts of a device's cost in words."""
+MOST_ROWS = 12
+TONNE_KG = 1000.0
+LARGE = 100.0
+
+
+def bill_table(bill: Bill) -> TableContent:
+    """What a device costs by part, what the cluster costs over its life, and what is trained for it."""
+    price, owned, count = bill.terms.prices.value, bill.owned, bill.num_devices
+    tco = float(owned.tco_usd)
+    rows = [
+        (label, format_number(value), format_share(count * value / tco))
+        for label, value in ((label, float(getattr(bill.device, name))) for name, label in PARTS.items())
+    ]
+    years, kwh_usd = price("ownership.years"), price("ownership.usd_per_kwh")
+    capex, power = float(owned.capex_usd), float(owned.electricity_usd)
+    rows += [
+        ("a device", format_number(bill.device_usd), format_share(count * bill.device_usd / tco)),
+        (f"{count:,} devices (capex)", _amount(capex), format_share(capex / tco)),
+        (f"electricity of {years:g} years", _amount(power), format_share(power / tco)),
+        ("total cost of ownership", _amount(tco), format_share(1.0)),
+    ]
+    columns = (Column(""), *numbers("USD", "share"))
+    note = (
+        f"{format_number(bill.samples_per_usd)} samples per USD of it, {format_number(bill.samples_per_j)} per J at "
+        f"TDP; {price('volume.devices'):,.0f} devices made of the design, {kwh_usd:g} USD/kWh, PUE "
+        f"{price('ownership.pue'):g}; CO2e: {_mass(float(owned.embodied_kg))} to make, "
+        f"{_mass(float(owned.operational_kg))} to run at TDP on grid {bill.terms.grid}; prices are assumed within "
+        "ranges (docs/economics.md), --prices takes yours"
+    )
+    return TableContent("What it costs", columns, tuple(rows), note, emphasised=frozenset({len(rows) - 1}))
+
+
+def bill_tables(bills: Mapping[str, Bill]) -> list[TableContent]:
+    """The bill of the first of several, for a page; nothing of none."""
+    return [bill_table(bill) for bill in list(bills.values())[:1]]
+
+
+def run_sentence(bill: Bill) -> str:
+    """What it takes to train on the tokens asked for; empty if none were."""
+    run = bill.run
+    if run is None or bill.terms.tokens is None:
+        return ""
+    return (
+        f"To train on {_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without interruptions, "
+        f"{_amount(run.usd)} USD, {_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
+    )
+
+
+def bills_beside(
+    beside: Sequence[DieBeside], scenario: Scenario, constants: Constants, terms: CostTerms
+) -> dict[str, Bill]:
+    """The bill of a design first, then those of reference machines by name; empty by the 22 nm tables."""
+    bills = {each.name: bill_of_design(each.evaluation, scenario, constants, terms) for each in beside}
+    return {name: bill for name, bill in bills.items() if bill is not None}
+
+
+def beside_sentence(bills: Mapping[str, Bill]) -> str:
+    """What the first trains for a dollar, over each other; empty if there is no other."""
+    (name, first), *others = bills.items()
+    ratios = [
+        f"{format_ratio(first.samples_per_usd / other.samples_per_usd)} {key} ({format_number(other.device_usd)} USD)"
+        for key, other in others
+    ]
+    if not ratios:
+        return ""
+    return (
+        f"For a dollar of the total cost of ownership {name} ({format_number(first.device_usd)} USD a device) trains "
+        f"{', '.join(ratios)}."
+    )
+
+
+def bills_to_json(bills: Mapping[str, Bill]) -> dict[str, Any]:
+    """``cost`` of the first and ``cost_references`` of the others by name."""
+    every = {name: bill_to_json(bill) for name, bill in bills.items()}
+    first = next(iter(every), "")
+    return {"cost": every.pop(first, None), "cost_references": every}
+
+
+def prices_table(rows: Sequence[PriceRow], bill: Bill) -> TableContent:
+    """What the range of each price does to samples per USD and per kg of CO2e, widest first; the rest is counted."""
+    cells: Fields[PriceRow] = (
+        words("price", lambda row: row.key),
+        number("range", lambda row: f"{row.low:g} to {row.high:g}"),
+        number("samples/USD", lambda row: _ends(row.usd_low, row.usd_high)),
+        number("samples/kg", lambda row: _ends(row.kg_low, row.kg_high)),
+    )
+    decide = [row for row in rows if row.usd_span >= DECIDES or abs(row.kg_high - row.kg_low) >= DECIDES]
+    shown = decide[:MOST_ROWS]
+    memory = float(bill.device.memory) / bill.device_usd
+    making = float(bill.owned.embodied_kg / (bill.owned.embodied_kg + bill.owned.operational_kg))
+    note = (
+        f"change of both from the low to the high end of a price; {len(rows) - len(decide)} more prices move neither "
+        f"by {format_share(DECIDES)}, {len(decide) - len(shown)} stand in --json alone; HBM is {format_share(memory)} "
+        f"of a device; making it is {format_share(making)} of its CO2e, so samples/kg rank machines as samples/s per W "
+        "do where that is small"
+    )
+    return table_of("Which prices decide", cells, shown, note)
+
+
+def _ends(low: float, high: float) -> str:
+    """Changes at both ends of a range."""
+    return f"{100.0 * (low - 1.0):+.1f} to {100.0 * (high - 1.0):+.1f} %"
+
+
+def _amount(value: float) -> str:
+    """In words from a thousand million on, in full below."""
+    for scale, word in ((1e12, "trillion"), (1e9, "billion")):
+        if value >= scale:
+            return f"{format_number(value / scale)} {word}"
+    return f"{value:,.0f}" if value >= LARGE else format_number(value)
+
+
+def _mass(kg: float) -> str:
+    return f"{format_number(kg / TONNE_KG)} t" if kg >= TONNE_KG else f"{format_number(kg)} kg"
+
+
+def bill_to_json(bill: Bill | None, *, unsaid: str = "") -> dict[str, Any]:
+    """A bill as JSON; ``unsaid`` says why there is none, and figures are null then."""
+    if bill is None:
+        return {name: unsaid if name == "unsaid" else None for name in BILL_KEYS}
+    owned, run = bill.owned, bill.run
+    figures = {
+        "device_usd": bill.device_usd,
+        "parts_usd": {each.name: float(getattr(bill.device, each.name)) for each in fields(bill.device)},
+        "capex_usd": float(owned.capex_usd),
+        "electricity_usd": float(owned.electricity_usd),
+        "tco_usd": float(owned.tco_usd),
+        "throughput_per_usd": bill.samples_per_usd,
+        "throughput_per_joule": bill.samples_per_j,
+        "modelled_throughput_per_joule": bill.modelled_samples_per_j,
+        "embodied_kg": float(owned.embodied_kg),
+        "operational_kg": float(owned.operational_kg),
+        "grid": bill.terms.grid,
+        "prices_digest": bill.terms.prices.digest,
+        "training_run": None if run is None else {"tokens": bill.terms.tokens, **asdict(run)},
+        "unsaid": "",
+    }
+    return {name: figures[name] for name in BILL_KEYS}
+
+
+BILL_KEYS = (
+    "device_usd", "parts_usd", "capex_usd", "electricity_usd", "tco_usd", "throughput_per_usd", "throughput_per_joule",
+    "modelled_throughput_per_joule", "embodied_kg", "operational_kg", "grid", "prices_digest", "training_run", "unsaid",
+)  # fmt: skip
+"""Keys of a bill in JSON."""
