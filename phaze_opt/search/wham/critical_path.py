@@ -137,19 +137,29 @@ def annotate(
     """Forward and backward graphs of every layer kind and tensor width, and of every whole chain.
 
     A forward operator and its mirror in the backward pass share their cores, so both graphs grow one design. The
-    optimizer update, once a batch, is left to the bounds.
+    optimizer update, once a batch, is left to the bounds. Where plans have several micro-batches, those of the middle
+    one stand for all: matrix and vector work grow with it alike, and growth would take as many times as long.
     """
+    middle = _middle_micro_batches(many_tc)
     stages: dict[StageKey, list[AnnotatedGraph]] = {}
     # Plans of other degrees have passes in common: what is found of one holds for all that are equal.
     known: dict[AnnotatedGraph, AnnotatedGraph] = {}
     for first, second in zip(many_tc, many_vc, strict=True):
-        if first.phase is Phase.UPDATE:
+        if first.phase is Phase.UPDATE or first.micro_batch != middle[first.model, first.tensor_parallel]:
             continue
         graph = _annotate_phase(first, second, tc_end, vc_end)
         graph = known.setdefault(graph, graph)
         for layer in (first.layer, ""):
             stages.setdefault(StageKey(first.model, first.tensor_parallel, layer), []).append(graph)
     return {key: tuple(graphs) for key, graphs in stages.items()}
+
+
+def _middle_micro_batches(views: Sequence[PhaseView]) -> dict[tuple[str, int], int]:
+    """The middle one of each model and tensor width, the larger where two are."""
+    found: dict[tuple[str, int], set[int]] = {}
+    for view in views:
+        found.setdefault((view.model, view.tensor_parallel), set()).add(view.micro_batch)
+    return {key: sorted(values)[len(values) // 2] for key, values in found.items()}
 
 
 def _annotate_phase(first: PhaseView, second: PhaseView, tc_end: CoreCounts, vc_end: CoreCounts) -> AnnotatedGraph:
