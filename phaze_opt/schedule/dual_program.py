@@ -231,7 +231,8 @@ def relaxed_spread(problem: BlockProblem) -> FloatArray:
     solution = solver.getSolution()
     if not solution.value_valid:
         return np.ones(len(problem))
-    return np.clip(np.array(solution.col_value[: len(problem)]), 0.0, 1.0)
+    share: FloatArray = np.clip(np.array(solution.col_value[: len(problem)]), 0.0, 1.0)
+    return share
 
 
 def row_duals(solver: Any) -> FloatArray | None:
