@@ -50,7 +50,7 @@ def price_machines() -> dict[str, dict[str, Any]]:
     for name, chip in chips.items():
         began_s = time.process_time()
         evaluation = objective.evaluate_accelerator(chip)
-        members = {Path(m.model).stem: m.throughput_samples_per_s for m in evaluation.members}
+        members = {m.model.removesuffix(".json"): m.throughput_samples_per_s for m in evaluation.members}
         found[name] = {
             "area_mm2": evaluation.area_mm2,
             "samples_per_s": members,
