@@ -21,8 +21,13 @@ from phaze_opt.errors import InputError
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 BY_NAME = {record.name: record for record in RECORDS}
-MAKES_NO_RECORD = {"validation/calibrate.py", "study/bench_long.py", "validation/blind.py"}
-"""It fits the package's own constants; it prints, and its record is too long in the making; it needs others' files."""
+MAKES_NO_RECORD = {
+    "validation/calibrate.py",
+    "study/bench_long.py",
+    "validation/blind.py",
+    "validation/draw_kernels.py",
+}
+"""It fits the package's own constants; it prints, and its record is too long in the making; two need others' files."""
 FROZEN = {"experiments/validation/blind.json"}
 """What was written down before a fit can't be made again after it."""
 UNIT = re.compile(r"(_s|_ms|_us|_mb|_mib|_kib)(_|$)|^seconds|per_s$")

@@ -172,6 +172,7 @@ _VALIDATION = (
     _script("validation/dies", "", 0.3, script="dies"),
     _script("validation/half_splits", "", 30, script="half_splits"),
     _script("validation/sources", "", 3, script="sources"),
+    _script("validation/spreads", "", 30, script="spreads"),
     _script("validation/nvdla", "", 0.1, script="nvdla"),
     _script("validation/published_plans", "", 0.5, script="published_plans", suffixes="json md"),
     _script("validation/shapes", "", 5, script="shapes", suffixes="json md"),

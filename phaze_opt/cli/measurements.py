@@ -132,16 +132,20 @@ def with_own_software(
     """
     from phaze_opt.cost.stacks import find_software
     from phaze_opt.validation.measured_row import Row
+    from phaze_opt.validation.schema import TRAINING
+    from phaze_opt.validation.training.entries import read_row, stack_of
 
     def software(row: Row) -> str:
         named = find_software(row.text("software", ""), fitted)
         if "/" in named or not (is_calibrated and row.is_guessed and not row.text("software", "")):
             return named if "/" in named else ""
-        from phaze_opt.validation.training.entries import read_row, stack_of
+        try:
+            return stack_of(read_row(row))
+        except InputError:
+            # The families say what is wrong with it.
+            return ""
 
-        return stack_of(read_row(row))
-
-    return tuple(dataset.under(software) for dataset in datasets)
+    return tuple(data.under(software) if data.schema is TRAINING else data for data in datasets)
 
 
 def check_own_name(name: str) -> str:

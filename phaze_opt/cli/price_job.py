@@ -126,10 +126,11 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     rates = [each.evaluation.throughput_samples_per_s for each in answers]
     order = sorted(range(len(answers)), key=lambda place: (rates[place], suited[place]))
     middle, name = order[(len(order) - 1) // 2], request.scenario.software or ""
+    low, high = order[0], order[-1]
     sentence = (
-        f"no software named '{name[:60]}' was measured ({suggest(name, list_stacks())}): priced as {suited[middle]}, the "
-        f"middle of {len(suited)} that suit {answers[middle].setting.machine} ({rates[order[0]]:,.3g} samples/s with "
-        f"{suited[order[0]]} to {rates[order[-1]]:,.3g} with {suited[order[-1]]})"
+        f"no software named '{name[:60]}' was measured ({suggest(name, list_stacks())}): priced as {suited[middle]}, "
+        f"the middle of {len(suited)} that suit {answers[middle].setting.machine} ({rates[low]:,.3g} samples/s with "
+        f"{suited[low]} to {rates[high]:,.3g} with {suited[high]})"
     )
     answer = answers[middle]
     setting = replace(answer.setting, notes=(sentence, *answer.setting.notes))

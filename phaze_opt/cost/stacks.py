@@ -186,7 +186,7 @@ class MeasuredOn:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertRows:
+class MeasuredExperts:
     """What rows of models with experts cover beside, fields as of `SoftwareRows`.
 
     Attributes:
@@ -219,7 +219,7 @@ class SoftwareRows:
     reach: Mapping[str, int]
     longest_sequence: int
     shapes: frozenset[frozenset[str]]
-    experts: ExpertRows | None = None
+    experts: MeasuredExperts | None = None
 
     def with_experts(self) -> "SoftwareRows":
         """The rows and those of models with experts, as plans of such models are held against."""

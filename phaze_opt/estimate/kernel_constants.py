@@ -3,10 +3,12 @@
 A constant of a row is the machine's times the recipe's where both have one of a name (``efficiency`` and ``rate`` ...),
 so that a library measured on some machines is known on others, and a machine that nobody measured takes those of the
 measured machine whose data sheet is nearest. Only the power limit does not carry over as a share of the peak: at a
-limit of P watts clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes as the cube root of P.
+limit of P watts clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes as the cube root of P,
+and it goes inversely as the energy of an operation, which its process decides.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -136,6 +138,13 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
 )
 """All of them by kind."""
 
+MOST_CARRIED = 0.95
+"""Share of the peak that no machine is expected to pass, however many watts it has (assumption, 0.9 to 1)."""
+BOARD_BYTES_PER_S = 11.5e9
+"""Memory rate of a multiprocessor below which a machine is a board with GDDR memory."""
+ENERGY_EXPONENT = 0.51
+"""Of the energy of an operation over the nanometres in the name of its process (docs/silicon.md)."""
+USUAL_NANOMETRES = 5.0
 POWER_EXPONENT = 1.0 / 3.0
 """Of the rate of one chip over its power limit (P = C V^2 f with V as f)."""
 
@@ -157,7 +166,7 @@ def machine_values(kernel: KernelKind, device: Device, width: Width, *, fitted: 
             value = (known or {}).get(constant.name, constant.start)
             found[constant.name] = (known or {}).get(f"{constant.name}.{width}", value) if constant.widths else value
     if kin is not None and "sustained" in found:
-        found["sustained"] *= _carried_over(kin, device, width)
+        found["sustained"] = min(MOST_CARRIED, found["sustained"] * _carried_over(kin, device, width))
     return found
 
 
@@ -173,14 +182,15 @@ def recipe_values(kernel: KernelKind, names: Sequence[str], *, fitted: FittedCon
 
 
 def nearest_kin(kernel: KernelKind, device: Device, width: Width, *, fitted: FittedConstants) -> Device | None:
-    """The measured machine whose data sheet is nearest for a width; of its own maker if one of those was measured."""
+    """The measured machine whose data sheet is nearest for a width; of its own maker and memory if one was measured."""
     measured = [
         each
         for each in shipped_devices().devices
         if each.name != device.name and fitted.has(kernel_group(kernel, Owner.MACHINE, each.name))
     ]
     own = [each for each in measured if each.maker == device.maker]
-    return min(own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
+    alike = [each for each in own if is_board(each) == is_board(device)]
+    return min(alike or own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
 
 
 def _distance(one: Device, other: Device, width: Width) -> float:
@@ -203,17 +213,28 @@ def width_peak(device: Device, width: Width) -> float:
 
 
 def _carried_over(kin: Device, device: Device, width: Width) -> float:
-    """Share of the peak at the power limit over the kin's: watts and peak of a multiprocessor count."""
+    """Share of the peak at the power limit over the kin's, by watts, peak and process of a multiprocessor."""
     if not (kin.tdp_w and device.tdp_w):
         return 1.0
     watts = (device.tdp_w / device.num_multiprocessors) / (kin.tdp_w / kin.num_multiprocessors)
     peaks = _unit_peak(device, width) / _unit_peak(kin, width)
-    # Of chips with other multiprocessors nothing is said but that their shares are alike.
-    return watts**POWER_EXPONENT / peaks if abs(math.log(peaks)) < math.log(1.25) else 1.0
+    energy = (_nanometres(device) / _nanometres(kin)) ** ENERGY_EXPONENT
+    return float(watts**POWER_EXPONENT / (peaks * energy))
+
+
+def _nanometres(device: Device) -> float:
+    """Number in the name of a process; that of most machines here where it has none."""
+    found = re.search(r"\d+", device.process)
+    return float(found.group()) if found else USUAL_NANOMETRES
 
 
 def _unit_peak(device: Device, width: Width) -> float:
     return width_peak(device, width) / device.num_multiprocessors
+
+
+def is_board(device: Device) -> bool:
+    """Whether its memory is far slower for a multiprocessor than HBM: a board with GDDR."""
+    return device.hbm_bandwidth_bytes_per_s / device.num_multiprocessors < BOARD_BYTES_PER_S
 
 
 def is_priced(device: Device) -> bool:

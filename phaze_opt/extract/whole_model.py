@@ -17,8 +17,8 @@ from phaze_opt.extract.exporting import run_step
 from phaze_opt.extract.size_fitting import sample_sizes
 from phaze_opt.extract.training_step import ROOT, TrainingStep
 
-MAX_OPERATIONS = 6_000
-"""Operations of one run of what is exported: about a minute of processor time at three sizes or four."""
+MAX_OPERATIONS = 3_000
+"""Calls of one run of what is exported: about half a minute of processor time at three sizes or four."""
 _ALIKE = 2
 """How much more operations a model may run at other sizes, which masks and windows decide."""
 Call = tuple[object, ...]
@@ -137,25 +137,23 @@ class _TooManyError(Exception):
     """More operations than are exported."""
 
 
-class _Counter:
-    """Counts operations."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def see(self, *_: Any) -> None:
-        """Note an operation."""
-        self.count += 1
-        if self.count > MAX_OPERATIONS:
-            raise _TooManyError
-
-
 def _count(step: TrainingStep, values: dict[str, int]) -> int:
-    """Operations that a model runs."""
-    counter = _Counter()
-    with _told_of_calls(counter):
+    """Calls of the framework that a model's code makes; a recurrent layer is one, as in an export."""
+    from torch.overrides import TorchFunctionMode
+
+    count = 0
+
+    class _Counting(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal count
+            count += getattr(func, "__name__", "") != "__get__"
+            if count > MAX_OPERATIONS:
+                raise _TooManyError
+            return func(*args, **(kwargs or {}))
+
+    with _Counting():
         run_step(step, values)
-    return counter.count
+    return count
 
 
 def _work(step: TrainingStep, values: dict[str, int], *, kept: int) -> _Work:
@@ -187,8 +185,8 @@ def _begins(work: _Work, run: int, unit: int) -> Any:
 
 
 @contextmanager
-def _told_of_calls(work: _Work | _Counter) -> Iterator[None]:
-    """Let a work, or a counter, know of every operation while the block lasts."""
+def _told_of_calls(work: _Work) -> Iterator[None]:
+    """Let a work know of every operation while the block lasts."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class _Calls(TorchDispatchMode):  # type: ignore[misc]

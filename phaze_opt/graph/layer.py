@@ -22,6 +22,7 @@ class LayerGraph:
         input_bytes: activations kept when the layer is recomputed (its input).
         kept_input_bytes, kept_output_bytes: those of ``stash_bytes`` that are the layer's own input, and its output: a
             tensor that two neighbours keep is held once where they share a stage (`shared_bytes`).
+        kept_passing_bytes: those that it has in common with a neighbour and neither made, such as an encoder's output.
         working_set_bytes: activations live while one recomputed layer runs backward (at least its stash).
         output_bytes: boundary transfer to the next layer, one direction.
     """
@@ -40,6 +41,7 @@ class LayerGraph:
     output_bytes: float
     kept_input_bytes: float = 0.0
     kept_output_bytes: float = 0.0
+    kept_passing_bytes: float = 0.0
 
     @property
     def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:
@@ -52,5 +54,6 @@ class LayerGraph:
 
 
 def shared_bytes(before: LayerGraph, behind: LayerGraph) -> float:
-    """What both of two neighbours keep without recomputation: one's output is the other's input."""
-    return min(before.kept_output_bytes, behind.kept_input_bytes)
+    """What both of two neighbours keep without recomputation: one's output is the other's input, or both read it."""
+    passing = min(before.kept_passing_bytes, behind.kept_passing_bytes)
+    return min(before.kept_output_bytes, behind.kept_input_bytes) + passing

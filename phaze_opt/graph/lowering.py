@@ -24,7 +24,6 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
     kept = kept_bytes(backward)
     stash_bytes = sum(kept.values())
     leaving = {tensor.name for tensor in program.outputs}
-    passing = sum(_kept_of(tensor, kept) for tensor in program.passing)
     return LayerGraph(
         name=program.name,
         forward=_graph(forward, _stash_by_node(forward, kept), leaving | kept.keys()),
@@ -38,8 +37,9 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         input_bytes=float(program.input.num_bytes),
         working_set_bytes=float(stash_bytes + peak_gradient_bytes(backward)),
         output_bytes=float(program.output_bytes),
-        kept_input_bytes=_kept_of(program.input, kept) + passing,
-        kept_output_bytes=_kept_output(program, kept) + passing,
+        kept_input_bytes=_kept_of(program.input, kept),
+        kept_output_bytes=_kept_output(program, kept),
+        kept_passing_bytes=sum((_kept_of(tensor, kept) for tensor in program.passing), start=0.0),
     )
 
 

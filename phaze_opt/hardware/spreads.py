@@ -16,6 +16,8 @@ from phaze_opt.record.document import parse_json_object
 
 LEVEL = 0.9
 """Share of kept-out rows that lie in a range."""
+UNSEEN = "steps, source kept out"
+"""Kind of training steps whose publication was kept out of every fit, and whose software counts as unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,7 @@ class Family:
         splits: what generalisation is tested over, such as devices or hidden sizes: by name of a test the label of a
             row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
         is_fitted: which rows fits may see; the others are predicted alone.
-        own_kinds: which ranges suit a row, the narrowest first (`hardware.spreads`); its regime in its set, its set,
-            then the family, unless given.
+        unseen: the kind of ranges of a row of which nobody knows the software; empty where none plays a part.
         predict_unmeasured: of rows whose value nobody published, what is predicted, by index; nothing is scored.
     """
 
@@ -101,11 +100,15 @@ class Family:
     fit: Callable[[Sequence[Row], FittedConstants], FittedConstants] | None = None
     splits: Mapping[str, Label] = field(default_factory=dict)
     is_fitted: Callable[[Row], bool] = lambda row: True
-    own_kinds: Callable[[Row], tuple[str, ...]] | None = None
+    unseen: str = ""
     predict_unmeasured: Callable[[Sequence[Row], FittedConstants], Mapping[int, float]] = lambda rows, fitted: {}
 
     def kinds(self, row: Row) -> tuple[str, ...]:
-        """Names of the ranges that suit a row, the narrowest kind first."""
-        if self.own_kinds is not None:
-            return self.own_kinds(row)
-        return (f"{row.dataset}, {self.regime(row)}", row.dataset, self.name)
+        """Kinds of ranges that a row with its cell kept out tells of, the narrowest first (`hardware.spreads`).
+
+        Its regime on its machine, its machine, its regime, its set, the family.
+        """
+        device = row.find_device()
+        machine = row.text("hardware", "") if device is None else device.name
+        regime, own = self.regime(row), row.dataset
+        return (f"{own}, {regime}, {machine}", f"{own}, {machine}", f"{own}, {regime}", own, self.name)

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.stacks import find_software
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import LEVEL, Spread
 from phaze_opt.validation.family import Family
@@ -48,18 +49,26 @@ def kept_out_residuals(family: Family, rows: Sequence[Row], start: FittedConstan
         predicted = predict_held_out(family, own, folds, start)
         for row, group, quotient in zip(own, groups, np.log(measured / predicted).tolist(), strict=True):
             if math.isfinite(quotient):
-                kinds = family.kinds(row) if name == CELLS else (whole_kind(family, name),)
+                kinds = family.kinds(row) if name == CELLS else whole_kinds(family, row, name)
                 yield Residual(kinds, group, name, quotient)
 
 
-def whole_kind(family: Family, test: str) -> str:
-    """Name of the spread of rows of which a source or machine was kept out whole."""
-    return f"{family.name}, {test} kept out"
+def whole_kinds(family: Family, row: Row, test: str) -> tuple[str, str]:
+    """Names of the spreads of rows of which a source or machine was kept out whole: of a row's regime, and of all."""
+    return f"{family.name}, {test} kept out, {family.regime(row)}", f"{family.name}, {test} kept out"
 
 
-def whole_kinds(family: Family) -> tuple[str, ...]:
-    """Names of the spreads of a family's rows of which something was kept out whole."""
-    return tuple(whole_kind(family, name) for name in WHOLE if name in family.splits)
+def kinds_of(family: Family, row: Row, *, is_published: bool) -> tuple[str, ...]:
+    """Kinds of ranges that suit a row, the first that is known to be taken.
+
+    A row that no fit can have seen has those of its machine, else those of machines or sources kept out whole.
+    """
+    known = family.kinds(row)
+    if is_published:
+        return known
+    whole = tuple(kind for test in WHOLE if test in family.splits for kind in whole_kinds(family, row, test))
+    is_unseen = family.unseen and row.is_guessed and not find_software(row.text("software", ""))
+    return (family.unseen,) if is_unseen else (*known[:2], *whole, *known[2:])
 
 
 def fit_spreads(residuals: Sequence[Residual]) -> Mapping[str, Spread]:

@@ -25,7 +25,7 @@ from phaze_opt.validation.result import (
     Validation,
 )
 from phaze_opt.validation.scores import mape, mape_by_cell, score
-from phaze_opt.validation.spreads import whole_kinds
+from phaze_opt.validation.spreads import kinds_of
 
 Floats = NDArray[np.float64]
 NUM_WORST = 10
@@ -150,15 +150,11 @@ def _name(name: Label, row: Row) -> str:
 
 
 def _kinds(family: Family, row: Row, *, is_published: bool) -> tuple[str, ...]:
-    """Ranges that suit a row; of rows that no fit can have seen those of sources and machines kept out whole.
-
-    A blank column that the prediction can do without is no reason to fail here.
-    """
+    """Ranges that suit a row; a blank column that the prediction can do without is no reason to fail here."""
     try:
-        known = family.kinds(row)
+        return kinds_of(family, row, is_published=is_published)
     except InputError:
-        known = (family.name,)
-    return known if is_published or family.own_kinds is not None else (*whole_kinds(family), *known)
+        return (family.name,)
 
 
 def _trivial(rows: Sequence[Row], baselines: Mapping[str, Baseline]) -> Floats:

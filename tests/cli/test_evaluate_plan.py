@@ -392,3 +392,15 @@ def test_a_stated_load_of_experts_is_priced(capsys):
 def test_loads_of_experts_that_cannot_be_are_refused(more, words, capsys):
     job = ["evaluate", "--model", "mixtral-8x7b", "--arch", "h100", "--devices", "64", "--global-batch", "64"]
     assert words in " ".join(refused([*job, *more], capsys).split())
+
+
+@pytest.mark.parametrize(("width", "says"), [(1280, "heads of 80 are no multiple of 64"), (1024, "")])
+def test_heads_that_cost_time_on_a_gpu_are_said(width, says, tmp_path, capsys):
+    path = tmp_path / "config.json"
+    sizes = {"n_layer": 4, "n_embd": width, "n_head": 16, "vocab_size": 50257, "n_positions": 1024}
+    path.write_text(json.dumps({"model_type": "gpt2"} | sizes), encoding="utf-8")
+    fixed = ["--tensor-parallel", "1", "--pipeline", "1", "--micro-batch", "1", "--global-batch", "8"]
+    plan = ["evaluate", "--model", str(path), "--arch", "a100-80g", "--devices", "8", *fixed]
+    notes = [note for note in run_json(plan, capsys)["setting"]["notes"] if note.startswith("heads of")]
+    assert len(notes) == bool(says)
+    assert all(note.startswith(says) for note in notes)

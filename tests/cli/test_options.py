@@ -63,7 +63,7 @@ def test_words_of_a_scenario_are_those_of_its_types():
     """Every option that has a closed set, and a default in it, starts where `Scenario` does."""
     known = {name: option for name, option in declarations(ScenarioOptions).items() if option.enumeration}
     assert {name for name, option in known.items() if option.default is None} == {
-        "published_form", "plans", "gradient_bits", "silicon", "hbm_generation"
+        "published_form", "plans", "cuts", "gradient_bits", "silicon", "hbm_generation"
     }  # fmt: skip
     for name, option in known.items():
         if option.default is not None:

@@ -238,6 +238,9 @@ def test_an_unmeasured_machine_follows_its_kin_and_its_watts() -> None:
     peaks = (2500 / 152) / (2250 / 148)
     assert values["sustained"] == pytest.approx(0.7 * watts ** (1 / 3) / peaks)
     assert values["launch_s"] == 1e-6
+    board = machine_values(KernelKind.MATMUL, load_device("a40"), Width.WIDE, fitted=fitted)["sustained"]
+    assert nearest_kin(KernelKind.MATMUL, load_device("a40"), Width.WIDE, fitted=fitted) is load_device("h100")
+    assert board == 0.95
     own = machine_values(KernelKind.MATMUL, b300, Width.EIGHT, fitted=fitted)
     assert (own["sustained"], own["efficiency"]) == (0.5, 0.9)
     assert machine_values(KernelKind.MATMUL, b300, Width.FOUR, fitted=fitted)["sustained"] == 0.7

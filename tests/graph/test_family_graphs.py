@@ -6,7 +6,7 @@ from kits.graphs import graph_model_flops, layer_model_flops
 
 from phaze_opt.graph.build import build_model_graph, build_programs
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import LayerGraph, shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.graph.sharding import sharding_obstacle
@@ -213,5 +213,7 @@ def test_what_leaves_a_block_was_made_by_it(name: str) -> None:
 def test_neighbouring_decoder_blocks_hold_the_encoder_s_output_once() -> None:
     """Whisper: 1,500 frames of 1,280 channels in 16 bits, beside the input of 448 tokens."""
     (block,) = (each for each in graph("whisper-large-v3", tokens=448).layers if each.name == "block")
-    assert (block.kept_input_bytes, block.kept_output_bytes) == (2 * 1280 * (448 + 1500), 2 * 1280 * 1500)
+    kept = (block.kept_input_bytes, block.kept_output_bytes, block.kept_passing_bytes)
+    assert kept == (2 * 1280 * 448, 0.0, 2 * 1280 * 1500)
+    assert shared_bytes(block, block) == 2 * 1280 * 1500
     assert block.output_bytes == 2 * 1280 * (448 + 1500)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from kits.family_models import RECORDED
+from kits.mixed_models import VisionLike
 
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
@@ -21,11 +22,17 @@ def test_parameters_layers_and_flops_of_a_token() -> None:
     assert priced.warning == ""
 
 
-def test_a_chain_of_unequal_layers_is_counted_whole_and_an_image_is_a_sample() -> None:
+def test_blocks_of_a_residual_net_are_its_layers_and_an_image_is_a_sample() -> None:
     model = load_any_model(str(Path(__file__).parents[1] / "traced_models" / "resnet18.json"))
     (priced,) = priced_as([model], None)
-    assert priced.num_layers == len(model.cut.chain) > model.num_layers
+    assert priced.num_layers == 8 < len(model.cut.chain)
     assert priced.sentence.endswith("GFLOP a sample.")
+
+
+def test_a_chain_most_of_which_has_no_number_is_counted_whole() -> None:
+    chain = VisionLike(load_model("tiny"), 197, (0, 1, 2))
+    (priced,) = priced_as([chain], None)
+    assert (chain.num_layers, priced.num_layers) == (1, 3)
 
 
 def test_a_sequence_that_is_asked_for_counts() -> None:

@@ -194,7 +194,7 @@ def test_the_documented_columns_are_enough(tmp_path):
     for kind, columns in documented.items():
         schema = next(schema for schema in SCHEMAS if schema.kind == kinds.get(kind, kind))
         assert set(schema.required) <= set(columns) <= set(schema.columns), kind
-    assert len(documented) == 9
+    assert len(documented) == 10
 
 
 @pytest.mark.parametrize(("wrong", "kind"), [("n_gpus", "training"), ("n_devices", "training")])

@@ -18,7 +18,7 @@ from phaze_opt.workload.training import TrainingSpec
 LLAMA = "80,8192,64,8,28672,3,128256,8192"
 HEADER = (
     "hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,"
-    "global_batch,micro_batch,tp,pp,interleave,sharding,seq_parallel,dtype,iter_time_s"
+    "global_batch,micro_batch,tp,pp,interleave,sharding,seq_parallel,dtype,software,iter_time_s"
 )
 
 
@@ -28,7 +28,7 @@ def test_a_row_of_a_llama_costs_what_its_plan_costs(tmp_path, tensor, data, inte
     devices = plan.tensor * plan.pipeline * plan.data
     own = tmp_path / "own.csv"
     degrees = f"{plan.tensor},{plan.pipeline},{plan.interleave},zero{plan.zero}"
-    own.write_text(f"{HEADER}\nh100,{devices},{LLAMA},256,1,{degrees},1,bf16,9\n", encoding="utf-8")
+    own.write_text(f"{HEADER}\nh100,{devices},{LLAMA},256,1,{degrees},1,bf16,megatron-core,9\n", encoding="utf-8")
     datasets, _ = read_datasets(own)
     family, fitted = MODERN_TRAINING, load_fitted()
     row_s = float(family.compile(datasets[0].rows).seconds(fitted)[0])

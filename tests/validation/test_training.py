@@ -13,7 +13,17 @@ from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.validation.held_out import leave_one_out, predict_held_out, without_groups
 from phaze_opt.validation.scores import mape
-from phaze_opt.validation.training.entries import KORTHIKANTI, LARGE, LAYER, MULTI, SC21, SCALING, SINGLE, options_of, read_entry
+from phaze_opt.validation.training.entries import (
+    KORTHIKANTI,
+    LARGE,
+    LAYER,
+    MULTI,
+    SC21,
+    SCALING,
+    SINGLE,
+    options_of,
+    read_entry,
+)
 from phaze_opt.validation.training.family import TRAINING
 from phaze_opt.validation.training.row import read_training_row, zero_stage
 from phaze_opt.workload.plan import Recompute

@@ -105,10 +105,16 @@ def _sent(graph: FlatGraph, layer: TracedLayer) -> tuple[str, ...]:
 
 
 def _with_passing(layers: Sequence[TracedLayer], position: int) -> TracedLayer:
-    """A layer that knows which of its inputs it has in common with a neighbour, both passing them on."""
+    """A layer that knows which of its inputs it has in common with a neighbour, both passing them on.
+
+    The last layer that reads what two before it pass on has it in common with them, although it hands it to nobody.
+    """
     layer = layers[position]
-    beside = [layers[at] for at in (position - 1, position + 1) if 0 <= at < len(layers)]
-    common = layer.handed_on & frozenset[str]().union(*(each.handed_on for each in beside))
+    two, before, behind = (
+        layers[at].handed_on if 0 <= at < len(layers) else frozenset[str]()
+        for at in (position - 2, position - 1, position + 1)
+    )
+    common = (layer.handed_on & (before | behind)) | (before & two)
     return replace(layer, passing=tuple(name for name in layer.inputs if name in common))
 
 

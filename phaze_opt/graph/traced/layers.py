@@ -18,7 +18,8 @@ class TracedLayer:
         relayed: ids of tensors that pass through it unread.
         data: ids of the model's inputs that it reads.
         parameters: ids of the parameters that it reads and holds, in the order of their first use.
-        passing: ids of inputs that it passes on, as a neighbour does, such as an encoder's result.
+        passing: ids of inputs that it passes on, as a neighbour does, such as an encoder's result; the last layer that
+            reads them has them too.
     """
 
     nodes: tuple[TracedNode, ...]

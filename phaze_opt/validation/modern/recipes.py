@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from phaze_opt.estimate.kernel_constants import is_board
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.number_format import NumberFormat, Width, facts_of
 from phaze_opt.validation.measured_row import Row
@@ -34,8 +35,6 @@ _ENGINES = (
 _NORM_LIBRARIES = ("cudnn", "torch_compile", "pytorch")
 SUSPECT = "SUSPECT"
 """In a note: its reader does not believe the row, and no fit sees it."""
-BOARD_BYTES_PER_S = 11.5e9
-"""Memory rate of a multiprocessor below which an NVIDIA machine is a board with GDDR memory."""
 GB200_SLOW_FLOPS = 1e12
 """Above it one table's 16-bit matmuls of vLLM on GB200 are a fifth slower than another's there: not fitted."""
 
@@ -140,9 +139,8 @@ def machine_classes(device: Device) -> tuple[str, ...]:
     Another maker's machines are a class. NVIDIA's are told apart by the narrowest operands that their units multiply,
     16, 8 or 4 bits, and by their memory: boards with GDDR have far less of its rate for a multiprocessor.
     """
-    per_unit = device.hbm_bandwidth_bytes_per_s / device.num_multiprocessors
     bits = 4 if device.fp4_peak_flops_per_s else 8 if ComputePath.FP8 in device.peak_flops_per_s else 16
-    return _classes(device.maker, bits, is_board=per_unit < BOARD_BYTES_PER_S)
+    return _classes(device.maker, bits, is_board=is_board(device))
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from phaze_opt.cost.stacks import expert_group
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.spreads import UNSEEN
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.measured_row import Row
@@ -48,6 +49,7 @@ EXPERTS = Family(
     parameters=lambda rows: EXPERT_PARAMETERS,
     compile=_compile,
     fit=_fit,
+    unseen=UNSEEN,
     regime=_regime,
     cell=lambda row: row.joined("hardware", "model", "n_devices", "micro_batch", "pp", "capacity"),
     splits=MappingProxyType(

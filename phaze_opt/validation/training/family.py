@@ -12,6 +12,7 @@ import numpy as np
 
 from phaze_opt.cost.stacks import load_stack, option_group, stack_group, stack_groups
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.spreads import UNSEEN
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts
@@ -235,6 +236,7 @@ TRAINING = Family(
     parameters=_parameters,
     compile=_compile,
     fit=_fit_by_set,
+    unseen=UNSEEN,
     regime=_degrees,
     cell=_cell,
     splits=MappingProxyType({"hidden": _column("hidden", SINGLE), "model": _only(_shape, MULTI, SC21, KORTHIKANTI)}),
@@ -247,6 +249,7 @@ MODERN_TRAINING = Family(
     parameters=_parameters,
     compile=_compile,
     fit=_fit_by_software,
+    unseen=UNSEEN,
     regime=_modern_regime,
     cell=lambda row: row.joined("hardware", "model", "n_devices", "seq", "dtype", "tp", "pp", "sharding"),
     splits=MappingProxyType(

@@ -278,5 +278,8 @@ def _anew_of(layer: LayerGraph, recompute: Recompute, beside: Sequence[LayerGrap
 
 
 def _held_twice(layers: Sequence[LayerGraph]) -> float:
-    """What a layer keeps of its output and the next one keeps as its input."""
-    return sum(min(one.kept_output_bytes, other.kept_input_bytes) for one, other in pairwise(layers))
+    """What a layer keeps of its output and the next one keeps as its input, and what both read and neither made."""
+    return sum(
+        min(one.kept_output_bytes, other.kept_input_bytes) + min(one.kept_passing_bytes, other.kept_passing_bytes)
+        for one, other in pairwise(layers)
+    )
