@@ -150,7 +150,14 @@ _STUDIES = (
     _study("multi-objective", 5),
     _study("per-model-vs-common", 13),
     _study("sensitivity", 15),
-    replace(_study("wham-eleven", 20), inputs=("studies/wham-eleven.toml", "studies/models", "tests/traced_models")),
+    *(
+        replace(_study(name, minutes), inputs=(f"studies/{name}.toml", "studies/models", "tests/traced_models"))
+        for name, minutes in (("wham-eleven", 20), ("wham-common", 10))
+    ),
+    replace(
+        _script("studies/eleven-machines", "", 2, script="eleven_machines"),
+        inputs=("studies/wham-common.toml", "studies/models", "tests/traced_models"),
+    ),
 )
 _VALIDATION = (
     replace(

@@ -16,7 +16,9 @@ import phaze_opt
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.row_times import ideal_seconds
 from phaze_opt.validation.scores import score
+from phaze_opt.validation.training.entries import LAYER
 from phaze_opt.validation.training.left_out_sources import SOURCES, LeftOutRow, predict_left_out
 
 OUT = Path(__file__).with_name("sources.json")
@@ -40,7 +42,8 @@ def figures(found: tuple[LeftOutRow, ...]) -> dict[str, Any]:
     for each in found:
         sources.setdefault(each.source, []).append(each)
         tables.setdefault(f"{each.source}: {each.row.dataset}", []).append(each)
-    by_source = {name: of_rows(own) for name, own in sources.items()}
+    trivial = trivial_errors(sources)
+    by_source = {name: {**of_rows(own), "trivial_mape": trivial[name]} for name, own in sources.items()}
     by_table = {name: of_rows(own) for name, own in tables.items()}
     return {
         "mean_over_sources": rounded(float(np.mean([each["mape"] for each in by_source.values()]))),
@@ -48,6 +51,25 @@ def figures(found: tuple[LeftOutRow, ...]) -> dict[str, Any]:
         "sources": by_source,
         "tables": by_table,
     }
+
+
+def trivial_errors(sources: dict[str, list[LeftOutRow]]) -> dict[str, float]:
+    """Errors in per cent of one utilisation for all: the middle of the other sources' middles."""
+    quotients = {
+        name: np.array([each.measured_s / ideal_seconds(each.row, "training") for each in own if is_step(each)])
+        for name, own in sources.items()
+    }
+    middles = {name: float(np.median(values)) for name, values in quotients.items()}
+    found = {}
+    for name, values in quotients.items():
+        factor = float(np.median([middle for other, middle in middles.items() if other != name]))
+        found[name] = rounded(100.0 * float(np.abs(factor / values - 1.0).mean()))
+    return found
+
+
+def is_step(each: LeftOutRow) -> bool:
+    """Whether a row is of whole steps."""
+    return each.row.dataset != LAYER
 
 
 def of_rows(rows: list[LeftOutRow]) -> dict[str, Any]:

@@ -88,7 +88,16 @@ def left_out_residuals(rows: list[Row], start: FittedConstants) -> list[Residual
     own = [row for row in rows if row.dataset in SOURCES]
     left = predict_left_out(own, start, on_progress=lambda text: print(text, flush=True))
     steps = [each for each in left if each.row.dataset not in (SINGLE, LAYER)]
-    return [Residual((UNSEEN,), each.source, "source", math.log(each.measured_s / each.predicted_s)) for each in steps]
+    return [
+        Residual(
+            (UNSEEN,),
+            each.source,
+            "source",
+            math.log(each.measured_s / each.predicted_s),
+            each.row.joined("hardware", "layers", "hidden", "n_devices", "seq"),
+        )
+        for each in steps
+    ]
 
 
 def save(residuals: list[Residual], spreads: dict[str, Any], found: dict[str, Any]) -> None:

@@ -190,6 +190,8 @@ class _Refining:
         self._micro_batch = int(micro_batches[0])
         self._models = [self._open(model) for model in range(len(self._bounder.objective.scenario.models))]
         self._entries: list[NewEntry] = []
+        # What blocks were raised to: forward that runs again has those of forward.
+        self._raised_s: dict[tuple[int, int, tuple[float, ...], tuple[float, ...]], float] = {}
         self._num_placements = self._num_ilp_solves = 0
 
     def run(self) -> PointOutcome:
@@ -289,6 +291,15 @@ class _Refining:
         """Raise the bound of one block to a target, by a tree, which serves many designs, or else by a search."""
         if self._is_closed(phase, place, target_s):
             return
+        problem = phase.problem(number, self._cores)
+        key = (phase.topology, number, problem.one_core, problem.spread)
+        if key in self._raised_s:
+            phase.block_s[place] = max(phase.block_s[place], self._raised_s[key])
+            return
+        self._raise_block(phase, place, number, target_s=target_s)
+        self._raised_s[key] = phase.block_s[place]
+
+    def _raise_block(self, phase: _OpenPhase, place: int, number: int, *, target_s: float) -> None:
         problem = phase.problem(number, self._cores)
         tree = grow_tree(problem, target_s=target_s, max_nodes=TREE_NODES[self._goal.effort])
         self._take_entry(phase, place, number, tree)

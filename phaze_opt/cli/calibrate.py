@@ -161,10 +161,16 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path])
         say(f"warning: {sentence}")
     source, file = quote(str(data)), quote(str(path))
     own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
-    uses = f"`phaze-opt validate --data {source}{own} --constants {file}`"
+    uses = f"`phaze-opt validate --data {source}{own} --constants {file}`{_rows_of_own(found)}"
     if any(group.startswith(OF_PLANS) for group in found.groups):
         uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`"
     screen.print(f"constants: {path}; use them by {uses}", soft_wrap=True)
+
+
+def _rows_of_own(found: Calibration) -> str:
+    """Which rows `validate` prices under a software of the user's own: those that name it."""
+    own = [group.rpartition("/")[2] for group in found.groups if group.startswith(OF_SOFTWARE) and group.count("/") > 1]
+    return f", whose rows say {own[0]} in their column software" if len(own) == 1 else ""
 
 
 def _software_option(found: Calibration) -> str:

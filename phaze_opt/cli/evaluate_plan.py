@@ -325,8 +325,9 @@ def _setting(
     # What a user fitted errs as the user's own rows say, not as published ones.
     is_own = bool(evaluate_request.own_fit(request.machine.constants, stack.name))
     errors = {} if is_own else evaluate_request.fitted_errors(request.machine.constants)
-    is_measured = is_real and not is_own and measured_rows(stack.name) is not None
-    spread = load_spreads().find([UNSEEN]) if is_measured else None
+    # Of software that nobody measured too: sources kept out count as such.
+    is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
+    spread = load_spreads().find([UNSEEN]) if is_training else None
     share = error_share(
         measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
     )

@@ -178,7 +178,9 @@ def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ..
     if not rows:
         message = "is for rows of training steps, of which there are none; leave it out"
         raise InputError(message, source="--software")
-    base = Counter(stack_of(read_row(row)) for row in rows).most_common(1)[0][0]
+    counts = Counter(stack_of(read_row(row)) for row in rows)
+    # Of as many, the first by name: the order of rows decides nothing.
+    base = min(counts, key=lambda each: (-counts[each], each))
     say(f"note: {name} extends {base}: what is not fitted, it has from there")
     return tuple(dataset.under(lambda row: f"{base}/{name}") for dataset in datasets)
 

@@ -88,8 +88,9 @@ def find_software(name: str, fitted: FittedConstants | None = None) -> str:
         fitted: constants in force, which may hold software of the user's own.
     """
     lowered = name.strip().lower().replace("_", "-").replace(" ", "-")
-    if lowered.partition("/")[0] in list_stacks():
-        return lowered
+    base, _, name_of_own = lowered.partition("/")
+    if base in list_stacks() and (not name_of_own or fitted is None or fitted.has(stack_group(lowered))):
+        return lowered.rstrip("/")
     groups = fitted.groups if fitted is not None else {}
     own = (group.removeprefix(_STACK) for group in sorted(groups) if group.startswith(_STACK))
     return next((each for each in own if each.rpartition("/")[::2][1] == lowered and "/" in each), "")

@@ -26,8 +26,8 @@ class Spread:
 
     Attributes:
         low, high: quotients that 5 % of the rows are below and 5 % above.
-        apart: of two rows of one source, what the quotient of their quotients stays below in 90 % of pairs: what two
-            predictions must differ by to be told apart. At least 1.
+        apart: of two rows that one would choose among, such as plans of one model on one cluster, what the quotient of
+            their quotients stays below in 90 % of pairs: what two predictions must differ by to be told apart.
         num_rows, num_groups: rows, and cells, sources or machines that were kept out in turn.
         kept_out: what was: ``cells``, ``source``, ``machine`` ...
         mape: mean over groups of the mean absolute error within each, per cent.

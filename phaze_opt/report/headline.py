@@ -11,6 +11,8 @@ def range_sentence(found: HeadlineRange) -> str:
     """One line: the lowest and the highest figure, and what each doubt alone makes of it."""
     parts = "; ".join(_words(part) for part in found.parts)
     ends = f"{format_number(found.low)} .. {format_number(found.high)}"
+    if not found.parts:
+        return f"No range: nothing is known of the error of {format_number(found.value)} samples/s."
     beyond = f" What was never measured of the plan is in none of them: {', '.join(found.unmeasured)}."
     return f"Range {ends} samples/s, each doubt alone: {parts}.{beyond if found.unmeasured else ''}"
 

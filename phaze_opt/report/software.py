@@ -8,7 +8,7 @@ from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.hardware.spreads import UNSEEN, Spread, load_spreads
 from phaze_opt.objective.caveats import Note
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
-from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 ERROR = "cross_validated_mape"
 """Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
@@ -39,7 +39,7 @@ def software_notes(
     own_fit: str = "",
     is_scheduled: bool = False,
 ) -> tuple[Note, ...]:
-    """What to know of a software that plans are priced with; nothing of one that is measured nowhere.
+    """What to know of a software that plans are priced with.
 
     Args:
         software: its name.
@@ -55,7 +55,7 @@ def software_notes(
     """
     rows = measured_rows(software)
     if rows is None:
-        return ()
+        return (Note("measured_elsewhere", own_fit),) if own_fit else _notes_of_unmeasured(software, is_scheduled)
     gap = machine_gap(rows, software=software, machine=machine, dtype=dtype, is_scheduled=is_scheduled)
     found = {
         "software": _choice_note(software, machine, choice),
@@ -69,6 +69,15 @@ def software_notes(
     if sources:
         found["error"] = f"{found['error']}; dense {sources}" if num_experts > 1 and found["error"] else sources
     return tuple(Note(key, sentence) for key, sentence in found.items() if sentence)
+
+
+def _notes_of_unmeasured(software: str, is_scheduled: bool) -> tuple[Note, ...]:
+    """What to know of a software that no row is of; nothing of the ideal one, which nobody runs."""
+    if is_scheduled or software == IDEAL_STACK.name:
+        return ()
+    sources = sources_sentence(load_spreads().find([UNSEEN]))
+    nobodys = f"no run of {software} was measured"
+    return (Note("error", f"{nobodys}; {sources}" if sources else nobodys),)
 
 
 def sources_sentence(spread: Spread | None) -> str:

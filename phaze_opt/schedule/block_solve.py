@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.schedule.beam_search import BeamSearch, LevelStage
 from phaze_opt.schedule.block_data import MIP_TOLERANCE, BlockProblem, BlockState
-from phaze_opt.schedule.dual_program import best_dual
+from phaze_opt.schedule.dual_program import best_dual, relaxed_spread
 from phaze_opt.schedule.duals import TYPE_BITS, dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
 from phaze_opt.schedule.list_schedules import multi_start, schedule_modes
@@ -59,6 +59,9 @@ MAX_ROUNDS_OF_SETS = 200
 NODE_RISES = ((0.005, 0.005), (0.01, -1.0))
 TRIES_OF_A_NODE = 10
 WIDTH_OF_A_NODE = 0.5
+# Walks begin where operators run spread of which the relaxed crash bound spreads more than this. No share is between
+# these and the next hundredth by chance: a vertex of the program has them at nothing, or at a ratio of latencies.
+RELAXED_SHARES = (0.05, 0.5)
 CASES_OF_A_NODE = 0.01
 NODE_ROUNDS = 30
 # Closed blocks that a process keeps, of some kilobytes each.
@@ -177,12 +180,31 @@ class BlockSolver:
         for rise in NODE_RISES:
             if not self._is_done(gap):
                 self._search_orders(TRIES_OF_A_NODE * nodes, *rise)
+        if not self._is_done(gap):
+            self._search_from_relaxed(TRIES_OF_A_NODE * nodes, gap=gap)
         if size <= TURN_SIZE:
             self._search_narrow(tree, width=width, gap=gap)
         self._run_tree(tree, cases=int(CASES_OF_A_NODE * nodes * (MAX_NARROW / size) ** 2), deadline=self._deadline)
         if not self.state.is_closed(gap) and self._remaining_s() <= 0:
             self.state = replace(self.state, is_timed_out=True)
         return self.state
+
+    def _search_from_relaxed(self, tries: int, *, gap: float) -> None:
+        """Local searches from the modes that the relaxed crash bound has, longest paths first; on from what helps.
+
+        A list schedule spreads nearly all of a block, one operator after the other; the crash bound knows which of them
+        had better run beside each other, and what is left to a walk is their order.
+        """
+        problem, known, shares = self.problem, self.state.upper, relaxed_spread(self.problem)
+        for share in RELAXED_SHARES:
+            is_spread = shares > share
+            start = -paths_behind(problem, np.where(is_spread, problem.spread, problem.one_core))
+            seed = self._options.seed + self._num_walks
+            upper = search_orders(problem.arrays, math.inf, start, is_spread, tries, *NODE_RISES[0], True, seed)
+            self._num_walks += 1
+            self.state = self.state.with_schedule(float(upper), start, is_spread)
+        if self.state.upper < known and not self._is_done(gap):
+            self._search_orders(tries, *NODE_RISES[1])
 
     def _search_narrow(self, tree: SetTree, *, width: int, gap: float) -> None:
         """One level search of a wide block, cut by the values of its tree, for schedules shorter by more than a gap."""
@@ -384,6 +406,16 @@ class BlockSolver:
 
     def _is_done(self, gap: float | None = None) -> bool:
         return self.state.is_closed(self._options.target_gap if gap is None else gap) or self._remaining_s() <= 0
+
+
+def paths_behind(problem: BlockProblem, duration: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) longest path from the begin of each operator to the end of the block."""
+    after = problem.block.comes_after()
+    longest = duration.copy()
+    # With fewer operators behind it first: those behind an operator come before it.
+    for i in np.argsort(after.sum(axis=1), kind="stable").tolist():
+        longest[i] += max(longest[after[i]], default=0.0)
+    return longest
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -223,6 +223,18 @@ def solve_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) 
     return row_duals(solver)
 
 
+def relaxed_spread(problem: BlockProblem) -> FloatArray:
+    """(n,) how much of each operator runs spread in the relaxed crash bound; all where the solver fails."""
+    program = DualProgram(problem.block, problem.exclusivity)
+    solver = load_rows(program.rows, problem, None)
+    solver.run()
+    solution = solver.getSolution()
+    if not solution.value_valid:
+        return np.ones(len(problem))
+    share: FloatArray = np.clip(np.array(solution.col_value[: len(problem)]), 0.0, 1.0)
+    return share
+
+
 def row_duals(solver: Any) -> FloatArray | None:
     """Duals of a solver that has run, (num_rows,); None where it failed."""
     solution = solver.getSolution()

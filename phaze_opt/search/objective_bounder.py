@@ -68,7 +68,7 @@ class ObjectiveBounder:
         for index, model in enumerate(objective.scenario.models):
             compiled = objective.compiled(index, point.micro_batch)
             estimates = objective.estimate(accelerator, point.micro_batch, index=index)
-            for option in compiled.options:
+            for option, micro_batch in zip(compiled.options, _micro_batches(objective, index, point), strict=True):
                 for row, layer in enumerate(option.phases):
                     for phase in layer:
                         costs = phase_costs(phase, estimates, accelerator)
@@ -76,6 +76,7 @@ class ObjectiveBounder:
                             PhaseView(
                                 model=model.name,
                                 tensor_parallel=option.graph.tensor_parallel,
+                                micro_batch=micro_batch,
                                 layer=phase.layer,
                                 phase=phase.phase,
                                 repeats=option.graph.chain.count(row),
@@ -88,3 +89,10 @@ class ObjectiveBounder:
                             )
                         )
         return tuple(views)
+
+
+def _micro_batches(objective: Objective, index: int, point: DesignPoint) -> tuple[int, ...]:
+    """Of every option of a model."""
+    if objective.scenario.plans is None:
+        return (point.micro_batch,) * len(objective.compiled(index, point.micro_batch).options)
+    return tuple(step.plan.micro_batch for step in objective.planned(index).prices.sets)

@@ -21,6 +21,7 @@ class PhaseView:
     Attributes:
         model: name of the model.
         tensor_parallel: degree that the layer is sharded by.
+        micro_batch: samples; of full plans a chip is seen at all that plans have.
         layer: name of the layer.
         phase: forward, backward or update.
         repeats: how often the layer occurs in the model.
@@ -34,6 +35,7 @@ class PhaseView:
 
     model: str
     tensor_parallel: int
+    micro_batch: int
     layer: str
     phase: Phase
     repeats: int

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.graph_sizes import GraphSizes, graph_sizes
 from phaze_opt.cost.plan_memory import StageMemory, StageRows, rows_of_plan, stage_memory
-from phaze_opt.cost.stacks import DESIGN_SOFTWARE, MEMORY_GROUP, list_stacks, load_stack, software_tables
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, MEMORY_GROUP, find_software, load_stack, software_tables
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import GIBI
 from phaze_opt.validation.family import Family, FitParameter, Part
@@ -164,8 +164,8 @@ def _cut(plan: ParallelPlan, num_layers: int, habits: StackMemory) -> ParallelPl
 
 def software_of(row: Row, plan: ParallelPlan) -> tuple[str, ...]:
     """The software of a row: what it states, else what its source or table names, else all that it may have been."""
-    stated = row.text("software", "").lower()
-    name = stated if stated in list_stacks() else _named(f"{row.text('source', '')} {row.text('table', '')}".lower())
+    stated = find_software(row.text("software", ""))
+    name = stated or _named(f"{row.text('source', '')} {row.text('table', '')}".lower())
     if name:
         word, other = IN_32_BITS.get(name, ("", ""))
         return (other if word and word in row.text("note", "") else name,)

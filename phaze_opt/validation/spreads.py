@@ -27,12 +27,17 @@ MAX_PAIRS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A row that was kept out: the kinds it tells of, its cell or source, and log(measured / predicted)."""
+    """A row that was kept out: the kinds it tells of, its cell or source, and log(measured / predicted).
+
+    ``rivals`` names the rows that one would choose among, such as plans of one model on one cluster; its group unless
+    given.
+    """
 
     kinds: tuple[str, ...]
     group: str
     kept_out: str
     log_quotient: float
+    rivals: str = ""
 
 
 def kept_out_residuals(family: Family, rows: Sequence[Row], start: FittedConstants) -> Iterator[Residual]:
@@ -133,10 +138,11 @@ def quantile(values: Floats, weights: Floats, share: float) -> float:
 
 
 def _pair_quantile(own: Sequence[Residual]) -> float:
-    """What the difference of two rows of one group stays below in most pairs; of all rows where groups are single."""
+    """What the difference of two rivals stays below in most pairs; of all rows where groups are single."""
     by_group: dict[str, list[float]] = {}
     for each in own:
-        by_group.setdefault(each.group if each.kept_out != CELLS else "", []).append(each.log_quotient)
+        whole = each.group if each.kept_out != CELLS else ""
+        by_group.setdefault(each.rivals or whole, []).append(each.log_quotient)
     differences = [
         abs(first - second) for values in by_group.values() for first, second in list(combinations(_thinned(values), 2))
     ]

@@ -3,6 +3,8 @@
 import pytest
 from command_runs import refused, run_json
 
+from phaze_opt.hardware.spreads import UNSEEN, Spread, Spreads
+
 HEADER = (
     "hardware,n_devices,layers,hidden,heads,seq,global_batch,micro_batch,sharding,dtype,recompute,software,iter_time_s"
 )
@@ -42,6 +44,38 @@ def test_a_software_is_fitted_and_then_goes_by_its_name(steps, tmp_path, capsys)
 def test_a_name_that_is_taken_is_refused(steps, tmp_path, capsys):
     options = ("calibrate", "--data", steps, "--out", tmp_path / "c.json", "--software", "TorchTitan")
     refused(options, capsys, "--software", "cannot be the name")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_order_of_rows_does_not_decide_what_a_software_extends(tmp_path, capsys, order):
+    path, lines = tmp_path / "mine.csv", ["h100,8,32,4096,32,2048,32,4,fsdp,bf16,none,,2.4"]
+    lines.append("h100,8,32,4096,32,2048,32,4,optimizer states,bf16,none,,2.4")
+    path.write_text("\n".join([HEADER, *(lines[place] for place in order)]) + "\n")
+    options = ("--data", path, "--software", "mine", "--out", tmp_path / "c.json", "--no-held-out")
+    assert list(run_json(["calibrate", *options], capsys)["families"]["modern-training"]["groups"]) == [
+        "stack/llm-foundry-h100/mine"
+    ]
+
+
+def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(steps, tmp_path, capsys):
+    out = tmp_path / "c.json"
+    run_json(["calibrate", "--data", steps, "--software", "mine", "--out", out, "--no-held-out"], capsys)
+    named = run_json([*JOB, *DEGREES, "--software", "mine", "--constants", out], capsys)
+    assert "were fitted to 4 rows of your own" in " ".join(each["sentence"] for each in named["notes"])
+    other = run_json([*JOB, *DEGREES, "--software", "llm-foundry-h100/other"], capsys)
+    assert "no software named 'llm-foundry-h100/other' was measured" in other["notes"][0]["sentence"]
+
+
+def test_of_software_without_rows_the_range_is_that_of_sources_kept_out(capsys, monkeypatch):
+    spreads = Spreads({UNSEEN: Spread(0.8, 1.25, 1.1, 200, 14, "source")})
+    for module in ("cli.evaluate_plan", "report.software"):
+        monkeypatch.setattr(f"phaze_opt.{module}.load_spreads", lambda: spreads)
+    ranged = [each for each in JOB if each != "--no-range"]
+    found = run_json([*ranged, *DEGREES, "--software", "nanotron"], capsys)
+    (model,) = [each for each in found["range"]["parts"] if each["name"] == "model error"]
+    value = found["throughput_samples_per_s"]
+    assert (model["low"], model["high"]) == pytest.approx((value / 1.25, value / 0.8))
+    assert any("no run of nanotron was measured" in each["sentence"] for each in found["notes"])
 
 
 def test_a_software_that_nobody_measured_is_the_middle_of_those_that_suit(capsys):

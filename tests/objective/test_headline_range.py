@@ -140,6 +140,7 @@ def test_what_was_never_measured_of_a_plan_is_said_to_be_in_no_doubt():
     assert range_sentence(found).endswith("is in none of them: ZeRO 1, no recomputation.")
     assert range_to_json(found)["unmeasured"] == ["ZeRO 1", "no recomputation"]
     assert "never measured" not in range_sentence(replace(found, unmeasured=()))
+    assert range_sentence(replace(found, parts=(), unmeasured=())).startswith("No range: nothing is known")
 
 
 def test_the_plans_of_an_evaluation_are_those_of_its_models():

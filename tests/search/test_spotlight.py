@@ -48,6 +48,7 @@ def view(phase: Phase, **changes: object) -> PhaseView:
     known = PhaseView(
         model="m",
         tensor_parallel=1,
+        micro_batch=1,
         layer="block",
         phase=phase,
         repeats=3,

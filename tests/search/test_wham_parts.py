@@ -11,12 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.scenarios import make_axes
 
+from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.schedule.mobility import find_mobility
 from phaze_opt.search.probe import PhaseView
-from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, schedule_graph
+from phaze_opt.search.wham.critical_path import (
+    TC,
+    VC,
+    AnnotatedGraph,
+    CoreCounts,
+    StageKey,
+    annotate,
+    schedule_graph,
+    starved_s,
+)
 from phaze_opt.search.wham.edges import Edge, EdgeClimb, neighbours
 from phaze_opt.search.wham.growth import Counts, Dimensions, Grower, KeptBlock, prune_dimensions
 from phaze_opt.search.wham.local_search import Annotation, Metric, OuterLoop, Scout, WhamOptions, metrics_of
@@ -107,6 +117,85 @@ def test_a_wait_within_the_mobility_is_no_conflict() -> None:
     assert schedule_graph(graph, CoreCounts(1, 1)).conflict_s == (2.0, 0.0)
     chain = make_graph([(TC,), (VC,), (TC,)], [(0, 1)], [2.0, 6.0, 3.0])
     assert schedule_graph(chain, CoreCounts(1, 1)).conflict_s == (0.0, 0.0)
+
+
+def test_what_becomes_ready_while_others_run_is_scheduled() -> None:
+    graph = make_graph([(TC,), (TC,), (VC,)], [(0, 2)], [5.0, 1.0, 4.0])
+    # Nothing waits when the short operator ends; the last one follows the long one all the same.
+    assert schedule_graph(graph, CoreCounts(2, 1)).makespan_s == 9.0
+
+
+def replayed(
+    graph: AnnotatedGraph, counts: tuple[int, int], durations: Sequence[float], spread: Sequence[bool]
+) -> tuple[float, list[float]]:
+    """A list schedule by mobility, told by what runs at each moment: its length and what waited."""
+    mobility = find_mobility(graph.order, graph.before, durations)
+    count = len(durations)
+    begin: dict[int, float] = {}
+    waits, now = [0.0, 0.0], 0.0
+    ranked = sorted(range(count), key=lambda i: (mobility.slack_s[i], mobility.asap_s[i], i))
+    over: set[int] = set()
+    ready: dict[int, float] = {i: 0.0 for i in ranked if not graph.before[i]}
+    while True:
+        for i in ranked:
+            if i not in ready or i in begin:
+                continue
+            running = [j for j in begin if j not in over and graph.types[j]]
+            busy = [sum(core in graph.types[j] for j in running) for core in (TC, VC)]
+            is_alone = any(spread[j] for j in running) or (spread[i] and running)
+            if graph.types[i] and (is_alone or (not spread[i] and any(busy[c] >= counts[c] for c in graph.types[i]))):
+                continue
+            begin[i] = now
+            late = now - ready[i] - mobility.slack_s[i]
+            for core in graph.types[i]:
+                waits[core] += late if late > 1e-9 * mobility.length_s else 0.0
+        ends = [begin[i] + durations[i] for i in begin if i not in over]
+        if not ends:
+            return now, waits
+        now = min(ends)
+        over |= {i for i in begin if begin[i] + durations[i] <= now}
+        ready |= {i: now for i in range(count) if i not in ready and set(graph.before[i]) <= over}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_list_schedules_are_the_shorter_of_two_replays(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 10))
+    edges = [(a, b) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.3]
+    types = [((TC,), (VC,), (TC, VC), ())[int(rng.integers(4))] for _ in range(count)]
+    one = [float(rng.integers(1, 9)) if kind else 0.0 for kind in types]
+    graph = make_graph(types, edges, one, [value / 4 for value in one])
+    counts = CoreCounts(*rng.integers(1, 9, 2).tolist())
+    found = schedule_graph(graph, counts)
+    narrow, wide = graph.latencies(counts).tolist()
+    faster = [b < a for a, b in zip(narrow, wide, strict=True)]
+    both = [
+        replayed(graph, (counts.tc, counts.vc), [min(pair) for pair in zip(narrow, wide, strict=True)], faster),
+        replayed(graph, (counts.tc, counts.vc), narrow, [False] * count),
+    ]
+    assert found.makespan_s == pytest.approx(min(length for length, _ in both), rel=1e-12)
+    length, waits = both[0] if found.durations_s.tolist() != narrow else both[1]
+    if not all(flag or not kind for flag, kind in zip(faster, types, strict=True)) or length != found.makespan_s:
+        assert list(found.conflict_s) == pytest.approx(waits, rel=1e-12)
+    mobility = find_mobility(graph.order, graph.before, found.durations_s.tolist())
+    critical = [index for index in range(count) if mobility.is_critical(index)]
+    assert np.flatnonzero(found.is_critical).tolist() == critical
+    faster_s = graph.latencies(CoreCounts(16, 16)).min(axis=0)
+    saved = [max(0.0, found.durations_s[i] - faster_s[i]) for i in critical if TC in types[i]]
+    assert starved_s(graph, found, CoreCounts(16, 16), TC) == pytest.approx(sum(saved), rel=1e-12)
+
+
+def test_the_middle_micro_batch_stands_for_all() -> None:
+    def view(micro_batch: int, phase: Phase) -> PhaseView:
+        one = np.array([float(micro_batch)])
+        return PhaseView("m", 2, micro_batch, "block", phase, 3, (CoreType.TC,), (), one, one, 0.0, 0.0)
+
+    views = [view(size, phase) for size in (1, 16, 4) for phase in (Phase.FORWARD, Phase.UPDATE)]
+    stages = annotate(views, views, tc_end=CoreCounts(2, 1), vc_end=CoreCounts(1, 2))
+    assert set(stages) == {StageKey("m", 2, "block"), StageKey("m", 2, "")}
+    for graphs in stages.values():
+        assert [(graph.repeats, graph.many_tc[0]) for graph in graphs] == [(3, (4.0,))]
 
 
 def test_growth_stops_where_no_conflict_is_left() -> None:

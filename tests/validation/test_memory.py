@@ -105,6 +105,7 @@ def test_software_is_what_a_row_states_or_its_source_names_or_the_middle_of_what
     assert software(row) == ("megatron-deepspeed-bf16",)
     assert software(changed(row, note="")) == ("megatron-deepspeed",)
     assert software(changed(row, software="Nanotron")) == ("nanotron",)
+    assert software(changed(row, software="FMS_FSDP")) == ("fms-fsdp",)
     bare = changed(row, source="a page", table="", note="", software="unheard of")
     assert software(bare) == KEEPS_WEIGHTS
     assert software(changed(bare, sharding="fsdp")) == SHARDS_WEIGHTS

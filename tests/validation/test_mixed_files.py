@@ -105,4 +105,6 @@ def test_names_of_software_are_read_in_any_case(written):
     assert find_software("somebodys") == ""
     own = FittedConstants({"stack/megatron-core/somebodys": {"matmul_efficiency": 0.5}})
     assert find_software("Somebodys", own) == "megatron-core/somebodys"
+    assert find_software("megatron-core/", own) == "megatron-core"
+    assert find_software("megatron-core/others", own) == ""
     assert load_stack("megatron-core/somebodys", own).matmul_efficiency == 0.5

@@ -9,7 +9,15 @@ import numpy as np
 
 from phaze_opt.hardware.chip_template import AXES, DesignPoint
 from phaze_opt.schedule.mobility import ROUNDING
-from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, GraphSchedule, schedule_graph
+from phaze_opt.search.wham.critical_path import (
+    TC,
+    VC,
+    AnnotatedGraph,
+    CoreCounts,
+    GraphSchedule,
+    schedule_graph,
+    starved_s,
+)
 from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.kept_architectures import KeptRows
 from phaze_opt.space.search_space import Positions, SearchSpace
@@ -138,12 +146,10 @@ class GraphMemory:
 
     Attributes:
         schedules: by graph (its identity) and counts.
-        latencies: latency of each operator in its faster form, s, by the same.
         starved_s: what cores of a type would take off critical operators, s, by the same and the larger counts.
     """
 
     schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
-    latencies: dict[tuple[int, Counts], list[float]] = field(default_factory=dict)
     starved_s: dict[tuple[int, Counts, Counts], float] = field(default_factory=dict)
 
 
@@ -222,20 +228,7 @@ class Grower:
         key = (id(graph), counts, larger)
         known = self.memory.starved_s
         if key not in known:
-            faster, durations_s, mobility = self._latencies(graph, larger), schedule.durations_s, schedule.mobility
-            known[key] = sum(
-                max(0.0, durations_s[index] - faster[index])
-                for index, types in enumerate(graph.types)
-                if core in types and mobility.is_critical(index)
-            )
-        return known[key]
-
-    def _latencies(self, graph: AnnotatedGraph, counts: Counts) -> list[float]:
-        """Latency of each operator in its faster form, s."""
-        key = (id(graph), counts)
-        known = self.memory.latencies
-        if key not in known:
-            known[key] = list(map(min, *graph.latencies(self.block.cores(counts))))
+            known[key] = starved_s(graph, schedule, self.block.cores(larger), core)
         return known[key]
 
 
