@@ -138,10 +138,22 @@ def test_a_proven_optimum_is_worth_what_it_was(command, capsys):
     )
 
 
+OF_AREA = ("energy_per_iteration_j", "average_power_w")
+"""What leaks from a larger die."""
+
+
 @pytest.mark.parametrize("command", RECORDED["searches"])
 def test_a_search_ends_where_it_did(command, capsys, tmp_path):
-    found = answer(command, capsys, work_dir=tmp_path)
-    assert moved(RECORDED["searches"][command], {**found, **found["best"], "best": figures(found["best"])}) == []
+    recorded, found = RECORDED["searches"][command], answer(command, capsys, work_dir=tmp_path)
+    changes = moved(recorded, {**found, **found["best"], "best": figures(found["best"])})
+    if "--model gpt2-xl" not in command:
+        assert changes == []
+        return
+    # `wham` lost operators of a list schedule (decision 0298): a smaller buffer is as fast.
+    keys = {key.rpartition(".")[2] for key, *_ in changes}
+    assert keys <= {"glb_mb", "glb_bytes", "area_mm2", "tdp_w", "throughput_per_tdp", *OF_AREA}
+    assert found["best"]["area_mm2"] == pytest.approx(231.764389979136, rel=TOLERANCE)
+    assert recorded["best"]["area_mm2"] == pytest.approx(243.557189979136, rel=TOLERANCE)
 
 
 def test_the_search_of_bert_large_ends_at_the_proven_optimum():
