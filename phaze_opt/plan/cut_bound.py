@@ -183,6 +183,20 @@ def _units_s(own: Floats, units: Floats, may: Flags) -> tuple[float, float]:
 
 
 @compiled
+def _with_exposed_s(  # noqa: PLR0917 - kernels take no keywords
+    load: float, busy: float, counts: Floats, own: Floats, run: Floats, software: Floats, earlier: float
+) -> float:
+    """Load of a stage whose cut is fixed, with what its compute does not hide of parameters and gradients, s."""
+    forward = 0.0
+    for layer in range(len(counts)):
+        forward += counts[layer] * own[layer, FORWARD]
+    parameter = run[PARAMETER] - software[PREFETCHED] * min(run[GATHER], forward)
+    load += exposed_s(busy, parameter, software[PARAMETER_OVERLAP])
+    load += earlier * exposed_s(busy, run[REDUCTION], software[PARAMETER_OVERLAP])
+    return load
+
+
+@compiled
 def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     rows: PriceRows, units: Floats, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
 ) -> None:
@@ -228,12 +242,9 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
                         busy += units_s
                 load = busy + transfer
                 if not is_free:
-                    forward = 0.0
-                    for layer in range(back + 1):
-                        forward += layer_counts[run, layer] * own[layer, FORWARD]
-                    parameter = runs[run, PARAMETER] - software[PREFETCHED] * min(runs[run, GATHER], forward)
-                    load += exposed_s(busy, parameter, software[PARAMETER_OVERLAP])
-                    load += plans[plan, EARLIER] * exposed_s(busy, runs[run, REDUCTION], software[PARAMETER_OVERLAP])
+                    load = _with_exposed_s(
+                        load, busy, layer_counts[run], own, runs[run], software, plans[plan, EARLIER]
+                    )
                 total += length * load
                 top = max(top, load)
                 num_stages += length

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,50 @@ class RangedRows(Protocol):
     def range_s(self, fitted: FittedConstants) -> tuple[Floats, Floats]:
         """Least and most of every row, shape (num_rows,), s; nan where unscored."""
         ...
+
+
+class CompiledBlock(Protocol):
+    """Rows that are predicted in one call: one device, one type, one kind of operator or the like."""
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted times, shape (rows of the block,), s."""
+        ...
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Where the predicted time of one of them goes."""
+        ...
+
+
+Block = TypeVar("Block", bound=CompiledBlock)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockedRows(Generic[Block]):
+    """Rows compiled in blocks.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+        blocks: with the places of their rows.
+    """
+
+    measured_s: Floats
+    unscored: Mapping[int, str]
+    blocks: tuple[tuple[list[int], Block], ...]
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
+        predicted = np.full(len(self.measured_s), np.nan)
+        for places, block in self.blocks:
+            predicted[places] = block.seconds(fitted)
+        return predicted
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Where the predicted time of one row goes; nothing for an unscored row."""
+        for places, block in self.blocks:
+            if index in places:
+                return block.explain(fitted, places.index(index))
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -289,6 +289,26 @@ def slack_of(arrays: GraphArrays, durations):
 
 
 @compiled
+def _is_waiting(mask, busy, cores):
+    """Whether an operator waits for a core of a type that it needs."""
+    is_short = False
+    for core in range(2):
+        if mask >> core & 1 and busy[core] >= cores[core]:
+            is_short = True
+    return is_short
+
+
+@compiled
+def _release(arrays, i, now, missing, ready_at):
+    """Count an operator done for what reads it; what waits for nothing more is ready now."""
+    for at in range(arrays.after_offsets[i], arrays.after_offsets[i + 1]):
+        target = arrays.after[at]
+        missing[target] -= 1
+        if not missing[target]:
+            ready_at[target] = now
+
+
+@compiled
 def list_schedule(arrays: GraphArrays, num_tc, num_vc, durations, is_spread, asap, slack, length):
     """Makespan and conflicts of a list schedule by mobility, then depth; a spread operator takes the whole chip."""
     count = durations.shape[0]
@@ -308,11 +328,7 @@ def list_schedule(arrays: GraphArrays, num_tc, num_vc, durations, is_spread, asa
             if arrays.masks[i]:
                 if spread_runs or (is_spread[i] and num_running):
                     continue
-                is_free = True
-                for core in range(2):
-                    if not is_spread[i] and arrays.masks[i] >> core & 1 and busy[core] >= cores[core]:
-                        is_free = False
-                if not is_free:
+                if not is_spread[i] and _is_waiting(arrays.masks[i], busy, cores):
                     continue
                 for core in range(2):
                     busy[core] += arrays.masks[i] >> core & 1
@@ -334,11 +350,7 @@ def list_schedule(arrays: GraphArrays, num_tc, num_vc, durations, is_spread, asa
             if not is_begun[i] or is_done[i] or end[i] > now:
                 continue
             is_done[i] = True
-            for at in range(arrays.after_offsets[i], arrays.after_offsets[i + 1]):
-                target = arrays.after[at]
-                missing[target] -= 1
-                if not missing[target]:
-                    ready_at[target] = now
+            _release(arrays, i, now, missing, ready_at)
             if arrays.masks[i]:
                 for core in range(2):
                     busy[core] -= arrays.masks[i] >> core & 1

@@ -1,7 +1,6 @@
 """Kernels of modern GPUs against public tables: the family of three data sets."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -10,7 +9,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.kernel_constants import KernelKind, Owner, kernel_group
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
-from phaze_opt.validation.family import Family, FitParameter, Floats, Part
+from phaze_opt.validation.family import BlockedRows, Family, FitParameter
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.modern.blocks import KernelBlock, build_block
 from phaze_opt.validation.modern.cases import ATTENTION, EXPERTS, OPERATORS, KernelCase, read_case
@@ -20,36 +19,7 @@ from phaze_opt.validation.modern.recipes import is_suspect
 from phaze_opt.validation.modern.shapes import operator_name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledKernelRows:
-    """Rows in one block for each kind of kernel.
-
-    Attributes:
-        measured_s: measured time of every row, shape (num_rows,), s.
-        unscored: why a row is not predicted, by its index.
-        blocks: with the indices of their rows.
-    """
-
-    measured_s: Floats
-    unscored: Mapping[int, str]
-    blocks: tuple[tuple[list[int], KernelBlock], ...]
-
-    def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
-        predicted = np.full(len(self.measured_s), np.nan)
-        for places, block in self.blocks:
-            predicted[places] = block.seconds(fitted)
-        return predicted
-
-    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Where the predicted time of one row goes; nothing for an unscored row."""
-        for places, block in self.blocks:
-            if index in places:
-                return block.explain(fitted, places.index(index))
-        return ()
-
-
-def _compile(rows: Sequence[Row]) -> CompiledKernelRows:
+def _compile(rows: Sequence[Row]) -> BlockedRows[KernelBlock]:
     """Rows by kind of kernel."""
     measured = np.array([row.number("latency_us") * MICRO for row in rows])
     cases, unscored = read_rows(read_case, rows)
@@ -57,7 +27,7 @@ def _compile(rows: Sequence[Row]) -> CompiledKernelRows:
     for index, case in cases.items():
         by_kernel.setdefault(case.kernel, []).append(index)
     blocks = tuple((own, build_block(kernel, [cases[index] for index in own])) for kernel, own in by_kernel.items())
-    return CompiledKernelRows(measured, unscored, blocks)
+    return BlockedRows(measured, unscored, blocks)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:

@@ -1,6 +1,6 @@
 """Operators on A100, MI210, TPUs and others against measurements: matmul, softmax, layer norm, GELU, all-reduce."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -17,7 +17,7 @@ from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, p
 from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.collectives import CompiledCollectives, read_case
-from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.operators.blocks import BestBlock, MatmulBlock, OperatorBlock, OperatorCase, RowBlock
@@ -89,35 +89,6 @@ def matmul_operator(matmul: Matmul, path: ComputePath) -> Operator:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledOperatorRows:
-    """Rows in blocks that are predicted in one call each: one device, one path, one setting, one kind of operator.
-
-    Attributes:
-        measured_s: measured time of every row, shape (num_rows,), s.
-        unscored: why a row is not predicted, by its index.
-        blocks: with the places of their rows.
-    """
-
-    measured_s: Floats
-    unscored: Mapping[int, str]
-    blocks: tuple[tuple[list[int], OperatorBlock], ...]
-
-    def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
-        predicted = np.full(len(self.measured_s), np.nan)
-        for places, block in self.blocks:
-            predicted[places] = block.seconds(fitted)
-        return predicted
-
-    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Where the predicted time of one row goes; nothing for an unscored row."""
-        for places, block in self.blocks:
-            if index in places:
-                return block.explain(fitted, places.index(index))
-        return ()
-
-
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of the devices, settings and operators that these rows have."""
     cases = read_rows(_read_case, rows)[0].values()
@@ -139,7 +110,7 @@ def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     return tuple(found)
 
 
-def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
+def _compile(rows: Sequence[Row]) -> BlockedRows[OperatorBlock]:
     """Rows by device, path, setting and operator."""
     measured = np.array([row.number("latency_us") * 1e-6 for row in rows])
     cases, unscored = read_rows(_read_case, rows)
@@ -147,7 +118,7 @@ def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
     for index, case in cases.items():
         places.setdefault((case.device.name, case.path, case.setting, case.operator), []).append(index)
     blocks = ((own, _build_block([rows[index] for index in own], cases[own[0]])) for own in places.values())
-    return CompiledOperatorRows(measured, unscored, tuple(blocks))
+    return BlockedRows(measured, unscored, tuple(blocks))
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
