@@ -113,6 +113,7 @@ class TrainingSet:
         network: that its machines are on, where it is not their own.
         micro_batch: sequences of a micro-batch where the column is blank; see `read_training_row`.
         has_single_blocks: whether a stage has as many chunks as blocks where that column is blank.
+        publication: whose rows they are; empty of sets whose publication has another set of dense models.
     """
 
     stack: Callable[[Row, Device], str]
@@ -120,6 +121,7 @@ class TrainingSet:
     network: str = ""
     micro_batch: int | None = 1
     has_single_blocks: bool = False
+    publication: str = ""
 
 
 def _always(stack: str) -> Callable[[Row, Device], str]:
@@ -128,23 +130,25 @@ def _always(stack: str) -> Callable[[Row, Device], str]:
 
 _OLD = TrainingSet(stack=_megatron_2021, micro_batch=None)
 SETS = {
-    SINGLE: replace(_OLD, stack=_always(PROFILE), network="vtrain-a100", complete=_composed),
-    MULTI: replace(_OLD, network="vtrain-a100"),
-    SC21: _OLD,
-    KORTHIKANTI: replace(_OLD, stack=_always(NEXT)),
-    LAYER: replace(_OLD, stack=_always(NEXT)),
-    SCALING: _OLD,
-    LARGE: _OLD,
-    MEGATRON: TrainingSet(stack=_always(CORE), complete=_megatron_core, has_single_blocks=True),
-    NEMO: TrainingSet(stack=_always(CORE), complete=_distributed),
-    BLACKWELL: TrainingSet(stack=_always(BRIDGE), complete=_distributed),
+    SINGLE: replace(_OLD, stack=_always(PROFILE), network="vtrain-a100", complete=_composed, publication="vTrain"),
+    MULTI: replace(_OLD, network="vtrain-a100", publication="vTrain"),
+    SC21: replace(_OLD, publication="Narayanan 2021"),
+    KORTHIKANTI: replace(_OLD, stack=_always(NEXT), publication="Korthikanti 2022"),
+    LAYER: replace(_OLD, stack=_always(NEXT), publication="Korthikanti 2022"),
+    SCALING: replace(_OLD, publication="Megatron-LM history"),
+    LARGE: replace(_OLD, publication="Smith 2022"),
+    MEGATRON: TrainingSet(
+        stack=_always(CORE), complete=_megatron_core, has_single_blocks=True, publication="Megatron-LM H100"
+    ),
+    NEMO: TrainingSet(stack=_always(CORE), complete=_distributed, publication="NeMo"),
+    BLACKWELL: TrainingSet(stack=_always(BRIDGE), complete=_distributed, publication="Megatron-Bridge"),
     MOE: TrainingSet(stack=_always(CORE), complete=_distributed),
-    BIGSCIENCE: replace(_OLD, stack=_always(DEEPSPEED)),
-    TORCHTITAN: TrainingSet(stack=_always(TITAN), complete=_without_dropout),
-    FMS_FSDP: TrainingSet(stack=_always(FMS), complete=_without_dropout),
-    PAX_H100: TrainingSet(stack=_always(PAX), complete=_without_dropout),
-    LLM_FOUNDRY: TrainingSet(stack=_llm_foundry, complete=_without_dropout),
-    MAXTEXT: TrainingSet(stack=_maxtext, complete=_unbiased),
+    BIGSCIENCE: replace(_OLD, stack=_always(DEEPSPEED), publication="BigScience"),
+    TORCHTITAN: TrainingSet(stack=_always(TITAN), complete=_without_dropout, publication="TorchTitan"),
+    FMS_FSDP: TrainingSet(stack=_always(FMS), complete=_without_dropout, publication="fms-fsdp"),
+    PAX_H100: TrainingSet(stack=_always(PAX), complete=_without_dropout, publication="JAX-Toolbox"),
+    LLM_FOUNDRY: TrainingSet(stack=_llm_foundry, complete=_without_dropout, publication="llm-foundry"),
+    MAXTEXT: TrainingSet(stack=_maxtext, complete=_unbiased, publication="MaxText"),
 }
 """By name. Composed rows of vTrain come from profiles of layers."""
 

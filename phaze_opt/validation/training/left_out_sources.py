@@ -14,50 +14,13 @@ from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import Progress, fit_family, with_starts, without_groups
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.training.compiled import compile_training
-from phaze_opt.validation.training.entries import (
-    BIGSCIENCE,
-    BLACKWELL,
-    FMS_FSDP,
-    KORTHIKANTI,
-    LARGE,
-    LAYER,
-    LLM_FOUNDRY,
-    MAXTEXT,
-    MEGATRON,
-    MULTI,
-    NEMO,
-    PAX_H100,
-    SC21,
-    SCALING,
-    SINGLE,
-    TORCHTITAN,
-    read_entries,
-)
+from phaze_opt.validation.training.entries import BLACKWELL, NEMO, SETS, read_entries
 from phaze_opt.validation.training.family import MODERN_TRAINING, TRAINING
 
 BRIDGE_PAGE = "Megatron-Bridge"
 """Word in the source of rows of `NEMO` that are of the publication of `BLACKWELL`."""
 
-SOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        SINGLE: "vTrain",
-        MULTI: "vTrain",
-        SC21: "Narayanan 2021",
-        SCALING: "Megatron-LM history",
-        KORTHIKANTI: "Korthikanti 2022",
-        LAYER: "Korthikanti 2022",
-        LARGE: "Smith 2022",
-        BIGSCIENCE: "BigScience",
-        MEGATRON: "Megatron-LM H100",
-        NEMO: "NeMo",
-        BLACKWELL: "Megatron-Bridge",
-        LLM_FOUNDRY: "llm-foundry",
-        TORCHTITAN: "TorchTitan",
-        FMS_FSDP: "fms-fsdp",
-        PAX_H100: "JAX-Toolbox",
-        MAXTEXT: "MaxText",
-    }
-)
+SOURCES: Mapping[str, str] = MappingProxyType({name: own.publication for name, own in SETS.items() if own.publication})
 """Publication by data set."""
 
 
