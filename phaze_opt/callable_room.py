@@ -21,6 +21,10 @@ class CallableRoom(ModuleType):
         """What the function of `phaze_opt.api` of this name returns."""
         return _function(self)(*given, **named)
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        """By its name: a callable goes to worker processes."""
+        return import_module, (self.__name__,)
+
     @property
     def __signature__(self) -> inspect.Signature:
         """That of the function, for help and completion."""
