@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from kits.planned import WIDE, checker, compiled, draw_times, planned_scenario, prover_loads
 
+from phaze_opt.certify.check.plans.admitted import admitted_plans
 from phaze_opt.certify.check.plans.layer_sets import key_of
-from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
+from phaze_opt.certify.check.plans.plan_check import StagedPlan
 from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.plan_memory import plan_memory
 from phaze_opt.cost.stacks import list_stacks, load_stack
@@ -35,6 +36,13 @@ def some(rng, found, count):
     return [found[at] for at in sorted(rng.choice(len(found), size=min(count, len(found)), replace=False))]
 
 
+def part_of(rng, choices, **kept):
+    """The first tensor degree, another, and one each of what else layers are built for: all of them over many cases."""
+    parts = {name: tuple(some(rng, getattr(choices, name), 1)) for name in ("context", "micro_batch")}
+    tensor = (choices.tensor[0], *some(rng, choices.tensor[1:], 1))
+    return replace(choices, **{"tensor": tensor, **parts, **kept})
+
+
 def random_cuts(rng, plan, num_layers):
     """Blocks of each stage, ends maybe without any, and a recomputation of each."""
     if plan.interleave > 1 or plan.pipeline == 1:
@@ -45,6 +53,19 @@ def random_cuts(rng, plan, num_layers):
     blocks = inner + rng.multinomial(spare, np.full(plan.pipeline, 1 / plan.pipeline))
     return StagedPlan(
         plan, tuple(blocks.tolist()), tuple(list(Recompute)[at] for at in rng.integers(0, 3, plan.pipeline))
+    )
+
+
+def admitted_of(scenario, *, has_cuts=False):
+    """The checker's plans, without the layers that they are priced by."""
+    model = scenario.models[0]
+    return admitted_plans(
+        model,
+        scenario.plans,
+        num_devices=scenario.cluster.num_devices,
+        global_batch=scenario.global_batch,
+        sequence_length=scenario.training_of(model, 1).sequence_length,
+        has_cuts=has_cuts,
     )
 
 
@@ -73,7 +94,7 @@ def test_the_plans_are_those_that_are_searched(space, name, has_cuts, num_layers
     scenario = planned_scenario(model, devices=devices, batch=batch, choices=choices)
     free = replace(choices, has_cuts=has_cuts)
     searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=free))
-    found = PlanCheck(scenario, model, choices, has_cuts=has_cuts).plans
+    found = admitted_of(scenario, has_cuts=has_cuts)
     assert len(found) == len(set(found))
     assert found or not (model.has_experts or not choices.expert or 1 in choices.expert)
     assert set(found) == {replace(plan, blocks=()) for plan in searched}
@@ -85,7 +106,7 @@ def test_experts_that_tensor_groups_and_shards_do_not_divide_are_those_that_are_
     choices = PlanChoices((1, 2, 4), expert=(), expert_tensor=(), state_shards=(0, 2, 4), zero=(0, 1), micro_batch=(1,))
     scenario = planned_scenario(model, devices=48, batch=96, choices=choices)
     searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=48, choices=choices))
-    assert set(PlanCheck(scenario, model, choices).plans) == set(searched)
+    assert set(admitted_of(scenario)) == set(searched)
     assert {plan.expert_tensor for plan in searched if plan.tensor == 4 and plan.expert == 1} == {4}
     assert {plan.expert_tensor for plan in searched if plan.tensor == 2} == {0, 1}
     hybrid = [plan for plan in searched if plan.zero and plan.expert > 1 and plan.state_shards]
@@ -123,8 +144,8 @@ def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
 )
 @pytest.mark.parametrize("name", ["gpt2-xl", "mixtral-8x7b"])
 def test_memory_is_that_of_every_stage(name, software):
-    rng = np.random.default_rng(3)
-    scenario = planned_scenario(name, software=software)
+    rng = np.random.default_rng(len(software))
+    scenario = planned_scenario(name, software=software, choices=part_of(rng, WIDE))
     check, model = checker(scenario), scenario.models[0]
     for plan in some(rng, check.plans, 25):
         for staged in filter(None, (check.staged(plan), random_cuts(rng, plan, model.num_layers))):
@@ -154,7 +175,7 @@ FEW = replace(
 @pytest.mark.parametrize(("name", "network", "software"), CASES)
 def test_prices_and_bounds_are_those_of_the_prover(name, network, software):
     rng = np.random.default_rng(len(name) + len(software))
-    scenario = planned_scenario(name, software=software, network=network)
+    scenario = planned_scenario(name, software=software, network=network, choices=part_of(rng, WIDE))
     check = checker(scenario)
     times = draw_times(check, rng)
     for plan in some(rng, check.plans, 8):
@@ -186,7 +207,7 @@ FOLDED_CASES = list(product(["megatron-core", "maxtext", "llm-foundry", "ideal"]
 def test_folded_experts_are_priced_alike(software, network, order):
     """Experts over tensor groups whole or in part, within one or over several; prices, bounds and memory."""
     rng = np.random.default_rng(len(software) + len(order))
-    scenario = planned_scenario("mixtral-8x7b", software=software, network=network, choices=FOLDED)
+    scenario = planned_scenario("mixtral-8x7b", software=software, network=network, choices=part_of(rng, FOLDED))
     scenario = replace(scenario, stack=replace(scenario.stack, order=order))
     check = checker(scenario)
     times = draw_times(check, rng)
@@ -231,7 +252,7 @@ ODD = {
 @pytest.mark.parametrize("base", ["megatron-2022", "maxtext"])
 def test_prices_hold_where_a_software_does_everything(base):
     rng = np.random.default_rng(8)
-    scenario = planned_scenario("mixtral-8x7b", network="dgx-a100")
+    scenario = planned_scenario("mixtral-8x7b", network="dgx-a100", choices=part_of(rng, WIDE, context=(1, 2)))
     scenario = replace(scenario, stack=replace(load_stack(base, load_fitted()), **ODD))
     check = checker(scenario)
     times = draw_times(check, rng)
