@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from kits.arrays import assert_close
 from kits.plain_plans import plain_memory
 from kits.plain_steps import plain_batch
 
@@ -119,7 +120,7 @@ def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name:
     batch = table.batch(everything)
     for name, found, expected in leaves(batch, plain):
         # Plain latencies are told from whole times by subtraction: their last digit is that of the whole.
-        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), name
+        assert_close(found, expected, rel=1e-12, abs=1e-15, of=name)
     memories = [
         plain_memory(
             [layer.graph for layer in step.layers],
@@ -149,8 +150,8 @@ def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name:
     prices, bounds = plan_prices_s(rows, layer_s), plan_bounds_s(rows, layer_s)
     for chip in range(2):
         times = classes_s[chip][graph], attention_s[chip][graph]
-        assert prices[chip] == pytest.approx(price_batch(plain, *times, stacks).seconds, rel=1e-12)
-        assert bounds[chip] == pytest.approx(lower_batch(plain, *times, stacks), rel=1e-12)
+        assert_close(prices[chip], price_batch(plain, *times, stacks).seconds, rel=1e-12)
+        assert_close(bounds[chip], lower_batch(plain, *times, stacks), rel=1e-12)
 
 
 def test_rows_of_any_models_and_software_are_the_same_steps() -> None:
@@ -165,7 +166,7 @@ def test_rows_of_any_models_and_software_are_the_same_steps() -> None:
             steps.append(replace(step, blocks=tuple(blocks)))
             networks.append(each)
     for name, found, expected in leaves(build_batch(steps, networks), plain_batch(steps, networks)):
-        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), name
+        assert_close(found, expected, rel=1e-12, abs=1e-15, of=name)
 
 
 def test_times_that_are_not_told_apart_may_come_without_classes() -> None:
@@ -177,7 +178,7 @@ def test_times_that_are_not_told_apart_may_come_without_classes() -> None:
         alone, attention_s = rng.uniform(1e-4, 1e-3, (*shape, 4, 1)), rng.uniform(1e-5, 1e-4, shape)
         told = np.concatenate([alone, np.zeros((*shape, 4, 2))], axis=-1)
         found, expected = (layer_times(table, each, attention_s, stack) for each in (alone, told))
-        assert found == pytest.approx(expected, rel=1e-14)
+        assert_close(found, expected, rel=1e-14)
         for chip in range(4):
             one = layer_times(table, told[chip : chip + 1], attention_s[chip : chip + 1], stack)
             assert (one[0] == expected[chip]).all()
