@@ -280,6 +280,7 @@ def load_fabric(name: str) -> Fabric:
     return fabrics[name]
 
 
+@lru_cache(maxsize=1024)
 def find_fabric(hardware: str, description: str, *, is_between_nodes: bool = False) -> Fabric | None:
     """The links of a machine that a data set describes in words; None if the machine's are unknown.
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -110,8 +111,9 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     may_lack = stem in DATASET_SCHEMAS
     chosen = like or (stem if may_lack else None)
     found = []
+    read = [(place, name, schema.columns[name]) for place, name in enumerate(header) if name in schema.columns]
     for number, texts in records:
-        _refuse(_row_fault(header, texts, schema, may_lack=may_lack), source, number)
+        _refuse(_row_fault(header, texts, read, may_lack=may_lack), source, number)
         found.append((number, dict(zip(header, texts, strict=True))))
     if not found:
         _refuse(f"has a header but no rows; give {KIND}", source, line)
@@ -214,7 +216,8 @@ def read_datasets(
     if path is None:
         return _own(tuple(names)), ()
     if is_directory(path):
-        return _read_folder(path, names, machines, place=f" in {shorten_path(path)}")
+        read = partial(read_dataset, machines=machines)
+        return _read_folder(path, names, read, place=f" in {shorten_path(path)}")
     if len(names) > 1:
         message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"
         raise InputError(message, source="--dataset")
@@ -224,11 +227,17 @@ def read_datasets(
 def _own(names: Sequence[str]) -> tuple[Dataset, ...]:
     """The package's measurements."""
     with resources.as_file(resources.files("phaze_opt.validation").joinpath("data")) as folder:
-        return _read_folder(folder, names, None)[0]
+        return _read_folder(folder, names, _read_once)[0]
+
+
+@cache
+def _read_once(path: Path) -> Dataset:
+    """One of the package's files, which stay as they are while a process runs."""
+    return read_dataset(path)
 
 
 def _read_folder(
-    folder: Path, names: Sequence[str], machines: DeviceCatalogue | None, *, place: str = ""
+    folder: Path, names: Sequence[str], read: Callable[[Path], Dataset], *, place: str = ""
 ) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
     try:
         files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
@@ -245,7 +254,7 @@ def _read_folder(
             raise InputError(message, source="--dataset")
     order = {name: index for index, name in enumerate(DATASET_SCHEMAS)}
     wanted = sorted(names or known, key=lambda name: (order.get(name, len(order)), name))
-    datasets = tuple(read_dataset(known[name], machines=machines) for name in dict.fromkeys(wanted))
+    datasets = tuple(read(known[name]) for name in dict.fromkeys(wanted))
     ignored = [file.name for file in files if file not in known.values()]
     note = f"{shorten_path(folder)}: not measurements, passed over: {_few(ignored)}"
     return datasets, (note,) if ignored else ()
@@ -295,15 +304,19 @@ def _header_fault(header: Sequence[str], schema: Schema) -> str:
     return ""
 
 
-def _row_fault(header: Sequence[str], fields: Sequence[str], schema: Schema, *, may_lack: bool) -> str:
-    """What is wrong with a line; empty if nothing is."""
+def _row_fault(
+    header: Sequence[str], fields: Sequence[str], read: Sequence[tuple[int, str, MeasuredColumn]], *, may_lack: bool
+) -> str:
+    """What is wrong with a line, of which the columns of the schema are read by their places; empty if nothing is."""
     if len(fields) != len(header):
         at = header[len(fields)] if len(fields) < len(header) else header[-1]
         word = "missing from" if len(fields) < len(header) else "after"
         return f"row has {len(fields)} fields and the header {len(header)}: fields are {word} column '{at}' on"
-    pairs = ((name, text) for name, text in zip(header, fields, strict=True) if name in schema.columns)
-    faults = ((name, _fault(text, schema.columns[name], may_lack)) for name, text in pairs)
-    return next((f"column '{name}': {rule}" for name, rule in faults if rule), "")
+    for place, name, column in read:
+        rule = _fault(fields[place], column, may_lack)
+        if rule:
+            return f"column '{name}': {rule}"
+    return ""
 
 
 def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
@@ -313,22 +326,24 @@ def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
         return "is empty; give a value" if is_needed else ""
     if column.type is ColumnType.TEXT:
         return ""
-    shown = _short(text)
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        return f"value '{shown}' is no finite number; it must be {column.type.value}"
-    is_fine = {
-        ColumnType.COUNT: value >= 1 and value == int(value),
-        ColumnType.POSITIVE: value > 0,
-        ColumnType.AMOUNT: value >= 0,
-        ColumnType.FLAG: value in (0, 1),
-    }[column.type]
-    if not is_fine:
-        return f"value '{shown}' must be {column.type.value}"
+        return f"value '{_short(text)}' is no finite number; it must be {column.type.value}"
+    if not _is_fine(value, column.type):
+        return f"value '{_short(text)}' must be {column.type.value}"
     if value and not SMALLEST <= value <= column.most:
         least = 1 if column.type is ColumnType.COUNT else SMALLEST
-        return f"value '{shown}' is beyond what can be measured; it must be from {least:g} to {column.most:g}"
+        return f"value '{_short(text)}' is beyond what can be measured; it must be from {least:g} to {column.most:g}"
     return ""
+
+
+def _is_fine(value: float, kind: ColumnType) -> bool:
+    """Whether a column of some type takes a number."""
+    if kind is ColumnType.COUNT:
+        return value >= 1 and value == int(value)
+    if kind is ColumnType.FLAG:
+        return value in (0, 1)
+    return value > 0 if kind is ColumnType.POSITIVE else value >= 0
 
 
 def _check_ids(rows: Sequence[Row], schema: Schema) -> None:
