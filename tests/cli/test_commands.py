@@ -49,7 +49,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_evaluate_json(capsys):
-    document = run_json([*EVALUATE, "--micro-batch", "2"], capsys)
+    document = run_json([*EVALUATE, "--tensor-parallel", "1,2", "--micro-batch", "2"], capsys)
     assert document["architecture"]["glb_mb"] == 64
     assert document["micro_batch"] == 2
     assert sum(document["breakdown"].values()) == pytest.approx(document["iteration_time_s"], rel=1e-9)
@@ -60,7 +60,7 @@ def test_evaluate_json(capsys):
 
 
 def test_calibrated_operators_are_slower_on_the_same_design(capsys):
-    few = [*EVALUATE, "--tensor-parallel", "1,2", "--micro-batch", "1,4"]
+    few = [*EVALUATE, "--tensor-parallel", "2", "--micro-batch", "4", "--no-range"]
     ideal, calibrated = (run_json([*few, "--estimator", name], capsys) for name in ("analytic", "calibrated"))
     assert ideal["architecture"] == calibrated["architecture"]
     assert 0 < calibrated["throughput_samples_per_s"] < ideal["throughput_samples_per_s"]
@@ -126,8 +126,8 @@ def test_search_json_and_reproducibility(tmp_path, capsys):
 
 def test_two_jobs_give_the_trials_of_one(tmp_path, capsys):
     """To the last digit, efforts included; random points of bert-large have few-core designs with limited ILPs."""
-    arguments = ["search", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--trials", "8"]
-    arguments += ["--tensor-parallel", "1,2", "--micro-batch", "1,4", "--no-range"]
+    arguments = ["search", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--trials", "6"]
+    arguments += ["--tensor-parallel", "1", "--micro-batch", "1,4", "--no-range"]
     arguments += ["--strategy", "random", "--no-tracking", "--work-dir"]
     one = run_json([*arguments, str(tmp_path / "one")], capsys)
     two = run_json([*arguments, str(tmp_path / "two"), "--jobs", "2"], capsys)
@@ -150,8 +150,8 @@ def test_search_for_people_with_several_models_and_tracking(tmp_path, capsys, mo
 
 def test_a_common_search_says_what_each_models_own_best_chip_gives(tmp_path, capsys):
     """The same search for the model alone, or a design that was met: never less than the common one."""
-    job = ["--devices", "16", "--global-batch", "64", "--tensor-parallel", "1", "--micro-batch", "1,2", "--no-range"]
-    search = ["search", *job, "--trials", "8", "--strategy", "random", "--seed", "5", "--no-tracking", "--work-dir"]
+    job = ["--devices", "16", "--global-batch", "64", "--tensor-parallel", "1", "--micro-batch", "2", "--no-range"]
+    search = ["search", *job, "--trials", "6", "--strategy", "random", "--seed", "5", "--no-tracking", "--work-dir"]
     both = run_json([*search, tmp_path, "--models", "tiny,bert-large", "--common", "geometric"], capsys)
     names = ("tiny", "bert-large")
     alone = [run_json([*search, tmp_path / name, "--model", name], capsys) for name in names]
@@ -194,7 +194,7 @@ def test_search_objectives(objective, tmp_path, capsys):
 
 def test_the_winner_can_be_pasted_back(tmp_path, capsys):
     workload = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
-    workload += ["--tensor-parallel", "1,2", "--micro-batch", "1", "--no-range"]
+    workload += ["--tensor-parallel", "2", "--micro-batch", "1", "--no-range"]
     arguments = ["search", *workload, "--trials", "4", "--no-tracking", "--work-dir", str(tmp_path)]
     out = printed(arguments, capsys)
     (line,) = [line for line in out.splitlines() if "--arch " in line]

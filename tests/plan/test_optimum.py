@@ -123,7 +123,7 @@ SOFTWARE = st.sampled_from(
 
 @settings(max_examples=6, deadline=None)
 @given(
-    num_layers=st.integers(2, 5),
+    num_layers=st.integers(2, 4),
     num_devices=st.sampled_from([4, 8, 16]),
     zero=st.sampled_from([(0,), (1, 2), (3,)]),
     software=SOFTWARE,
@@ -131,7 +131,7 @@ SOFTWARE = st.sampled_from(
     quantile=st.sampled_from([0.02, 0.3, 1.0]),
 )
 def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_experts, quantile):
-    """Chains of up to 7 layers, up to 16 devices in two levels, experts; memory that nothing, some or all plans fit."""
+    """Chains of up to 6 layers, up to 16 devices in two levels, experts; memory that nothing, some or all plans fit."""
     model = replace(EXPERTS if has_experts else MODEL, num_layers=num_layers)
     choices = PlanChoices(
         tensor=(1, 2),
@@ -141,7 +141,7 @@ def test_equals_pricing_every_plan(num_layers, num_devices, zero, software, has_
         zero=zero,
         expert=(1, 2) if has_experts else (1,),
         expert_tensor=(0, 1) if has_experts else (0,),
-        recompute=(Recompute.NONE, Recompute.FULL) if num_layers == 5 else tuple(Recompute),
+        recompute=(Recompute.NONE, Recompute.FULL) if num_layers == 4 else tuple(Recompute),
     )
     compare_with_every_plan(model, num_devices, choices, software, quantile)
 
@@ -255,7 +255,7 @@ def test_shipped_software_on_a_measured_network(name, zero, shards):
         load_network("dgx-a100", num_devices=24, fitted=fitted),
         load_stack(name, fitted),
     )
-    model = replace(MODEL, num_layers=4)
+    model = replace(MODEL, num_layers=3)
     choices = PlanChoices((2,), (3,), data=(4,), micro_batch=(1,), zero=(zero,), state_shards=(shards,))
     degrees, times = one_set(model, num_devices=24, choices=choices, machine=machine)
     labels, seconds, peaks = price_all(model, machine, degrees.step(0).plan, tuple(Recompute))
@@ -263,7 +263,7 @@ def test_shipped_software_on_a_measured_network(name, zero, shards):
         best = degrees.best_stages(0, times, capacity)
         fits = peaks <= capacity
         assert best.time.seconds == pytest.approx(seconds[fits].min(), rel=1e-9)
-        number = labels.index((best.plan.blocks or (2, 1, 1), best.plan.recomputes))
+        number = labels.index((best.plan.blocks or (1, 1, 1), best.plan.recomputes))
         assert fits[number]
         assert best.time.seconds == pytest.approx(seconds[number], rel=1e-12)
 

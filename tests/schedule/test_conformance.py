@@ -24,7 +24,7 @@ class TestExactScheduler:
     @pytest.mark.parametrize("seed", range(8))
     def test_replay_confirms_and_bounds_hold(self, exclusivity: Exclusivity, seed: int) -> None:
         """Replay confirms; lower bound <= makespan <= serial sum."""
-        problem = random_problem(seed, num_operators=9, exclusivity=exclusivity)
+        problem = random_problem(seed, num_operators=8, exclusivity=exclusivity)
         result = solve(problem)
         verify_schedule(problem, result)
         assert result.lower_bound_s <= result.makespan_s * (1 + TOLERANCE)
