@@ -1,14 +1,13 @@
 """What no plug-in may depend on or disturb: heavy imports, its process, global generators of random numbers."""
 
 import multiprocessing
-import os
 import pickle
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from importlib import import_module
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -30,16 +29,18 @@ def assert_imports_cheaply(plugin: object, *more_modules: str) -> None:
         AssertionError: it does, with their names.
     """
     found = _pulled_in(type(plugin).__module__, (*HEAVY_MODULES, *more_modules))
-    assert found == "[]", found
+    assert not found, found
 
 
 @cache
-def _pulled_in(module: str, heavy: tuple[str, ...]) -> str:
+def _pulled_in(module: str, heavy: tuple[str, ...]) -> tuple[str, ...]:
     """Which of some modules a module's import pulls in; plug-ins of one module share the process."""
-    code = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    return done.stdout.strip()
+    return in_spawned_process(_import_alone, module, heavy)
+
+
+def _import_alone(module: str, heavy: tuple[str, ...]) -> tuple[str, ...]:
+    import_module(module)
+    return tuple(name for name in heavy if name in sys.modules)
 
 
 def in_spawned_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

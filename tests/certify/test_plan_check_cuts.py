@@ -49,13 +49,13 @@ def test_the_program_finds_the_least_of_all_cuts_and_recomputations(software, se
     check, num_layers = checker(scenario), scenario.models[0].num_layers
     times = draw_times(check, rng, wide=seed == 1)
     plans = [plan for plan in check.plans if plan.pipeline > 1 and plan.pipeline <= 4]
-    for plan in [plans[at] for at in rng.choice(len(plans), size=6, replace=False)]:
+    for plan in [plans[at] for at in rng.choice(len(plans), size=4, replace=False)]:
         cuts = list(all_cuts(num_layers, plan.pipeline))
         every = [StagedPlan(plan, cut, own) for cut in cuts for own in product(CHOICES, repeat=plan.pipeline)]
         peaks = np.array([max(check.memory_bytes(staged)) for staged in every])
         table = cut_table(check.tabler, plan, num_layers, scenario.stack)
         pace = check.paces(times.makespan_s, times.attention_s).of(check.tabler.table(plan).traffic_number)
-        for hbm_bytes in (np.quantile(peaks, 0.05), np.quantile(peaks, 0.4), peaks.min() * 0.999):
+        for hbm_bytes in (np.quantile(peaks, 0.05), np.quantile(peaks, 0.25), peaks.min() * 0.999):
             most = most_blocks(check.tabler, plan, num_layers, hbm_bytes, CHOICES)
             fitting = [staged for staged, peak in zip(every, peaks, strict=True) if peak <= hbm_bytes]
             assert has_room(most, num_layers) == bool(fitting)
@@ -157,7 +157,7 @@ def test_the_least_of_all_plans_is_that_of_brute_force(software, seed):
         cuts = all_cuts(model.num_layers, plan.pipeline) if is_cut else chunked(model.num_layers, plan)
         every += [StagedPlan(plan, cut, own) for cut in cuts for own in product(CHOICES, repeat=plan.pipeline)]
     peaks = np.array([max(even.memory_bytes(staged)) for staged in every])
-    for hbm_bytes in (np.quantile(peaks, 0.02), np.quantile(peaks, 0.5)):
+    for hbm_bytes in (np.quantile(peaks, 0.02), np.quantile(peaks, 0.25)):
         fits = [staged for staged, peak in zip(every, peaks, strict=True) if peak <= hbm_bytes]
         of_chip = {"makespan_s": given[0][0], "attention_s": given[1][0], "capacity_bytes": hbm_bytes}
         bound, price = check.least_bound(**of_chip), check.least_price(**of_chip)

@@ -13,7 +13,7 @@ from phaze_opt.validation.result import GoalResult, Validation
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-TINY = "--model tiny --devices 8 --global-batch 16 --tensor-parallel 1,2"
+TINY = "--model tiny --devices 8 --global-batch 16 --tensor-parallel 1"
 COMMANDS = {
     "evaluate": f"evaluate {TINY} --arch tpu-v4",
     "search": f"search {TINY} --trials 1 --strategy random --heterogeneous --no-tracking --work-dir WORK",

@@ -70,7 +70,7 @@ trainings = st.builds(
 )
 degrees = st.sampled_from((1, 2, 4, 8))
 many = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 

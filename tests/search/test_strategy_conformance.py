@@ -22,6 +22,7 @@ from phaze_opt.search.spotlight.spotlight import SpotlightRandomStrategy
 from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.testing.isolation import assert_imports_cheaply
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, assert_all_kept, propose
 from phaze_opt.testing.toy_search import ToyBounder, ToyScenario
 
@@ -59,6 +60,12 @@ class TestShippedStrategies(StrategyConformance):
         assert isinstance(strategy, Strategy)
         assert strategy.name == request.param
         return strategy
+
+
+def test_the_suite_catches_a_module_that_pulls_in_a_heavy_package() -> None:
+    heavy = type("Heavy", (), {"__module__": "optuna.distributions"})()
+    with pytest.raises(AssertionError, match="optuna"):
+        assert_imports_cheaply(heavy)
 
 
 class TestWhamWithBounds(StrategyConformance):

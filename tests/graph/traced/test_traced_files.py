@@ -139,7 +139,7 @@ def test_damaged_files_give_a_sentence_or_a_model(name):
     random_ = random.Random(name)
     original = json.loads((MODELS / f"{name}.json").read_text())
     paths = [path for path in places(original) if path]
-    for _ in range(60):
+    for _ in range(40):
         values = copy.deepcopy(original)
         *outer, last = random_.choice(paths)
         inside = values
