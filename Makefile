@@ -38,6 +38,10 @@ $(BIN)/python:
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing phaze-opt into $(VENV) (a minute or two the first time)"
 	$(INSTALL) -c constraints.txt -e .
+	@touch $@
+
+# A core is busy with it for half a minute, in which `make test` looks at types.
+$(VENV)/.compiled: $(VENV)/.installed
 	@echo "compiling kernels (once; later runs load them)"
 	@$(BIN)/phaze-opt evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json > /dev/null
 	@$(BIN)/phaze-opt evaluate --model tiny --arch num_tc=2,num_vc=1,tc_width=8,tc_depth=8,glb_mb=2,hbm_gb=32 \
@@ -58,7 +62,7 @@ $(VENV)/.installed-reference: $(VENV)/.installed-dev
 	$(INSTALL) -c constraints.txt -e ".[dev,reference]"
 	@touch $@
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.compiled
 	@mkdir -p $(DEMO)
 	$(BIN)/phaze-opt search --model bert-large --devices 1024 --global-batch 4096 --trials 60 --work-dir $(DEMO)
 
@@ -81,7 +85,7 @@ check test tests durations test-slow endurance test-deep: export PYTHONDONTWRITE
 JOBS ?= 2
 PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/.installed-dev
+check: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(PYTEST) -m "not long and not slow and not reference and not ui"
@@ -90,21 +94,21 @@ check: $(VENV)/.installed-dev
 test: style
 	@$(MAKE) --no-print-directory -j 2 types tests
 
-tests: $(VENV)/.installed-dev
+tests: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(PYTEST)
 
-durations: $(VENV)/.installed-dev
+durations: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(PYTEST) --write-long-tests
 
-test-slow: $(VENV)/.installed-dev
+test-slow: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/pytest -m slow
 
-endurance: $(VENV)/.installed-dev
+endurance: $(VENV)/.installed-dev $(VENV)/.compiled
 	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 LONG_TRIALS=100000 $(PYTEST) -m "slow or not slow" tests/endurance
 
 ROUNDS ?= 10
 
-test-deep: $(VENV)/.installed-dev
+test-deep: $(VENV)/.installed-dev $(VENV)/.compiled
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "round $$round of $(ROUNDS)"; \
 		$(BIN)/pytest -q -m "hypothesis and not slow and not reference and not ui" \
@@ -119,10 +123,10 @@ test-all: test test-slow ui-test
 test-reference: $(VENV)/.installed-reference
 	$(BIN)/pytest -m reference
 
-bench: $(VENV)/.installed-dev
+bench: $(VENV)/.installed-dev $(VENV)/.compiled
 	@for script in experiments/*/bench*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done
 
-record: $(VENV)/.installed-dev
+record: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/python experiments/record.py $(ONLY)
 
 clean:
