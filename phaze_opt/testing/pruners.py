@@ -136,13 +136,13 @@ class PrunerConformance:
         self, pruner: Pruner, space: SearchSpace, *, goal: Goal, scenario: ToyScenario, looseness: float, order: int
     ) -> tuple[PrunedSweep, tuple[tuple[float, ...], ...]]:
         """The space enumerated in a shuffled order, and the true front."""
-        values = partial(toy_values, goal, scenario)
         points = list(space.points())
-        rows = [row for row in map(values, points) if row]
+        values = {point: toy_values(goal, scenario, point) for point in points}
+        rows = [row for row in values.values() if row]
         truth = tuple(rows[index] for index in front_indices(rows, goal_directions(goal)))
         random.Random(order).shuffle(points)
         context = toy_context(space, goal=goal, scenario=scenario, looseness=looseness)
-        return prune_sweep(pruner, context, points=points, values=values), truth
+        return prune_sweep(pruner, context, points=points, values=values.__getitem__), truth
 
     def test_declares_itself(self, pruner: Pruner) -> None:
         """It has a name and says whether it is safe."""

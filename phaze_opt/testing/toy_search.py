@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
@@ -17,6 +18,8 @@ from phaze_opt.testing.problems import toy_accelerator
 
 TOY_GOALS = (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP, Goal.PARETO)
 """Goals of the toy, which has neither prices nor energies."""
+MAX_KEPT = 8192
+"""Points of the toy that a process keeps, each under its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +60,7 @@ class ToyObjective:
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
         """The evaluation of a point."""
-        accelerator = toy_accelerator(point)
-        excess = accelerator.num_macs / self.scenario.max_macs - 1.0
-        shortage = self.scenario.min_memory_bytes / point.hbm_bytes - 1.0
-        if shortage > 0:
-            return _evaluation(point, EvaluationStatus.OUT_OF_MEMORY, (("memory", shortage),))
-        if excess > 0:
-            return _evaluation(point, EvaluationStatus.OVER_AREA, (("area", excess),))
-        return _evaluation(point, EvaluationStatus.FEASIBLE, (("area", excess), ("memory", shortage)))
+        return _priced(self.scenario, point)
 
 
 def toy_throughput(point: DesignPoint) -> float:
@@ -106,9 +102,27 @@ class ToyBounder:
         evaluation = ToyObjective(self.scenario).evaluate(point)
         if evaluation.status is EvaluationStatus.OVER_AREA:
             return PointBound(0.0, 0.0, evaluation.tdp_w, evaluation.area_mm2, reason="over area")
-        digest = hashlib.sha256(repr(astuple(point)).encode()).digest()
-        throughput = toy_throughput(point) * (1.0 + self.looseness * digest[0] / 255.0)
+        throughput = toy_throughput(point) * (1.0 + self.looseness * _looseness_share(point))
         return PointBound(throughput, throughput / evaluation.tdp_w, evaluation.tdp_w, evaluation.area_mm2)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _priced(scenario: ToyScenario, point: DesignPoint) -> Evaluation:
+    """What `ToyObjective` says of a point: suites ask for the same ones many times."""
+    accelerator = toy_accelerator(point)
+    excess = accelerator.num_macs / scenario.max_macs - 1.0
+    shortage = scenario.min_memory_bytes / point.hbm_bytes - 1.0
+    if shortage > 0:
+        return _evaluation(point, EvaluationStatus.OUT_OF_MEMORY, (("memory", shortage),))
+    if excess > 0:
+        return _evaluation(point, EvaluationStatus.OVER_AREA, (("area", excess),))
+    return _evaluation(point, EvaluationStatus.FEASIBLE, (("area", excess), ("memory", shortage)))
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _looseness_share(point: DesignPoint) -> float:
+    """Share of the looseness that a bound of the point has, from 0 to 1."""
+    return hashlib.sha256(repr(astuple(point)).encode()).digest()[0] / 255.0
 
 
 def _evaluation(point: DesignPoint, status: EvaluationStatus, constraints: tuple[tuple[str, float], ...]) -> Evaluation:

@@ -22,7 +22,6 @@ JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch",
 FEW = ["--tensor-parallel", "1,2", "--micro-batch", "2,4"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
 SHOWN = (
-    ["--no-range"],
     ["--no-range", "--top", "1"],
     ["--no-range", "--top", "40"],
     ["--no-range", "--baseline", "mi300x"],
