@@ -1,6 +1,6 @@
 """``phaze-opt certify``: the proved optimum of a whole space, and the check of such a proof."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ import typer
 
 from phaze_opt.cli import options
 from phaze_opt.cli.exit_codes import says_what_is_kept
+from phaze_opt.cli.help import EITHER, missing_sentence
 from phaze_opt.cli.output import check_file_to_write, print_json
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import CertificateError, InputError
@@ -29,7 +30,7 @@ CHECK_OPTIONS = ("check", "json")
 """Parameters that the check of a certificate reads."""
 ROBUST_OPTIONS = ("robust_samples", "seed")
 """Parameters that only the analysis of robustness reads."""
-NEEDED = {"devices": "the number of accelerators", "global_batch": "the samples of an iteration"}
+NEEDED = ("devices", "global_batch")
 """What a proof does not go without."""
 OF_PROOFS: dict[str, Any] = dict.fromkeys(NEEDED, {"is_required": False, "default": None})
 NOTHING_FOUND = {"architecture": None, "is_feasible": False, "points": 0, "file": None}
@@ -100,8 +101,8 @@ def certify(
         return
     given = frozenset(str(each.name) for each in context.command.params if options.is_given(context, str(each.name)))
     check_given(given, is_robust=proof.robust)
-    loaded = load_models(models)
     check_needed(given)
+    loaded = load_models(models)
     run = pose_proof(
         loaded,
         proof,
@@ -196,16 +197,18 @@ def _refuse_beside_check(context: typer.Context) -> None:
         raise InputError(message, source="--check")
 
 
-def check_needed(given: Collection[str]) -> None:
-    """Refuse a proof without devices or batch.
+def check_needed(given: Set[str]) -> None:
+    """Refuse a proof without a model, devices or a batch.
 
     Raises:
         InputError: one is not among the options given.
     """
-    for name, what in NEEDED.items():
-        if name not in given:
-            message = f"is missing: give {what}; only --check goes without it"
-            raise InputError(message, source=f"--{name.replace('_', '-')}")
+    flags = [f"--{name.replace('_', '-')}" for name in NEEDED if name not in given]
+    if not given & set(EITHER):
+        flags.insert(0, f"--{EITHER[0]}")
+    if flags:
+        message = missing_sentence(flags, "certify")
+        raise InputError(f"{message}; only --check goes without")
 
 
 def check_given(given: Collection[str], *, is_robust: bool) -> None:

@@ -12,7 +12,7 @@ from phaze_opt.cli.evaluate_request import MachineOptions
 from phaze_opt.cli.options import RANGE_HELP, RECORDS, CostOptions, JsonOption, ModelOptions, is_given, with_options
 from phaze_opt.cli.output import end_infeasible, out, print_bills, print_json, print_notes, print_priced, print_tables
 from phaze_opt.cli.scenario import named_models
-from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
+from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
@@ -43,9 +43,15 @@ class ChipOptions:
         Kind.TEXT,
         panel=WORKLOAD,
         is_required=True,
+        values=MACHINES,
     )
     micro_batch: str | None = declared(
-        None, "Samples a micro-batch.", Kind.TEXT, panel=PLAN, shown="1,2,4,8,16; of Phaze's placements, 8"
+        None,
+        "Samples a micro-batch.",
+        Kind.TEXT,
+        panel=PLAN,
+        shown="1,2,4,8,16; of Phaze's placements, 8",
+        alias="mbs",
     )
 
 
@@ -58,6 +64,7 @@ class ShownOptions:
         "Price the same job, with the same software, on these too: presets or files, comma-separated.",
         Kind.TEXT,
         panel=RECORDS,
+        values=MACHINES,
     )
     has_range: bool = declared(True, RANGE_HELP, Kind.SWITCH, flag="--range", panel=RECORDS)
     top: int = declared(DEFAULT_TOP, "Plans to show.", Kind.COUNT, high=1000, panel=RECORDS)

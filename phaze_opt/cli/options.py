@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import (
+    MODELS,
     WORKLOAD,
     Declaration,
     Kind,
@@ -50,12 +52,19 @@ _of_records = partial(declared, panel=RECORDS)
 class ModelOptions:
     """One model, or several for a common design."""
 
-    model: str = _of_workload("", "A model of the zoo, a Hugging Face config.json or a traced model.", Kind.TEXT)
-    models: str = _of_workload("", "Several, comma-separated: one design for all.", Kind.TEXT)
+    model: str = _of_workload(
+        "", "A model of the zoo, a Hugging Face config.json or a traced model.", Kind.TEXT, values=MODELS
+    )
+    models: str = _of_workload("", "Several, comma-separated: one design for all.", Kind.TEXT, values=MODELS)
     allow_unknown: bool = _of_workload(
         False, "Count operations of traced models that no rule knows by their bytes, and name them.", Kind.SWITCH
     )
-    common: str = _of_workload("arithmetic", "Mean over models: arithmetic, geometric or worst.", Kind.WORD)
+    common: str = _of_workload(
+        "arithmetic",
+        "Mean over models: arithmetic, geometric or worst.",
+        Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:CommonMean",
+    )
 
     @property
     def names(self) -> str:
@@ -75,7 +84,7 @@ class RecordOptions:
     )
     experiment: str = _of_records("phaze-opt", "Name of the MLflow experiment.", Kind.TEXT)
     tracking: bool = _of_records(True, "Record it with the tracker.", Kind.SWITCH)
-    tracker: str = _of_records("mlflow", "Tracker plug-in that records.", Kind.TEXT)
+    tracker: str = _of_records("mlflow", "Tracker plug-in that records.", Kind.TEXT, values="phaze_opt.trackers")
 
     @property
     def chosen_tracker(self) -> str:
@@ -200,12 +209,34 @@ def typer_option(known: Declaration) -> Any:
     flag = f"{known.flag}/--no-{known.flag[2:]}" if known.kind is Kind.SWITCH and known.default else known.flag
     return typer.Option(
         flag,
+        *((f"--{known.alias}",) if known.alias else ()),
         help=known.help,
         parser=number(known) if known.kind in METAVARS else None,
         metavar=METAVARS.get(known.kind),
         rich_help_panel=known.panel or None,
         show_default=known.shown or True,
+        autocompletion=completer(known) if known.values or known.enumeration else None,
     )
+
+
+def completer(known: Declaration) -> Callable[[str], list[str]]:
+    """What an option may be that begins so, in any case; of several with commas between, what the last may be."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        names = [each for each in known_values(known) if each.casefold().startswith(begun.casefold())]
+        return [f"{before}{comma}{name}" for name in names]
+
+    return complete
+
+
+def known_values(known: Declaration) -> tuple[str, ...]:
+    """All that an option may be, as far as that can be listed."""
+    from phaze_opt.plugins import PluginGroup, list_plugins
+
+    if known.values in set(PluginGroup):
+        return tuple(entry.name for entry in list_plugins(PluginGroup(known.values)))
+    return tuple(resolve_name(known.values)() if known.values else known.words())
 
 
 METAVARS: Mapping[Kind, str] = {Kind.COUNT: "INTEGER", Kind.AMOUNT: "NUMBER", Kind.GAP: "NUMBER"}

@@ -61,14 +61,22 @@ class SearchOptions:
 
     trials: int = _searching(60, "Evaluations at most.", Kind.COUNT)
     strategy: str = _searching(
-        "wham", "See `phaze-opt strategies`; also file.py:Class, or optuna:TPESampler.", Kind.TEXT
+        "wham",
+        "See `phaze-opt strategies`; also file.py:Class, or optuna:TPESampler.",
+        Kind.TEXT,
+        values="phaze_opt.strategies",
     )
     strategy_option: tuple[str, ...] = _searching((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS)
-    pruner: str = _searching("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT)
+    pruner: str = _searching(
+        "", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT, values="phaze_opt.pruners"
+    )
     pruner_option: tuple[str, ...] = _searching((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS)
     starts: int = _searching(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, low=0)
     objective: str = _searching(
-        "throughput", "throughput, or that _per_tdp, _per_usd or _per_joule; pareto.", Kind.WORD
+        "throughput",
+        "throughput, or that _per_tdp, _per_usd or _per_joule; pareto.",
+        Kind.WORD,
+        enumeration="phaze_opt.objective.goals:Goal",
     )
     seed: int = _searching(0, "The only source of randomness.", Kind.COUNT, low=0, high=MAX_SEED)
     batch: int = _searching(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT)
@@ -198,12 +206,13 @@ def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
     """How to search, checked."""
     from phaze_opt.objective.goals import Goal
+    from phaze_opt.plugins import PluginGroup, plugin_name
     from phaze_opt.search.config import SearchConfig
 
     return SearchConfig(
-        strategy=options.strategy,
+        strategy=plugin_name(PluginGroup.STRATEGIES, options.strategy),
         options=_assignments(options.strategy_option, source="--strategy-option"),
-        pruner=options.pruner,
+        pruner=plugin_name(PluginGroup.PRUNERS, options.pruner),
         pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
         num_starts=options.starts,
         dask=options.dask,
