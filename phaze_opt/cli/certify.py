@@ -12,7 +12,7 @@ from phaze_opt.cli import options
 from phaze_opt.cli.exit_codes import says_what_is_kept
 from phaze_opt.cli.help import EITHER, missing_sentence
 from phaze_opt.cli.output import check_file_to_write, print_json
-from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
+from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.input_files import is_there
@@ -83,11 +83,13 @@ def certify(
     scenario: Annotated[ScenarioOptions, OF_PROOFS],
     space: SpaceOptions,
     costs: options.CostOptions,
+    beside: options.BaselineOptions,
     records: options.RecordOptions,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=options.RECORDS),
     ] = None,
+    details: options.DetailsOption = False,
     json: options.JsonOption = False,
 ) -> None:
     """Prove which design of a whole space is best, within a tolerance, and write a certificate that others can check.
@@ -108,12 +110,14 @@ def certify(
         proof,
         scenario,
         records,
-        costs,
+        costs=costs,
+        beside=beside,
         common=models.common,
         space=space,
         find_points=lambda found: load_space(space, found, is_json=json, nothing=NOTHING_FOUND),
         report=report,
         is_json=json,
+        is_detailed=details,
     )
     run.run()
 
@@ -123,13 +127,15 @@ def pose_proof(
     proof: ProofOptions,
     scenario: ScenarioOptions,
     records: options.RecordOptions,
-    costs: options.CostOptions,
     *,
+    costs: options.CostOptions,
+    beside: options.BaselineOptions,
     common: str,
     space: SpaceOptions,
     find_points: Callable[["Scenario"], "SearchSpace"],
     report: Path | None = None,
     is_json: bool = True,
+    is_detailed: bool = False,
 ) -> "ProofRun":
     """A proof that is ready to run.
 
@@ -139,11 +145,13 @@ def pose_proof(
         scenario: options of the scenario.
         records: where the certificate is kept, and what records it.
         costs: on what the best design's cost is said.
+        beside: machines that it is held against.
         common: mean over models.
         space: says which micro-batches plans may have.
         find_points: makes the space of a scenario.
         report: page to write.
         is_json: print one line of JSON.
+        is_detailed: print all that the answer comes from.
 
     Raises:
         InputError: an option breaks a rule.
@@ -169,6 +177,7 @@ def pose_proof(
         message = "is left out of a front over cost, which is proved at the package's prices; leave one of them out"
         raise InputError(message, source="--prices")
     runs_directory(records.work_dir)
+    check_machines(beside.names, constants)
     check_file_to_write(report, option="--report", example="certificate.html")
     where = certificates_directory(records.work_dir)
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
@@ -181,7 +190,9 @@ def pose_proof(
         has_range=proof.has_range,
         equal_to=proof.equal_to,
         costs=terms,
+        baselines=beside.names,
         is_json=is_json,
+        is_detailed=is_detailed,
     )
 
 
@@ -207,8 +218,8 @@ def check_needed(given: Set[str]) -> None:
     if not given & set(EITHER):
         flags.insert(0, f"--{EITHER[0]}")
     if flags:
-        message = missing_sentence(flags, "certify")
-        raise InputError(f"{message}; only --check goes without")
+        message = f"{missing_sentence(flags, 'certify')}; only --check goes without"
+        raise InputError(message)
 
 
 def check_given(given: Collection[str], *, is_robust: bool) -> None:

@@ -46,12 +46,7 @@ class ChipOptions:
         values=MACHINES,
     )
     micro_batch: str | None = declared(
-        None,
-        "Samples a micro-batch.",
-        Kind.TEXT,
-        panel=PLAN,
-        shown="1,2,4,8,16; of Phaze's placements, 8",
-        alias="mbs",
+        None, "Samples a micro-batch.", Kind.TEXT, panel=PLAN, shown="1,2,4,8,16; of Phaze's placements, 8", alias="mbs"
     )
 
 

@@ -50,7 +50,9 @@ app = typer.Typer(
 class ProfileOptions:
     """How a model is run, and on what chip."""
 
-    arch: str = declared("tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD, values=MACHINES)
+    arch: str = declared(
+        "tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD, values=MACHINES
+    )
     network: str = same(ScenarioOptions, "network")
     allow_unknown: bool = same(ModelOptions, "allow_unknown")
     tensor_parallel: int = _choosing(1, "Tensor-parallel degree.", Kind.COUNT, high=MAX_DEGREE)

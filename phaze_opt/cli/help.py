@@ -62,7 +62,9 @@ def missing_of(error: Any) -> str:
         return ""
     known, given = context.command.params, context.params
     missing = [each for each in known if each.required and each.name not in given]
-    flags = [each.opts[0] if each.opts[0].startswith("-") else str(each.metavar or each.name).upper() for each in missing]
+    flags = [
+        each.opts[0] if each.opts[0].startswith("-") else str(each.metavar or each.name).upper() for each in missing
+    ]
     if set(EITHER) <= {each.name for each in known} and not any(given.get(name) for name in EITHER):
         flags.insert(0, "--model")
     return missing_sentence(flags, context.command_path.removeprefix("phaze-opt").strip())

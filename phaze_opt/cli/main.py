@@ -15,8 +15,8 @@ from typer.main import get_command
 
 from phaze_opt import __version__
 from phaze_opt.cli import exit_codes
-from phaze_opt.cli.help import epilog_of
 from phaze_opt.cli.faults import USAGE_ERRORS, describe_failure
+from phaze_opt.cli.help import epilog_of
 from phaze_opt.cli.log_output import escape_logged_names, say_compilation
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible

@@ -15,6 +15,7 @@ import typer
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import (
+    MACHINES,
     MODELS,
     WORKLOAD,
     Declaration,
@@ -44,6 +45,11 @@ DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
+DetailsOption = Annotated[
+    bool,
+    typer.Option("--details", help="Print every table and note that the answer comes from.", rich_help_panel=RECORDS),
+]
+BASELINE = "tpu-v4-published"
 _of_workload = partial(declared, panel=WORKLOAD)
 _of_records = partial(declared, panel=RECORDS)
 
@@ -130,6 +136,50 @@ class CostOptions:
             return CostTerms(prices, self.grid, self.tokens)
         except InputError as error:
             raise InputError(str(error).removeprefix(f"'{error.key}': "), source="--grid") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineOptions:
+    """What a design is held against."""
+
+    baseline: str = declared(
+        BASELINE,
+        "Say how much better the design is than these, modelled alike: presets or files, comma-separated.",
+        Kind.TEXT,
+        panel=RECORDS,
+        values=MACHINES,
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The machines.
+
+        Raises:
+            InputError: a name is blank or repeated.
+        """
+        return machine_names(self.baseline)
+
+
+def machine_names(text: str) -> tuple[str, ...]:
+    """Machines separated by commas; sizes inline belong to one design, and one named again begins another.
+
+    Raises:
+        InputError: a name is blank or repeated.
+    """
+    found: list[str] = []
+    keys: set[str] = set()
+    for word in (each.strip() for each in text.split(",")):
+        key, is_size, _ = word.partition("=")
+        if is_size and keys and key.strip() not in keys:
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+            keys = set()
+        keys |= {key.strip()} if is_size else set()
+    if not all(found) or len(set(found)) < len(found):
+        message = f"'{text[:60]}' must be machines separated by commas, each once, such as h100,mi300x"
+        raise InputError(message, source="--baseline")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,9 +206,7 @@ class ScenarioOptions:
         (1, 2, 4, 8), "Tensor-parallel degrees.", kind=Kind.COUNTS, high=MAX_DEGREE, alias="tp"
     )
     pipeline: tuple[int, ...] = _degrees(help="Pipeline stages.", alias="pp")
-    data: tuple[int, ...] = _degrees(
-        help="Replicas (data-parallel degree).", shown="the devices left", alias="dp"
-    )
+    data: tuple[int, ...] = _degrees(help="Replicas (data-parallel degree).", shown="the devices left", alias="dp")
     context_parallel: tuple[int, ...] = _degrees(help="Shards of the sequence in attention.", shown="1", alias="cp")
     expert_parallel: tuple[int, ...] = _degrees(help="Devices of a stage that experts are spread over.", alias="ep")
     expert_tensor_parallel: tuple[int, ...] = _degrees(

@@ -87,6 +87,16 @@ def claim_sentence(result: CertifyResult) -> str:
     return f"Not proved within {format_gap(claim.tolerance)}: {attained}; {of_all} {bound}."
 
 
+def proved_words(result: CertifyResult) -> str:
+    """How surely the best design is the best, without what it attains."""
+    claim, goal = result.certificate.claim, result.certificate.goal
+    of_all = f"none of all {claim.num_points:,} points"
+    if claim.gap <= TIED:
+        return f"Proved: {of_all} is better"
+    bound = f"{of_all} exceeds {format_value(goal, claim.value_upper)} {GOAL_UNITS[goal]} (gap {format_gap(claim.gap)})"
+    return f"{'Proved' if claim.is_proved else 'Not proved'} within {format_gap(claim.tolerance)}: {bound}"
+
+
 def describe_certified(scenario: Scenario) -> str:
     """Models with the mean over them, devices, and the budgets of a chip."""
     names = ", ".join(model.name for model in scenario.models)

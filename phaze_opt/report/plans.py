@@ -164,10 +164,15 @@ def _gib(num_bytes: float) -> str:
 
 
 def describe_plan(plan: ParallelPlan) -> str:
+    """`plan_words`, said to be a plan."""
+    return f"plan: {plan_words(plan)}"
+
+
+def plan_words(plan: ParallelPlan) -> str:
     """One plan in words: its three degrees, micro-batch and recomputation, and of the others what is not neutral."""
     others = (f"{each.meaning} {each.text(plan)}" for each in _DEGREES if each.is_said(plan))
     return (
-        f"plan: tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
+        f"tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
         f"recomputation {_stages_words([each.value for each in plan.recomputes])}"
         + (f", blocks a stage {_stages_words([str(each) for each in plan.blocks])}" if plan.blocks else "")
     )

@@ -66,6 +66,16 @@ def standing_table(
     return TableContent("What is certified, and what is not", columns, tuple(rows))
 
 
+def standing_words(result: SearchResult, *, space_size: int | None = None, optimum: Truth | None = None) -> str:
+    """Whether it is proven that the best design is the best of the space, or that the front is its front."""
+    row = _search_standing(result, space_size=space_size)
+    if result.best is not None and optimum is not None:
+        row = _known_standing(result, optimum)
+    what, standing, how = row
+    begins = {"proven": f"It is proven to be the {what}", "not attained": f"It is not the {what}"}
+    return f"{begins.get(standing, f'It is not proven to be the {what} (`certify` proves one)')}: {how}"
+
+
 def _estimates_standing(best: Evaluation | None) -> tuple[str, str, str]:
     name = (best.provenance.estimator if best is not None else "") or "analytic"
     worth = f"its assumptions and what they are worth: {_WORTH[name]}" if name in _WORTH else "of another package"

@@ -56,10 +56,7 @@ class _Reader:
         return StudyConfig(
             **({"description": study.description} | _given(study, STUDY)),
             workloads=(*short, *map(self._workload, document.workload)),
-            contenders=(
-                *map(self._named, study.strategies),
-                *map(self._contender, document.strategy),
-            ),
+            contenders=(*map(self._named, study.strategies), *map(self._contender, document.strategy)),
             settings=self._settings(document),
             budget=self._budget(study.budget),
             judgement=Judgement(**_given(document.statistics, STATISTICS)),

@@ -1,0 +1,173 @@
+"""What an answer says first: what to build or run, how much better it is, and what would overturn it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from phaze_opt.hardware.device_catalogue import find_device
+from phaze_opt.objective.caveats import Note
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal, goal_values
+from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.certificate import COMMON_MEANS
+from phaze_opt.report.chip import describe_cores, is_chip_of
+from phaze_opt.report.die import hbm_words
+from phaze_opt.report.plans import plan_words
+from phaze_opt.report.table import TableContent
+from phaze_opt.report.text import GOAL_UNITS, format_capacity, format_mib, format_number, format_percentage, shown_value
+
+OF_THE_QUESTION = ("area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch")
+"""Notes that say that something else was answered than may have been meant: they stand with the answer."""
+NEAR_SHOWN = 1e-6
+"""Shortfall below which designs tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command prints unless it is asked for all.
+
+    Attributes:
+        sentences: two or three that can be repeated to somebody who has not seen the table.
+        tables: one; of a common design two.
+        notes: what of the question was changed.
+        more: how to go on, and how to see more.
+    """
+
+    sentences: tuple[str, ...]
+    tables: tuple[TableContent, ...] = ()
+    notes: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+
+
+def told_notes(notes: Sequence[Note]) -> tuple[str, ...]:
+    """The notes that stand with the answer."""
+    return tuple(f"Note: {note.sentence}" for note in notes if note.key in OF_THE_QUESTION)
+
+
+def build_sentence(best: Evaluation, *, goal: Goal, scenario: Scenario, usd: float | None = None) -> str:
+    """What to build, what it takes, and what it attains under which plan; means are said to be means."""
+    chip = best.accelerator
+    cost = "" if usd is None else f", {format_number(usd)} USD"
+    built = (
+        f"{describe_cores(chip)}, {format_mib(chip.glb_bytes)} of buffer, {format_capacity(chip.hbm_bytes)} of HBM at "
+        f"{hbm_words(chip)} GB/s ({format_number(best.area_mm2)} mm2, {format_number(best.tdp_w)} W{cost})"
+    )
+    models = joined([model.name for model in scenario.models])
+    count = scenario.cluster.num_devices
+    who = f"{count:,} of them train" if count > 1 else "it trains"
+    return f"Build {built}: {who} {models} at {_attained(best, goal, scenario)}{_plan_words(best)}."
+
+
+def _attained(best: Evaluation, goal: Goal, scenario: Scenario) -> str:
+    rate = f"{format_number(best.throughput_samples_per_s)} samples/s"
+    if goal is not Goal.THROUGHPUT:
+        values = goal_values(goal, best)
+        worth = f"{format_number(shown_value(goal, values[0]))} {GOAL_UNITS[goal]} ({rate})"
+        rate = worth if len(values) == 1 else rate
+    return f"{rate} ({COMMON_MEANS[scenario.common]})" if len(scenario.models) > 1 else rate
+
+
+def _plan_words(best: Evaluation) -> str:
+    """The plan of one model; several have each their own."""
+    placement = best.placement
+    if best.members or placement is None:
+        return ""
+    if placement.plan is not None:
+        return f" under {plan_words(placement.plan)}"
+    return (
+        f" under tensor {placement.tensor_parallel} x pipeline {len(placement.stages)} x data {placement.data_parallel}"
+    )
+
+
+def standing_sentence(
+    standing: str, best: Evaluation, baselines: Mapping[str, Evaluation], usd: Mapping[str, float]
+) -> str:
+    """How surely it is the best, and how many times the baselines it is: in rate, per watt, and per dollar.
+
+    Args:
+        standing: how surely, without a full stop.
+        best: the answer.
+        baselines: by name.
+        usd: samples per dollar of ownership where the cost is known, of the answer (an empty name) and of baselines.
+    """
+    parts = []
+    for name, other in baselines.items():
+        if other.throughput_samples_per_s <= 0.0:
+            parts.append(f"what {name} cannot train")
+            continue
+        ratios = [f"{best.throughput_samples_per_s / other.throughput_samples_per_s:.2f} times the throughput"]
+        if best.known("tdp_w") and other.known("tdp_w"):
+            ratios.append(f"{best.throughput_per_tdp / other.throughput_per_tdp:.2f} times per watt")
+        if usd.get("") and usd.get(name):
+            ratios.append(f"{usd[''] / usd[name]:.2f} times per dollar")
+        parts.append(f"{joined(ratios)} of {name} ({_size(name, other)})")
+    return f"{standing}; it is {joined(parts)}, modelled alike." if parts else f"{standing}."
+
+
+def _size(name: str, machine: Evaluation) -> str:
+    """Area and power as modelled; of a machine that exists as published too, where they differ."""
+    modelled = f"{format_number(machine.area_mm2)} mm2, {format_number(machine.tdp_w)} W"
+    device = find_device(name)
+    if device is None or not is_chip_of(machine.accelerator, device) or not (device.die_mm2 and device.tdp_w):
+        return modelled
+    return f"{modelled}; published {format_number(device.die_mm2)} mm2, {format_number(device.tdp_w)} W"
+
+
+def overturn_sentence(found: HeadlineRange | None, baselines: Mapping[str, float]) -> str:
+    """The range, what gives its ends, and whether the lowest would be less than a baseline as that stands.
+
+    Args:
+        found: the range; None if none was asked for.
+        baselines: samples/s by name.
+    """
+    if found is None:
+        return ""
+    if not found.parts:
+        return f"No range: nothing is known of the error of {format_number(found.value)} samples/s."
+    low = min(found.parts, key=lambda part: part.low)
+    high = max(found.parts, key=lambda part: part.high)
+    text = (
+        f"It may be {format_number(found.low)} ({_doubt(low, low.low_setting)}) to {format_number(found.high)} "
+        f"samples/s ({_doubt(high, high.high_setting)})"
+    )
+    lost = [name for name, rate in baselines.items() if found.low < rate < found.value]
+    if lost:
+        return f"{text}: the least would be below {joined(lost)} as priced here, and overturn the answer."
+    if any(0.0 < rate < found.value for rate in baselines.values()):
+        return f"{text}: none of these doubts alone takes it below the baseline as priced here."
+    return f"{text}."
+
+
+def _doubt(part: RangePart, setting: str) -> str:
+    """What gives an end of the range."""
+    words = {"model error": f"the model's error, {setting}", "software": f"software {setting}"}
+    return words.get(part.name, setting)
+
+
+def near_sentence(values: Sequence[float], *, num_more_ties: int = 0) -> str:
+    """How many of the best designs tie, and which are nearer than the model's error; empty of a single one.
+
+    Args:
+        values: of the goal, the best first.
+        num_more_ties: designs that tie with the best and are not among these.
+    """
+    short = [1.0 - value / values[0] for value in values[1:]]
+    ties = sum(each <= NEAR_SHOWN for each in short) + num_more_ties
+    error = machine_error()
+    near = [each for each in short if NEAR_SHOWN < each <= error]
+    texts = []
+    if ties:
+        texts.append(f"{ties:,} more {'ties' if ties == 1 else 'tie'} with the best")
+    if near:
+        who = f"the next {len(near)} fall" if len(near) > 1 else "the next falls"
+        texts.append(
+            f"{who} {format_percentage(near[-1])} short at most, less than the model's error "
+            f"({format_percentage(error)}): area, power and price may choose"
+        )
+    return "; ".join(texts)
+
+
+def joined(words: Sequence[str]) -> str:
+    """Words with commas, and ``and`` before the last."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
