@@ -23,15 +23,15 @@ from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.report import certificate as words
 from phaze_opt.report.answer import (
-    OF_THE_QUESTION,
     Answer,
     build_sentence,
+    is_told,
     near_sentence,
     overturn_sentence,
     standing_sentence,
     told_notes,
 )
-from phaze_opt.report.bill import bills_to_json
+from phaze_opt.report.bill import bills_to_json, run_sentence
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
 from phaze_opt.report.design import members_table
 from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
@@ -117,9 +117,9 @@ def first_of(answer: ProofAnswer) -> Answer:
     result, certificate = answer.result, answer.result.certificate
     notes = told_notes(answer.notes)
     if certificate.axes:
-        tables = (front_table(result),) if result.front else ()
+        front = (front_table(result),) if result.front else ()
         ties = front_ties_sentence(result) if result.front else ""
-        return Answer((front_sentence(result), ties), tables, notes)
+        return Answer((front_sentence(result), ties), front, notes)
     if not result.best:
         return Answer((words.claim_sentence(result),), (), notes)
     best, goal, device = result.best[0], certificate.goal, answer.bills.get(DESIGN)
@@ -131,21 +131,21 @@ def first_of(answer: ProofAnswer) -> Answer:
         ),
         standing_sentence(words.proved_words(result), best.evaluation, answer.held, usd),
         overturn_sentence(answer.headline, rates),
+        "" if device is None else run_sentence(device),
         *(() if answer.equal is None else (equal_sentence(answer.equal, result),)),
     )
-    values = [design.value for design in result.best]
+    num_more = max(0, answer.ties.at_least - sum(design.rank == 1 for design in result.best))
     table = near_table(
-        NearBest("best", best.point, best.value, answer.amounts),
+        NearBest(("best",), best.point, best.value, answer.amounts),
         answer.least,
         goal=goal,
         looked_at=LOOKED_AT,
-        note=near_sentence(
-            values, num_more_ties=max(0, answer.ties.at_least - sum(each.rank == 1 for each in result.best))
-        ),
+        note=near_sentence([design.value for design in result.best], num_more_ties=num_more),
         is_mean=bool(best.evaluation.members),
     )
     tables = (members_table(best.evaluation), table) if best.evaluation.members else (table,)
-    return Answer(sentences, tables, notes)
+    equal = () if answer.equal is None else (equal_table(answer.equal, result),)
+    return Answer(sentences, (*equal, *tables), notes)
 
 
 def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
@@ -154,11 +154,17 @@ def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
     output.print_answer(first_of(answer))
     if is_detailed:
         print_result(result, ties=answer.ties, runner_up=answer.runner_up, headline=answer.headline)
-        print_dies(answer.beside, answer.equal, result)
+        print_dies(answer.beside, answer.equal)
         output.print_bills(answer.bills)
-    output.print_priced(answer.priced if is_detailed and result.best else ())
+    output.print_priced(answer.priced if result.best else (), is_told=is_detailed)
     if is_detailed:
-        output.print_notes([note for note in answer.notes if note.key not in OF_THE_QUESTION])
+        output.print_notes([note for note in answer.notes if not is_told(note)])
+    if answer.equal is not None:
+        for sentence in left_out_sentences(answer.equal):
+            out().print(sentence)
+        output.print_more(
+            *(f"The certificate {TERMS[each.terms]}: {each.result.directory}" for each in answer.equal.found)
+        )
     if answer.robust is not None:
         print_robust(answer.robust, answer.robust_file)
     again = inline_architecture(result.best[0].point, result.certificate.scenario) if result.best else ""
@@ -276,19 +282,13 @@ def _print_end(result: CertifyResult) -> None:
     screen.print(words.effort_sentence(result))
 
 
-def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None, result: CertifyResult) -> None:
-    """Areas of the best die by component beside those of the references, how much faster it is, and on equal terms."""
+def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> None:
+    """Areas of the best die by component beside those of the references, and how much faster it is."""
     if not beside:
         return
     print_tables(area_table({each.name: each.die for each in beside}))
     for sentence in plain_sentences(beside) if equal is None else ():
         out().print(sentence)
-    if equal is not None:
-        print_tables(equal_table(equal, result))
-        for sentence in left_out_sentences(equal):
-            out().print(sentence)
-        for each in equal.found:
-            out().print(f"The certificate {TERMS[each.terms]}: {each.result.directory}", soft_wrap=True)
 
 
 def warn_unproved(claim: Claim) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,14 +10,35 @@ import typer
 
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_request import MachineOptions
-from phaze_opt.cli.options import RANGE_HELP, RECORDS, CostOptions, JsonOption, ModelOptions, is_given, with_options
-from phaze_opt.cli.output import end_infeasible, out, print_bills, print_json, print_notes, print_priced, print_tables
+from phaze_opt.cli.options import (
+    RANGE_HELP,
+    RECORDS,
+    CostOptions,
+    DetailsOption,
+    JsonOption,
+    ModelOptions,
+    is_given,
+    with_options,
+)
+from phaze_opt.cli.output import (
+    end_infeasible,
+    out,
+    print_answer,
+    print_bills,
+    print_json,
+    print_more,
+    print_notes,
+    print_priced,
+    print_tables,
+)
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.priced_job import PricedJob, RankedJob
+    from phaze_opt.report.answer import Answer
+    from phaze_opt.report.table import TableContent
 
 LONG_BUBBLE = 0.1
 """Share of an iteration from which on a pipeline's bubble is laid to the micro-batch."""
@@ -82,6 +104,7 @@ def evaluate(
             rich_help_panel=RECORDS,
         ),
     ] = False,
+    details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Price training on one accelerator, designed or real: its parallel plans, and where the time of the best goes.
@@ -92,8 +115,6 @@ def evaluate(
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.price_job import price_baselines, price_job
     from phaze_opt.cli.priced_job import job_to_json
-    from phaze_opt.objective.priced_as import priced_as
-    from phaze_opt.report.baselines import baselines_table
 
     request = EvaluateRequest(
         models=named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown),
@@ -111,18 +132,80 @@ def evaluate(
     if json:
         print_json(job_to_json(request, answer, baselines, top=shown.top))
     else:
-        _print_answer(answer, request, top=shown.top)
-        if baselines:
-            others = [each.contestant for each in baselines]
-            print_tables(baselines_table(answer.contestant, others, has_dies=answer.die is not None))
-        if answer.evaluation.is_feasible:
-            print_priced(priced_as(request.models, scenario.sequence_length))
+        _print_answer(answer, request, baselines, top=shown.top, is_detailed=details)
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 
 
-def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
-    """What a person sees: tables, then what they rest on."""
+def _print_answer(
+    answer: PricedJob, request: EvaluateRequest, baselines: Sequence[PricedJob], *, top: int, is_detailed: bool
+) -> None:
+    """What a person sees: the answer, then what it comes from if that is asked for."""
+    from phaze_opt.objective.priced_as import priced_as
+    from phaze_opt.report.baselines import baselines_table
+
+    others = [each.contestant for each in baselines]
+    compared = [baselines_table(answer.contestant, others, has_dies=answer.die is not None)] if others else []
+    if answer.evaluation.is_feasible:
+        first = _first_of(answer, request, baselines, compared, top=top)
+        print_answer(first)
+    if is_detailed:
+        _print_details(answer, request, top=top)
+    elif answer.sensitivity:
+        _print_sensitivity(answer)
+    if answer.evaluation.is_feasible:
+        print_priced(priced_as(request.models, request.scenario.sequence_length), is_told=is_detailed)
+        print_more(*first.more, is_detailed=is_detailed)
+
+
+def _first_of(
+    answer: PricedJob,
+    request: EvaluateRequest,
+    baselines: Sequence[PricedJob],
+    compared: Sequence[TableContent],
+    *,
+    top: int,
+) -> Answer:
+    """What is said first: of plans which to run, of several models their mean, of a placement what it attains."""
+    from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.objective.reference_machines import machines_of
+    from phaze_opt.report import answer as words
+    from phaze_opt.report.bill import run_sentence
+    from phaze_opt.report.design import members_table, performance_table
+    from phaze_opt.report.plans import launch_sentences, plans_table
+
+    best, setting, plans = answer.evaluation, answer.setting, answer.plans
+    held = {each.setting.machine: each.evaluation for each in baselines}
+    notes = words.told_notes(answer.notes)
+    training = "" if answer.bill is None else run_sentence(answer.bill)
+    end = words.overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()})
+    times = words.times_sentence(best, setting.machine, held)
+    if plans is None:
+        own = members_table(best) if best.members else None
+        if own is None:
+            references = reference_evaluations(request, best)
+            own = performance_table(best, references=references)
+            others = {name: each for name, each in machines_of(references).items() if name != setting.machine}
+            times = times or words.times_sentence(best, setting.machine, others)
+        said = words.attained_sentence(best, setting.machine, setting.num_devices)
+        return words.Answer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
+    ranked = plans.ranking.ranked[:top]
+    table = plans_table(plans.ranking, setting, top=top)
+    near = words.told_apart_sentence(plans.ranking.ranked, setting)
+    chosen = ranked[words.chosen_plan(ranked, setting)]
+    launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
+    sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), end, training)
+    return words.Answer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
+
+
+def _print_sensitivity(answer: PricedJob) -> None:
+    from phaze_opt.report.design import sensitivity_content
+
+    print_tables(sensitivity_content(answer.sensitivity))
+
+
+def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
+    """All tables, and what they rest on."""
     from phaze_opt.report.design import members_table, sensitivity_content
     from phaze_opt.report.die import area_table
     from phaze_opt.report.headline import range_sentence

@@ -137,10 +137,11 @@ def print_notes(notes: Sequence[Note]) -> None:
         out().print(f"Note: {note.sentence}")
 
 
-def print_priced(priced: Sequence[PricedAs]) -> None:
+def print_priced(priced: Sequence[PricedAs], *, is_told: bool = True) -> None:
     """Print what models were priced as, a sentence each; a warning where keys of a config were not read."""
     for each in priced:
-        out().print(each.sentence)
+        if is_told:
+            out().print(each.sentence)
         if each.warning:
             warn(each.warning)
 

@@ -20,15 +20,15 @@ from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.report.answer import (
-    OF_THE_QUESTION,
     Answer,
     build_sentence,
+    is_told,
     near_sentence,
     overturn_sentence,
     standing_sentence,
     told_notes,
 )
-from phaze_opt.report.bill import bills_to_json
+from phaze_opt.report.bill import bills_to_json, run_sentence
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.gantt import gantt_figure
@@ -133,6 +133,7 @@ def first_of(answer: SearchAnswer) -> Answer:
             standing_words(result, space_size=answer.space.size, optimum=answer.optimum), best, held, usd
         ),
         overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()}),
+        "" if device is None else run_sentence(device),
     )
     again = inline_architecture(result.trials[result.best_number].point, answer.scenario)
     more = (f"This design again: --arch {again}",)
@@ -150,14 +151,15 @@ def _first_tables(answer: SearchAnswer, best: Evaluation) -> tuple[TableContent,
     values = [trial.values[0] for trial in best_records(result.trials)]
     point = result.trials[result.best_number].point
     table = near_table(
-        NearBest("best", point, values[0], answer.amounts),
+        NearBest(("best",), point, values[0], answer.amounts),
         least,
         goal=goal,
         looked_at=LOOKED_AT,
         note=near_sentence(values),
         is_mean=bool(best.members),
     )
-    return (*own, table)
+    pipeline = () if answer.pipeline is None else tuple(heterogeneous_contents(answer.pipeline))
+    return (*own, *pipeline, table)
 
 
 def print_answer(answer: SearchAnswer, *, is_json: bool, is_detailed: bool) -> None:
@@ -172,6 +174,9 @@ def print_answer(answer: SearchAnswer, *, is_json: bool, is_detailed: bool) -> N
     output.print_answer(first)
     if is_detailed:
         _print_details(answer)
+    output.print_priced(_priced(answer) if answer.result.best is not None else (), is_told=is_detailed)
+    if is_detailed:
+        output.print_notes([note for note in answer.notes if not is_told(note)])
     output.print_more(*first.more)
 
 
@@ -196,10 +201,6 @@ def _print_details(answer: SearchAnswer) -> None:
         if answer.headline is not None:
             screen.print(range_sentence(answer.headline))
         screen.print(limits_sentence(result.best))
-        if answer.pipeline is not None:
-            output.print_tables(*heterogeneous_contents(answer.pipeline))
-        output.print_priced(_priced(answer))
-    output.print_notes([note for note in answer.notes if note.key not in OF_THE_QUESTION])
 
 
 def _priced(answer: SearchAnswer) -> tuple[PricedAs, ...]:

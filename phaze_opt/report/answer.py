@@ -8,16 +8,33 @@ from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
+from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.certificate import COMMON_MEANS
 from phaze_opt.report.chip import describe_cores, is_chip_of
 from phaze_opt.report.die import hbm_words
-from phaze_opt.report.plans import plan_words
+from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent
-from phaze_opt.report.text import GOAL_UNITS, format_capacity, format_mib, format_number, format_percentage, shown_value
+from phaze_opt.report.text import (
+    GOAL_UNITS,
+    format_capacity,
+    format_mib,
+    format_number,
+    format_percentage,
+    format_share,
+    format_time,
+    shown_value,
+)
+from phaze_opt.units import bytes_to_gib
 
-OF_THE_QUESTION = ("area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch")
+OF_THE_QUESTION = (
+    "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
+    "measured_elsewhere", "unlike_measured",
+)  # fmt: skip
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
+NOT_MEASURED = "no software named"
+"""Beginning of the note that the software asked for was replaced."""
 NEAR_SHOWN = 1e-6
 """Shortfall below which designs tie."""
 
@@ -41,7 +58,17 @@ class Answer:
 
 def told_notes(notes: Sequence[Note]) -> tuple[str, ...]:
     """The notes that stand with the answer."""
-    return tuple(f"Note: {note.sentence}" for note in notes if note.key in OF_THE_QUESTION)
+    return tuple(f"Note: {_whole(note.sentence)}" for note in notes if is_told(note))
+
+
+def is_told(note: Note) -> bool:
+    """Whether a note stands with the answer."""
+    return note.key in OF_THE_QUESTION or note.sentence.startswith(NOT_MEASURED)
+
+
+def _whole(sentence: str) -> str:
+    """With a full stop."""
+    return sentence if sentence.endswith(".") else f"{sentence}."
 
 
 def build_sentence(best: Evaluation, *, goal: Goal, scenario: Scenario, usd: float | None = None) -> str:
@@ -82,10 +109,10 @@ def _plan_words(best: Evaluation) -> str:
 def standing_sentence(
     standing: str, best: Evaluation, baselines: Mapping[str, Evaluation], usd: Mapping[str, float]
 ) -> str:
-    """How surely it is the best, and how many times the baselines it is: in rate, per watt, and per dollar.
+    """How many times the baselines it is, in rate, per watt and per dollar; and how surely it is the best.
 
     Args:
-        standing: how surely, without a full stop.
+        standing: how surely, as a clause.
         best: the answer.
         baselines: by name.
         usd: samples per dollar of ownership where the cost is known, of the answer (an empty name) and of baselines.
@@ -101,7 +128,8 @@ def standing_sentence(
         if usd.get("") and usd.get(name):
             ratios.append(f"{usd[''] / usd[name]:.2f} times per dollar")
         parts.append(f"{joined(ratios)} of {name} ({_size(name, other)})")
-    return f"{standing}; it is {joined(parts)}, modelled alike." if parts else f"{standing}."
+    text = f"It is {joined(parts)}, modelled alike; {standing}" if parts else f"{standing[0].upper()}{standing[1:]}"
+    return f"{text}."
 
 
 def _size(name: str, machine: Evaluation) -> str:
@@ -142,6 +170,68 @@ def _doubt(part: RangePart, setting: str) -> str:
     """What gives an end of the range."""
     words = {"model error": f"the model's error, {setting}", "software": f"software {setting}"}
     return words.get(part.name, setting)
+
+
+def attained_sentence(best: Evaluation, machine: str, num_devices: int) -> str:
+    """What a machine attains: of one model under its plan, of several their mean."""
+    models = joined([each.model for each in best.members or (best,)])
+    mean = " (arithmetic mean)" if best.members else ""
+    return (
+        f"{num_devices:,} {machine} train {models} at {format_number(best.throughput_samples_per_s)} samples/s{mean}"
+        f"{_plan_words(best)}: {format_time(best.iteration_time_s)} a step, MFU {format_share(best.mfu)}."
+    )
+
+
+def chosen_plan(plans: Sequence[RankedPlan], setting: PriceSetting) -> int:
+    """Place of the plan to run: the fastest, or one that is too near to tell apart and leaves room in the memory."""
+    near = (place for place, each in enumerate(plans) if setting.is_within_error(each, plans[0]) or place == 0)
+    return next((place for place in near if not setting.is_to_the_brim(plans[place])), 0)
+
+
+def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
+    """Which plan to run, what a step takes, and what speaks against a faster one.
+
+    Args:
+        plans: fastest first.
+        setting: what they were priced under.
+    """
+    place = chosen_plan(plans, setting)
+    chosen, first = plans[place], plans[0]
+    rate = setting.tokens_per_s(chosen.time)
+    samples = f" ({format_number(setting.global_batch / chosen.time.seconds)} samples/s)"
+    text = (
+        f"Run {setting.model} on {setting.num_devices:,} {setting.machine} under {plan_words(chosen.plan)}: "
+        f"{format_time(chosen.time.seconds)} a step, {format_number(rate)} {setting.counted}/s{samples if setting.counted != 'samples' else ''}, MFU "
+        f"{format_share(setting.mfu(chosen))} of the {setting.peak_type} peak, "
+        f"{bytes_to_gib(chosen.memory.peak_bytes):.1f} of {bytes_to_gib(setting.memory_bytes):.1f} GiB"
+    )
+    if place:
+        gain = format_percentage(1.0 - first.time.seconds / chosen.time.seconds)
+        text += f"; plan 1 is {gain} faster, but {BRIM_NOTE.partition(':')[0]}"
+    elif setting.is_to_the_brim(first):
+        text += f", which {BRIM_NOTE.partition(':')[0]}"
+    return f"{text}."
+
+
+def told_apart_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
+    """How many plans are too near to the first to be told from it; empty if none is."""
+    count = sum(bool(setting.is_within_error(each, plans[0])) for each in plans) - 1
+    if count <= 0 or setting.error_share is None:
+        return ""
+    who = f"{count:,} more plans are" if count > 1 else "One more plan is"
+    return f"{who} within the model's error of {setting.error_share:.1%}: which is fastest, a run has to say."
+
+
+def times_sentence(best: Evaluation, name: str, baselines: Mapping[str, Evaluation]) -> str:
+    """How many times the throughput of each baseline an answer has."""
+    known = {key: each for key, each in baselines.items() if each.is_feasible}
+    ratios = [
+        f"{best.throughput_samples_per_s / each.throughput_samples_per_s:.2f} times {key}"
+        for key, each in known.items()
+    ]
+    lost = [f"{key} cannot run it" for key in baselines if key not in known]
+    text = "; ".join(filter(None, (f"{name} is {joined(ratios)}" if ratios else "", *lost)))
+    return f"{text}." if text else ""
 
 
 def near_sentence(values: Sequence[float], *, num_more_ties: int = 0) -> str:

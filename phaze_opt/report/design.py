@@ -106,10 +106,14 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     """The design beside the reference machines, a column each: rates, ratios, efficiency, area and power."""
     references = {name: other for name, other in references.items() if not is_expert(name)}
     others = tuple(references.values())
+    mean = "mean " if evaluation.members else ""
     columns = (Column(""), *numbers("this design", *references))
     rows = (
-        ("samples/s", *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others))),
-        ("tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others))),
+        (
+            f"{mean}samples/s",
+            *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others)),
+        ),
+        (f"{mean}tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others))),
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
         ("iteration", *(_if_feasible(e, format_time(e.iteration_time_s)) for e in (evaluation, *others))),
         ("model FLOPs utilisation", *(_if_feasible(e, format_share(e.mfu)) for e in (evaluation, *others))),

@@ -9,10 +9,9 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.report.chip import chip_fields, chip_note
-from phaze_opt.report.table import Fields, TableContent, number, table_of, words
+from phaze_opt.report.table import Fields, TableContent, lines, number, table_of
 from phaze_opt.report.text import GOAL_UNITS, format_number, numbers_apart, shown_value
 
-SPACE = "\N{NO-BREAK SPACE}"
 UNITS = {LeastOf.SMALLEST: "mm2", LeastOf.COOLEST: "W", LeastOf.CHEAPEST: "USD"}
 KEYS = {LeastOf.SMALLEST: "area_mm2", LeastOf.COOLEST: "tdp_w", LeastOf.CHEAPEST: "device_usd"}
 
@@ -21,7 +20,7 @@ KEYS = {LeastOf.SMALLEST: "area_mm2", LeastOf.COOLEST: "tdp_w", LeastOf.CHEAPEST
 class NearBest:
     """A design in the table: what it is, its value of the goal and what it takes."""
 
-    what: str
+    what: tuple[str, ...]
     point: DesignPoint
     value: float
     amounts: Mapping[LeastOf, float]
@@ -32,16 +31,15 @@ def near_rows(best: NearBest, found: Sequence[LeastDesign]) -> tuple[NearBest, .
     rows = {best.point: best}
     what: dict[DesignPoint, dict[float, list[str]]] = {}
     for least in found:
-        rows.setdefault(least.point, NearBest("", least.point, least.value, least.amounts))
+        rows.setdefault(least.point, NearBest((), least.point, least.value, least.amounts))
         mark = "" if least.is_proved else "*"
         what.setdefault(least.point, {}).setdefault(least.within, []).append(f"{least.saving.value}{mark}")
     named = {
-        point: "; ".join(f"{100.0 * within:g}{SPACE}%{SPACE}{', '.join(savings)}" for within, savings in each.items())
+        point: tuple(f"{100.0 * within:g} % {saving}" for within, savings in each.items() for saving in savings)
         for point, each in what.items()
     }
     return tuple(
-        NearBest("; ".join(filter(None, (row.what, named.get(point, "")))), point, row.value, row.amounts)
-        for point, row in rows.items()
+        NearBest((*row.what, *named.get(point, ())), point, row.value, row.amounts) for point, row in rows.items()
     )
 
 
@@ -61,7 +59,7 @@ def near_table(
     rows = near_rows(best, found)
     rates = numbers_apart([shown_value(goal, row.value) for row in rows])
     fields: Fields[tuple[NearBest, str]] = (
-        words("design", lambda item: item[0].what),
+        lines("design", lambda item: item[0].what),
         number(f"mean {GOAL_UNITS[goal]}" if is_mean else GOAL_UNITS[goal], lambda item: item[1]),
         *(number(UNITS[saving], partial(_taken, saving)) for saving in best.amounts),
         *chip_fields(lambda item: item[0].point),
