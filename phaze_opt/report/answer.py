@@ -199,9 +199,10 @@ def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
     chosen, first = plans[place], plans[0]
     rate = setting.tokens_per_s(chosen.time)
     samples = f" ({format_number(setting.global_batch / chosen.time.seconds)} samples/s)"
+    samples = "" if setting.counted == "samples" else samples
     text = (
         f"Run {setting.model} on {setting.num_devices:,} {setting.machine} under {plan_words(chosen.plan)}: "
-        f"{format_time(chosen.time.seconds)} a step, {format_number(rate)} {setting.counted}/s{samples if setting.counted != 'samples' else ''}, MFU "
+        f"{format_time(chosen.time.seconds)} a step, {format_number(rate)} {setting.counted}/s{samples}, MFU "
         f"{format_share(setting.mfu(chosen))} of the {setting.peak_type} peak, "
         f"{bytes_to_gib(chosen.memory.peak_bytes):.1f} of {bytes_to_gib(setting.memory_bytes):.1f} GiB"
     )

@@ -125,8 +125,13 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ),
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
-    mean = [MEAN_NOTE] if evaluation.members else []
-    note = "; ".join([MODELLED_NOTE.format(silicon_words(evaluation.accelerator)), *mean, *failed])
+    note = "; ".join(
+        [
+            MODELLED_NOTE.format(silicon_words(evaluation.accelerator)),
+            *([MEAN_NOTE] if evaluation.members else []),
+            *failed,
+        ]
+    )
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
 
 
