@@ -150,7 +150,7 @@ def _print_answer(
         first = _first_of(answer, request, baselines, compared, top=top)
         print_answer(first)
     if is_detailed:
-        _print_details(answer, request, top=top)
+        _print_details(answer, request, top=top, has_plans=not compared)
     elif answer.sensitivity:
         _print_sensitivity(answer)
     if answer.evaluation.is_feasible:
@@ -171,8 +171,8 @@ def _first_of(
     from phaze_opt.objective.reference_machines import machines_of
     from phaze_opt.report import answer as words
     from phaze_opt.report.bill import run_sentence
-    from phaze_opt.report.design import members_table, performance_table
-    from phaze_opt.report.plans import launch_sentences, plans_table
+    from phaze_opt.report.design import machine_note, members_table, performance_table
+    from phaze_opt.report.plans import IDEAL_NOTE, launch_sentences, plans_table
 
     best, setting, plans = answer.evaluation, answer.setting, answer.plans
     held = {each.setting.machine: each.evaluation for each in baselines}
@@ -187,8 +187,10 @@ def _first_of(
             own = performance_table(best, references=references)
             others = {name: each for name, each in machines_of(references).items() if name != setting.machine}
             times = times or words.times_sentence(best, setting.machine, others)
+        notes = (*notes, *(f"Note: {note}." for note in filter(None, [machine_note(best.accelerator)])))
         said = words.attained_sentence(best, setting.machine, setting.num_devices)
         return words.Answer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
+    notes = (*notes, f"Note: {IDEAL_NOTE}.") if setting.is_ideal else notes
     ranked = plans.ranking.ranked[:top]
     table = plans_table(plans.ranking, setting, top=top)
     near = words.told_apart_sentence(plans.ranking.ranked, setting)
@@ -204,15 +206,15 @@ def _print_sensitivity(answer: PricedJob) -> None:
     print_tables(sensitivity_content(answer.sensitivity))
 
 
-def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
-    """All tables, and what they rest on."""
+def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:
+    """All tables but that of plans if it is printed already, and what they rest on."""
     from phaze_opt.report.design import members_table, sensitivity_content
     from phaze_opt.report.die import area_table
     from phaze_opt.report.headline import range_sentence
 
     for each in answer.members or (answer,):
         if each.plans is not None and each.evaluation.is_feasible:
-            _print_plans(each, each.plans, top=top)
+            _print_plans(each, each.plans, top=0 if has_plans and not answer.members else top)
     if answer.members and answer.evaluation.is_feasible:
         print_tables(members_table(answer.evaluation))
     if not answer.is_by_plans:
@@ -265,7 +267,7 @@ def _say_default_micro_batch(answer: PricedJob) -> None:
 
 
 def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
-    """Tables of plans, of the best one's step and memory, and of the machine; how to launch it, what it rests on."""
+    """Tables of plans (if any are to be shown), of the best one's step and memory, and of the machine; its launch."""
     from phaze_opt.report.design import time_shares
     from phaze_opt.report.plans import (
         alone_sentences,
@@ -278,7 +280,7 @@ def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
 
     screen, ranking, setting = out(), plans.ranking, answer.setting
     is_alone = len(ranking.ranked) == 1 and not ranking.num_misfits
-    if not is_alone:
+    if top and not is_alone:
         print_tables(plans_table(ranking, setting, top=top))
     best = ranking.ranked[0]
     shares = () if setting.is_real else time_shares(answer.evaluation.breakdown)

@@ -64,7 +64,7 @@ def design_table(evaluation: Evaluation) -> TableContent:
         ("model" if not evaluation.members else "models", _models(evaluation)),
         ("sequence, micro-batch", f"{_sequences(evaluation)} tokens, {samples}"),
     )
-    return pairs_table(title, rows, note=_machine_note(chip))
+    return pairs_table(title, rows, note=machine_note(chip))
 
 
 def _models(evaluation: Evaluation) -> str:
@@ -79,7 +79,7 @@ def _sequences(evaluation: Evaluation) -> str:
     return ", ".join(f"{length}" for length in lengths)
 
 
-def _machine_note(chip: Accelerator) -> str:
+def machine_note(chip: Accelerator) -> str:
     """That a machine that exists is priced here like a design; empty for designs."""
     device = find_device(chip.name)
     if device is None or not is_chip_of(chip, device):

@@ -44,7 +44,7 @@ TRACE = 1e-9
 """Share of a step below which a part is what rounding left of it, and has no row."""
 BRIM_NOTE = "fills the memory to the brim: the range of its peak reaches beyond it"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
-_IDEAL_NOTE = (
+IDEAL_NOTE = (
     "ideal software: rates of the data sheet (of TPUs what matmuls alone reach of them) but for tiles that are not "
     "full, nothing overlapped; --software names real ones"
 )
@@ -211,7 +211,7 @@ def step_table(best: RankedPlan, setting: PriceSetting, causes: Sequence[tuple[s
         number("share", lambda part: format_share(part[0] / time.seconds)),
     )
     shown = (part for part in parts if part[0] > TRACE * time.seconds)
-    note = describe_plan(best.plan) + (f"; {_IDEAL_NOTE}" if setting.is_ideal else "")
+    note = describe_plan(best.plan) + (f"; {IDEAL_NOTE}" if setting.is_ideal else "")
     return table_of(f"Where a step of {format_time(time.seconds)} goes", fields, shown, note)
 
 
