@@ -36,7 +36,7 @@ from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unprove
 from phaze_opt.report.design import members_table
 from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
-from phaze_opt.report.front import front_sentence, front_table, front_ties_sentence, front_to_json
+from phaze_opt.report.front import front_ends_sentence, front_sentence, front_table, front_ties_sentence, front_to_json
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.robust import minimax_sentences, robust_summary
@@ -118,8 +118,7 @@ def first_of(answer: ProofAnswer) -> Answer:
     notes = told_notes(answer.notes)
     if certificate.axes:
         front = (front_table(result),) if result.front else ()
-        ties = front_ties_sentence(result) if result.front else ""
-        return Answer((front_sentence(result), ties), front, notes)
+        return Answer((front_sentence(result), front_ends_sentence(result)), front, notes)
     if not result.best:
         return Answer((words.claim_sentence(result),), (), notes)
     best, goal, device = result.best[0], certificate.goal, answer.bills.get(DESIGN)
@@ -134,13 +133,14 @@ def first_of(answer: ProofAnswer) -> Answer:
         "" if device is None else run_sentence(device),
         *(() if answer.equal is None else (equal_sentence(answer.equal, result),)),
     )
-    num_more = max(0, answer.ties.at_least - sum(design.rank == 1 for design in result.best))
+    near = near_sentence([best.value, *(design.value for design in result.best if design.rank > 1)])
+    ties = words.ties_sentence(answer.ties).rstrip(".") if answer.ties.at_most > 1 else ""
     table = near_table(
         NearBest(("best",), best.point, best.value, answer.amounts),
         answer.least,
         goal=goal,
         looked_at=LOOKED_AT,
-        note=near_sentence([design.value for design in result.best], num_more_ties=num_more),
+        note="; ".join(filter(None, (ties, near))),
         is_mean=bool(best.evaluation.members),
     )
     tables = (members_table(best.evaluation), table) if best.evaluation.members else (table,)
@@ -266,7 +266,9 @@ def print_result(
 
 
 def _print_front(result: CertifyResult) -> None:
-    """How a front was proved."""
+    """What equals designs of a front, and how it was proved."""
+    if result.front:
+        out().print(front_ties_sentence(result))
     if result.front and len(result.history) > 1:
         print_tables(words.history_table(result))
         out().print("")

@@ -208,6 +208,7 @@ def _print_sensitivity(answer: PricedJob) -> None:
 
 def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:
     """All tables but that of plans if it is printed already, and what they rest on."""
+    from phaze_opt.report.answer import is_told
     from phaze_opt.report.design import members_table, sensitivity_content
     from phaze_opt.report.die import area_table
     from phaze_opt.report.headline import range_sentence
@@ -227,7 +228,7 @@ def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has
     if answer.headline is not None:
         out().print(range_sentence(answer.headline))
     if not answer.is_by_plans:
-        print_notes(answer.notes)
+        print_notes([note for note in answer.notes if not is_told(note)])
         if request.micro_batch is None:
             _say_default_micro_batch(answer)
 

@@ -35,6 +35,8 @@ OF_THE_QUESTION = (
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
 NOT_MEASURED = "no software named"
 """Beginning of the note that the software asked for was replaced."""
+AS_IT_IS = "as it is"
+"""Setting of a range's end that is the figure itself (`headline_range`)."""
 NEAR_SHOWN = 1e-6
 """Shortfall below which designs tie."""
 
@@ -168,6 +170,8 @@ def overturn_sentence(found: HeadlineRange | None, baselines: Mapping[str, float
 
 def _doubt(part: RangePart, setting: str) -> str:
     """What gives an end of the range."""
+    if setting == AS_IT_IS:
+        return "as priced"
     words = {"model error": f"the model's error, {setting}", "software": f"software {setting}"}
     return words.get(part.name, setting)
 
@@ -235,15 +239,14 @@ def times_sentence(best: Evaluation, name: str, baselines: Mapping[str, Evaluati
     return f"{text}." if text else ""
 
 
-def near_sentence(values: Sequence[float], *, num_more_ties: int = 0) -> str:
+def near_sentence(values: Sequence[float]) -> str:
     """How many of the best designs tie, and which are nearer than the model's error; empty of a single one.
 
     Args:
         values: of the goal, the best first.
-        num_more_ties: designs that tie with the best and are not among these.
     """
     short = [1.0 - value / values[0] for value in values[1:]]
-    ties = sum(each <= NEAR_SHOWN for each in short) + num_more_ties
+    ties = sum(each <= NEAR_SHOWN for each in short)
     error = machine_error()
     near = [each for each in short if NEAR_SHOWN < each <= error]
     texts = []

@@ -152,7 +152,7 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     if held:
         rows = sum(entry.scores.num_rows for entry in held)
         trivial = sum(entry.baseline_mape * entry.scores.num_rows for entry in held) / rows
-        text += f"; with one number a set in place of the models it would be {trivial:.3g} %"
+        text += f"; one constant a set in their place would be {trivial:.3g} % off"
     best, worst = (pick(scored, key=lambda entry: entry.scores.mape) for pick in (min, max))
     ends = f"The least is {best.scores.mape:.3g} % ({best.name}), the most {worst.scores.mape:.3g} % ({worst.name})."
     bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."

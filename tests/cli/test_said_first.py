@@ -1,6 +1,7 @@
 """What a command says first: two or three sentences, one table, how to see more; all of it on a small screen."""
 
 import re
+from pathlib import Path
 
 import pytest
 from command_runs import printed, run_json
@@ -149,3 +150,23 @@ def test_a_design_has_one_row_with_all_that_it_is_least_of():
     ]
     rows = near_rows(best, found)
     assert [row.what for row in rows] == [("best", "1 % smallest"), ("1 % coolest*", "5 % coolest")]
+
+
+@pytest.mark.slow
+def test_the_demo_fits_a_screen(folder, capsys):
+    """The command of ``make demo``, as the Makefile has it."""
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    command = next(line for line in makefile.splitlines() if "phaze-opt search" in line)
+    words = command.partition("phaze-opt ")[2].replace("$(DEMO)", str(folder)).split()
+    out = printed(words, capsys)
+    fits(out)
+    text = " ".join(out.split())
+    for said in (
+        "Build ",
+        "of them train bert-large at",
+        "of tpu-v4-published",
+        "not proven to be the best",
+        "It may be ",
+    ):
+        assert said in text
+    assert all(f"{within} % {saving}" in out for within in (1, 5) for saving in ("smallest", "coolest", "cheapest"))
