@@ -23,7 +23,7 @@ from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.report import certificate as words
 from phaze_opt.report.answer import (
-    Answer,
+    ShortAnswer,
     build_sentence,
     is_told,
     near_sentence,
@@ -112,15 +112,15 @@ def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> 
     }
 
 
-def first_of(answer: ProofAnswer) -> Answer:
+def first_of(answer: ProofAnswer) -> ShortAnswer:
     """What is said of a proof first."""
     result, certificate = answer.result, answer.result.certificate
     notes = told_notes(answer.notes)
     if certificate.axes:
         front = (front_table(result),) if result.front else ()
-        return Answer((front_sentence(result), front_ends_sentence(result)), front, notes)
+        return ShortAnswer((front_sentence(result), front_ends_sentence(result)), front, notes)
     if not result.best:
-        return Answer((words.claim_sentence(result),), (), notes)
+        return ShortAnswer((words.claim_sentence(result),), (), notes)
     best, goal, device = result.best[0], certificate.goal, answer.bills.get(DESIGN)
     usd = {name.replace(DESIGN, ""): bill.samples_per_usd for name, bill in answer.bills.items()}
     rates = {name: each.throughput_samples_per_s for name, each in answer.held.items()}
@@ -145,7 +145,7 @@ def first_of(answer: ProofAnswer) -> Answer:
     )
     tables = (members_table(best.evaluation), table) if best.evaluation.members else (table,)
     equal = () if answer.equal is None else (equal_table(answer.equal, result),)
-    return Answer(sentences, (*equal, *tables), notes)
+    return ShortAnswer(sentences, (*equal, *tables), notes)
 
 
 def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:

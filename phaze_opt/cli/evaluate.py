@@ -37,7 +37,7 @@ from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind,
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.priced_job import PricedJob, RankedJob
-    from phaze_opt.report.answer import Answer
+    from phaze_opt.report.answer import ShortAnswer
     from phaze_opt.report.table import TableContent
 
 LONG_BUBBLE = 0.1
@@ -165,7 +165,7 @@ def _first_of(
     compared: Sequence[TableContent],
     *,
     top: int,
-) -> Answer:
+) -> ShortAnswer:
     """What is said first: of plans which to run, of several models their mean, of a placement what it attains."""
     from phaze_opt.cli.evaluate_chip import reference_evaluations
     from phaze_opt.objective.reference_machines import machines_of
@@ -189,7 +189,7 @@ def _first_of(
             times = times or words.times_sentence(best, setting.machine, others)
         notes = (*notes, *(f"Note: {note}." for note in filter(None, [machine_note(best.accelerator)])))
         said = words.attained_sentence(best, setting.machine, setting.num_devices)
-        return words.Answer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
+        return words.ShortAnswer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
     notes = (*notes, f"Note: {IDEAL_NOTE}.") if setting.is_ideal else notes
     ranked = plans.ranking.ranked[:top]
     table = plans_table(plans.ranking, setting, top=top)
@@ -197,7 +197,7 @@ def _first_of(
     chosen = ranked[words.chosen_plan(ranked, setting)]
     launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
     sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), end, training)
-    return words.Answer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
+    return words.ShortAnswer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
 
 
 def _print_sensitivity(answer: PricedJob) -> None:

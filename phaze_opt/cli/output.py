@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from phaze_opt.objective.bill import Bill
     from phaze_opt.objective.caveats import Note
     from phaze_opt.objective.priced_as import PricedAs
-    from phaze_opt.report.answer import Answer
+    from phaze_opt.report.answer import ShortAnswer
     from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, RecordingSession
 
@@ -171,7 +171,7 @@ def say_undelivered(delivery: Delivery) -> None:
         say(f"tracking: {delivery.reason}", style="yellow")
 
 
-def print_answer(answer: Answer) -> None:
+def print_answer(answer: ShortAnswer) -> None:
     """What comes first: sentences, one table, what of the question was changed."""
     for sentence in filter(None, answer.sentences):
         out().print(sentence)

@@ -20,7 +20,7 @@ from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.report.answer import (
-    Answer,
+    ShortAnswer,
     build_sentence,
     is_told,
     near_sentence,
@@ -118,12 +118,12 @@ def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     return data
 
 
-def first_of(answer: SearchAnswer) -> Answer:
+def first_of(answer: SearchAnswer) -> ShortAnswer:
     """What is said of a search first; nothing of one that found nothing."""
     result, goal = answer.result, answer.config.goal
     best = result.best
     if best is None:
-        return Answer(())
+        return ShortAnswer(())
     held = {name: answer.references[name] for name in answer.baselines}
     usd = {name.replace(DESIGN, ""): bill.samples_per_usd for name, bill in answer.bills.items()}
     device = answer.bills.get(DESIGN)
@@ -137,7 +137,7 @@ def first_of(answer: SearchAnswer) -> Answer:
     )
     again = inline_architecture(result.trials[result.best_number].point, answer.scenario)
     more = (f"This design again: --arch {again}",)
-    return Answer(sentences, _first_tables(answer, best), told_notes(answer.notes), more)
+    return ShortAnswer(sentences, _first_tables(answer, best), told_notes(answer.notes), more)
 
 
 def _first_tables(answer: SearchAnswer, best: Evaluation) -> tuple[TableContent, ...]:

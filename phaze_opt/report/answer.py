@@ -12,20 +12,10 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.certificate import COMMON_MEANS
-from phaze_opt.report.chip import describe_cores, is_chip_of
-from phaze_opt.report.die import hbm_words
+from phaze_opt.report.chip import chip_words, is_chip_of
 from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent
-from phaze_opt.report.text import (
-    GOAL_UNITS,
-    format_capacity,
-    format_mib,
-    format_number,
-    format_percentage,
-    format_share,
-    format_time,
-    shown_value,
-)
+from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_share, format_time, shown_value
 from phaze_opt.units import bytes_to_gib
 
 OF_THE_QUESTION = (
@@ -42,7 +32,7 @@ NEAR_SHOWN = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShortAnswer:
     """What a command prints unless it is asked for all.
 
     Attributes:
@@ -77,10 +67,7 @@ def build_sentence(best: Evaluation, *, goal: Goal, scenario: Scenario, usd: flo
     """What to build, what it takes, and what it attains under which plan; means are said to be means."""
     chip = best.accelerator
     cost = "" if usd is None else f", {format_number(usd)} USD"
-    built = (
-        f"{describe_cores(chip)}, {format_mib(chip.glb_bytes)} of buffer, {format_capacity(chip.hbm_bytes)} of HBM at "
-        f"{hbm_words(chip)} GB/s ({format_number(best.area_mm2)} mm2, {format_number(best.tdp_w)} W{cost})"
-    )
+    built = f"{chip_words(chip)} ({format_number(best.area_mm2)} mm2, {format_number(best.tdp_w)} W{cost})"
     models = joined([model.name for model in scenario.models])
     count = scenario.cluster.num_devices
     who = f"{count:,} of them train" if count > 1 else "it trains"
