@@ -17,7 +17,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from phaze_opt.errors import PluginError
-from phaze_opt.record.suggestions import suggest
+from phaze_opt.record.suggestions import known_as, suggest
 
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")
@@ -73,6 +73,7 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     """
     where = f"'{name}'"
     try:
+        name = plugin_name(group, name)
         if (group, name) in _OF_THIS_PROCESS:
             loaded = _OF_THIS_PROCESS[group, name]
         elif _IN_A_FILE.fullmatch(name):
@@ -87,6 +88,15 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     except Exception as error:
         message = f"{group.value}: plug-in {where} fails to load: {type(error).__name__}: {error}"
         raise PluginError(message) from error
+
+
+def plugin_name(group: PluginGroup, name: str) -> str:
+    """The name that a plug-in goes by, given in any case; a name that is no plug-in's as it is."""
+    return known_as(name, _known_names(group))
+
+
+def _known_names(group: PluginGroup) -> list[str]:
+    return [*(entry.name for entry in list_plugins(group)), *(own for kind, own in _OF_THIS_PROCESS if kind is group)]
 
 
 def register_plugin(group: PluginGroup, name: str, plugin: object) -> None:
@@ -124,8 +134,7 @@ def _find_entry(group: PluginGroup, name: str) -> EntryPoint:
     """
     entries = {entry.name: entry for entry in list_plugins(group)}
     if name not in entries:
-        known = [*entries, *(own for kind, own in _OF_THIS_PROCESS if kind is group)]
-        message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, known)}"
+        message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, _known_names(group))}"
         raise PluginError(message)
     return entries[name]
 

@@ -15,10 +15,10 @@ from phaze_opt.api.shown import Fact, Result
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyResult
-from phaze_opt.cli.certify import OF_PROOFS, ProofOptions, check_given, check_needed, checked, pose_proof
+from phaze_opt.cli.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
 from phaze_opt.cli.certify_output import result_to_json, robust_to_json
 from phaze_opt.cli.certify_run import Proofs, find_runner_up
-from phaze_opt.cli.options import CostOptions, ModelOptions, RecordOptions
+from phaze_opt.cli.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
 from phaze_opt.cli.output import kept_sentences
 from phaze_opt.cli.scenario import load_models, whole_space, within_budget
 from phaze_opt.cli.search import SearchOptions, pose_search
@@ -301,6 +301,7 @@ def search(
     scenario: ScenarioOptions,
     space: SpaceOptions,
     costs: CostOptions,
+    beside: BaselineOptions,
     records: Annotated[RecordOptions, UNTRACKED],
 ) -> SearchedDesign:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest.
@@ -311,7 +312,14 @@ def search(
     with said_of("model" if models.model else "models"):
         loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     posed = pose_search(
-        loaded, models=models, options=options, scenario=scenario, space=space, costs=costs, records=records
+        loaded,
+        models=models,
+        options=options,
+        scenario=scenario,
+        space=space,
+        costs=costs,
+        beside=beside,
+        records=records,
     )
     points = _points(space, posed.scenario)
     session = open_tracker(records.chosen_tracker, records.tracker_config())
@@ -328,6 +336,7 @@ def certify(
     scenario: Annotated[ScenarioOptions, OF_PROOFS],
     space: SpaceOptions,
     costs: CostOptions,
+    beside: BaselineOptions,
     records: Annotated[RecordOptions, UNTRACKED],
     given: frozenset[str],
 ) -> ProvedDesign | CheckedProof:
@@ -342,11 +351,22 @@ def certify(
             raise InputError(message, key="check")
         return CheckedProof(checked(proof.check))
     check_given(given, is_robust=proof.robust)
+    missing = [name for name in NEEDED if name not in given]
+    if missing:
+        message = f"must be given: certify({', '.join(f'{name}=...' for name in missing)})"
+        raise InputError(message, key=", ".join(missing))
     with said_of("model" if models.model else "models"):
         loaded = load_models(models)
-    check_needed(given)
     run = pose_proof(
-        loaded, proof, scenario, records, costs, common=models.common, space=space, find_points=partial(_points, space)
+        loaded,
+        proof,
+        scenario,
+        records,
+        costs=costs,
+        beside=beside,
+        common=models.common,
+        space=space,
+        find_points=partial(_points, space),
     )
     try:
         proofs = run.find()

@@ -58,11 +58,13 @@ def with_keywords(
     flat.sort(key=lambda each: each.kind)
     declared = {known.name: known for _, all_known in groups.values() for known in all_known}
     own = {each.name for each in flat} - declared.keys()
+    aliases = {known.alias: known.name for known in declared.values() if known.alias}
     wants_given = GIVEN in inspect.signature(function).parameters
 
     @wraps(function)
     def run(*positional: Any, **named: Any) -> _T:
         show = named.pop(ON_PROGRESS, None)
+        named = _with_long_names(named, aliases)
         options = {name: value for name, value in named.items() if name not in own}
         options |= {name: read(options[name]) for name, read in reads.items() if options.get(name) is not None}
         rest: dict[str, Any] = {name: value for name, value in named.items() if name in own}
@@ -78,6 +80,15 @@ def with_keywords(
     return run
 
 
+def _with_long_names(named: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """Keywords by their long names, refused where both names of one are given."""
+    for alias, name in aliases.items():
+        if alias in named and name in named:
+            message = f"is the short name of {name}, which is given too; leave out one of them"
+            raise InputError(message, key=alias)
+    return {aliases.get(name, name): value for name, value in named.items()}
+
+
 def _parameter(known: Declaration) -> inspect.Parameter:
     default = inspect.Parameter.empty if known.is_required else known.default
     return inspect.Parameter(known.name, inspect.Parameter.KEYWORD_ONLY, default=default)
@@ -86,7 +97,9 @@ def _parameter(known: Declaration) -> inspect.Parameter:
 def _described(declared: Iterable[Declaration]) -> str:
     """A line for each keyword, as ``--help`` has them."""
     return "\n".join(
-        f"    {known.name}: {known.help}{f' Default: {known.shown}.' if known.shown else ''}" for known in declared
+        f"    {known.name}{f' ({known.alias})' if known.alias else ''}: {known.help}"
+        f"{f' Default: {known.shown}.' if known.shown else ''}"
+        for known in declared
     )
 
 

@@ -90,8 +90,9 @@ def _least_rows(
                     value = value_of(problem.rows.point(row)).value
                 if value >= enough:
                     is_proved = count <= MAX_EVALUATIONS and bounds.rule_out(order[:count], enough)
-                    least = float(np.sort(amount, kind="stable")[count])
-                    found.append(LeastDesign(within, saving, problem.rows.point(row), value, least, is_proved))
+                    place = int(np.flatnonzero(rows == row)[0])
+                    takes = {each: float(taken[place]) for each, taken in amounts.items()}
+                    found.append(LeastDesign(within, saving, problem.rows.point(row), value, takes, is_proved))
                     break
     return tuple(found)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli import measurements
-from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_plain_table, say, working
+from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_plain_table, say, working
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def calibrate(
             rich_help_panel=RECORDS,
         ),
     ] = True,
+    details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Fit the models' constants to measurements; fits start at the constants known so far, which stay where not fitted.
@@ -89,7 +90,7 @@ def calibrate(
     if json:
         print_json(_to_json(found, output))
         return
-    _print(found, output, data, machine or ())
+    _print(found, output, data, machine or (), is_detailed=details)
 
 
 def _run(
@@ -149,12 +150,16 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
     }
 
 
-def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path]) -> None:
-    """Tables of fits and constants."""
-    from phaze_opt.report.validation_tables import calibration_tables, few_rows_sentences
+def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path], *, is_detailed: bool) -> None:
+    """How well it fits in sentences and a table, the constants if all is asked for, and how to use them."""
+    from phaze_opt.report.validation_tables import calibration_tables, few_rows_sentences, fit_sentences
 
     screen = out()
-    for content in calibration_tables(found):
+    for sentence in fit_sentences(found):
+        screen.print(sentence)
+    screen.print()
+    fits, *constants = calibration_tables(found)
+    for content in (fits, *(constants if is_detailed else ())):
         print_plain_table(content)
         screen.print()
     for sentence in few_rows_sentences(found):
@@ -164,7 +169,7 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path])
     uses = f"`phaze-opt validate --data {source}{own} --constants {file}`{_rows_of_own(found)}"
     if any(group.startswith(OF_PLANS) for group in found.groups):
         uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`"
-    screen.print(f"constants: {path}; use them by {uses}", soft_wrap=True)
+    print_more(f"constants: {path}; use them by {uses}", is_detailed=is_detailed)
 
 
 def _rows_of_own(found: Calibration) -> str:

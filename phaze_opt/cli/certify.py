@@ -1,6 +1,6 @@
 """``phaze-opt certify``: the proved optimum of a whole space, and the check of such a proof."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,9 @@ import typer
 
 from phaze_opt.cli import options
 from phaze_opt.cli.exit_codes import says_what_is_kept
+from phaze_opt.cli.help import EITHER, missing_sentence
 from phaze_opt.cli.output import check_file_to_write, print_json
-from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
+from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.input_files import is_there
@@ -29,7 +30,7 @@ CHECK_OPTIONS = ("check", "json")
 """Parameters that the check of a certificate reads."""
 ROBUST_OPTIONS = ("robust_samples", "seed")
 """Parameters that only the analysis of robustness reads."""
-NEEDED = {"devices": "the number of accelerators", "global_batch": "the samples of an iteration"}
+NEEDED = ("devices", "global_batch")
 """What a proof does not go without."""
 OF_PROOFS: dict[str, Any] = dict.fromkeys(NEEDED, {"is_required": False, "default": None})
 NOTHING_FOUND = {"architecture": None, "is_feasible": False, "points": 0, "file": None}
@@ -82,11 +83,13 @@ def certify(
     scenario: Annotated[ScenarioOptions, OF_PROOFS],
     space: SpaceOptions,
     costs: options.CostOptions,
+    beside: options.BaselineOptions,
     records: options.RecordOptions,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=options.RECORDS),
     ] = None,
+    details: options.DetailsOption = False,
     json: options.JsonOption = False,
 ) -> None:
     """Prove which design of a whole space is best, within a tolerance, and write a certificate that others can check.
@@ -100,19 +103,21 @@ def certify(
         return
     given = frozenset(str(each.name) for each in context.command.params if options.is_given(context, str(each.name)))
     check_given(given, is_robust=proof.robust)
-    loaded = load_models(models)
     check_needed(given)
+    loaded = load_models(models)
     run = pose_proof(
         loaded,
         proof,
         scenario,
         records,
-        costs,
+        costs=costs,
+        beside=beside,
         common=models.common,
         space=space,
         find_points=lambda found: load_space(space, found, is_json=json, nothing=NOTHING_FOUND),
         report=report,
         is_json=json,
+        is_detailed=details,
     )
     run.run()
 
@@ -122,13 +127,15 @@ def pose_proof(
     proof: ProofOptions,
     scenario: ScenarioOptions,
     records: options.RecordOptions,
-    costs: options.CostOptions,
     *,
+    costs: options.CostOptions,
+    beside: options.BaselineOptions,
     common: str,
     space: SpaceOptions,
     find_points: Callable[["Scenario"], "SearchSpace"],
     report: Path | None = None,
     is_json: bool = True,
+    is_detailed: bool = False,
 ) -> "ProofRun":
     """A proof that is ready to run.
 
@@ -138,11 +145,13 @@ def pose_proof(
         scenario: options of the scenario.
         records: where the certificate is kept, and what records it.
         costs: on what the best design's cost is said.
+        beside: machines that it is held against.
         common: mean over models.
         space: says which micro-batches plans may have.
         find_points: makes the space of a scenario.
         report: page to write.
         is_json: print one line of JSON.
+        is_detailed: print all that the answer comes from.
 
     Raises:
         InputError: an option breaks a rule.
@@ -168,6 +177,7 @@ def pose_proof(
         message = "is left out of a front over cost, which is proved at the package's prices; leave one of them out"
         raise InputError(message, source="--prices")
     runs_directory(records.work_dir)
+    check_machines(beside.names, constants)
     check_file_to_write(report, option="--report", example="certificate.html")
     where = certificates_directory(records.work_dir)
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
@@ -180,7 +190,9 @@ def pose_proof(
         has_range=proof.has_range,
         equal_to=proof.equal_to,
         costs=terms,
+        baselines=beside.names,
         is_json=is_json,
+        is_detailed=is_detailed,
     )
 
 
@@ -196,16 +208,18 @@ def _refuse_beside_check(context: typer.Context) -> None:
         raise InputError(message, source="--check")
 
 
-def check_needed(given: Collection[str]) -> None:
-    """Refuse a proof without devices or batch.
+def check_needed(given: Set[str]) -> None:
+    """Refuse a proof without a model, devices or a batch.
 
     Raises:
         InputError: one is not among the options given.
     """
-    for name, what in NEEDED.items():
-        if name not in given:
-            message = f"is missing: give {what}; only --check goes without it"
-            raise InputError(message, source=f"--{name.replace('_', '-')}")
+    flags = [f"--{name.replace('_', '-')}" for name in NEEDED if name not in given]
+    if not given & set(EITHER):
+        flags.insert(0, f"--{EITHER[0]}")
+    if flags:
+        message = f"{missing_sentence(flags, 'certify')}; only --check goes without"
+        raise InputError(message)
 
 
 def check_given(given: Collection[str], *, is_robust: bool) -> None:

@@ -1,7 +1,7 @@
 """What ``phaze-opt certify`` prints: one line of JSON, or sentences and tables for a person."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,35 @@ from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import RobustResult
+from phaze_opt.cli import output
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
-from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.bill import Bill
+from phaze_opt.objective.caveats import Note, notes_to_json
+from phaze_opt.objective.evaluation import Evaluation, architecture_to_json, evaluation_to_json
 from phaze_opt.objective.goals import Aim
 from phaze_opt.objective.headline_range import HeadlineRange
+from phaze_opt.objective.least_within import LeastDesign, LeastOf
+from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.report import certificate as words
+from phaze_opt.report.answer import (
+    ShortAnswer,
+    build_sentence,
+    is_told,
+    near_sentence,
+    overturn_sentence,
+    standing_sentence,
+    told_notes,
+)
+from phaze_opt.report.bill import bills_to_json, run_sentence
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
-from phaze_opt.report.die import DieBeside, area_table, plain_sentences
-from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, left_out_sentences
-from phaze_opt.report.front import front_sentence, front_table, front_ties_sentence, front_to_json
-from phaze_opt.report.headline import range_sentence
+from phaze_opt.report.design import members_table
+from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
+from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
+from phaze_opt.report.front import front_ends_sentence, front_sentence, front_table, front_ties_sentence, front_to_json
+from phaze_opt.report.headline import range_sentence, range_to_json
+from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.robust import minimax_sentences, robust_summary
 from phaze_opt.track.protocol import CertificateTrackingSession
 
@@ -28,6 +46,133 @@ CHECK_COUNTS = (
     "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_searches",
     "num_schedules", "wall_s",
 )  # fmt: skip
+
+
+LOOKED_AT = "the designs looked at"
+DESIGN = "this design"
+"""Name of the design beside machines (`dies_beside`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofAnswer:
+    """A proof and what is said of it.
+
+    Attributes:
+        result: of the problem itself.
+        robust, robust_file: over the ranges of the assumptions, None where it was not asked for; where it is written.
+        equal: on the terms of a machine; None where none was named.
+        ties: designs that share the first place.
+        runner_up: the best design of lower value; None if there is none, or of a front.
+        headline: the range of the best design's throughput; None where it was not asked for, or of a front.
+        notes: what the answer rests on.
+        constants: in force.
+        held: the machines that the best design is held against.
+        beside: the best design and reference machines as dies; empty by the 22 nm tables.
+        bills: what the same cost.
+        least: the smallest, coolest and cheapest design near the best.
+        amounts: what the best design takes.
+    """
+
+    result: CertifyResult
+    robust: RobustResult | None
+    robust_file: Path
+    equal: EqualTerms | None
+    ties: Ties
+    runner_up: RunnerUp | None
+    headline: HeadlineRange | None
+    notes: Sequence[Note]
+    constants: Constants
+    held: Mapping[str, Evaluation]
+    beside: tuple[DieBeside, ...]
+    bills: Mapping[str, Bill]
+    least: tuple[LeastDesign, ...]
+    amounts: Mapping[LeastOf, float]
+
+    @property
+    def priced(self) -> tuple[PricedAs, ...]:
+        """What the models were priced as."""
+        scenario = self.result.certificate.scenario
+        return priced_as(scenario.models, scenario.sequence_length)
+
+
+def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> dict[str, Any]:
+    """The line that ``--json`` prints, but for the page."""
+    data = result_to_json(answer.result, session, ties=answer.ties, runner_up=answer.runner_up)
+    robust = answer.robust
+    return {
+        **data,
+        "priced_as": priced_to_json(answer.priced),
+        "notes": notes_to_json(answer.notes),
+        "range": range_to_json(answer.headline),
+        "robust": None if robust is None else robust_to_json(robust, str(answer.robust_file)),
+        **beside_to_json(answer.beside),
+        **bills_to_json(answer.bills),
+        "least_within": least_to_json(answer.least),
+        "equal_to": equal_to_json(answer.equal, answer.result, answer.constants),
+    }
+
+
+def first_of(answer: ProofAnswer) -> ShortAnswer:
+    """What is said of a proof first."""
+    result, certificate = answer.result, answer.result.certificate
+    notes = told_notes(answer.notes)
+    if certificate.axes:
+        front = (front_table(result),) if result.front else ()
+        return ShortAnswer((front_sentence(result), front_ends_sentence(result)), front, notes)
+    if not result.best:
+        return ShortAnswer((words.claim_sentence(result),), (), notes)
+    best, goal, device = result.best[0], certificate.goal, answer.bills.get(DESIGN)
+    usd = {name.replace(DESIGN, ""): bill.samples_per_usd for name, bill in answer.bills.items()}
+    rates = {name: each.throughput_samples_per_s for name, each in answer.held.items()}
+    sentences = (
+        build_sentence(
+            best.evaluation, goal=goal, scenario=certificate.scenario, usd=None if device is None else device.device_usd
+        ),
+        standing_sentence(words.proved_words(result), best.evaluation, answer.held, usd),
+        overturn_sentence(answer.headline, rates),
+        "" if device is None else run_sentence(device),
+        *(() if answer.equal is None else (equal_sentence(answer.equal, result),)),
+    )
+    near = near_sentence([best.value, *(design.value for design in result.best if design.rank > 1)])
+    ties = words.ties_sentence(answer.ties).rstrip(".") if answer.ties.at_most > 1 else ""
+    table = near_table(
+        NearBest(("best",), best.point, best.value, answer.amounts),
+        answer.least,
+        goal=goal,
+        looked_at=LOOKED_AT,
+        note="; ".join(filter(None, (ties, near))),
+        is_mean=bool(best.evaluation.members),
+    )
+    tables = (members_table(best.evaluation), table) if best.evaluation.members else (table,)
+    equal = () if answer.equal is None else (equal_table(answer.equal, result),)
+    return ShortAnswer(sentences, (*equal, *tables), notes)
+
+
+def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
+    """What is proved, and how to go on; with all that it comes from if that is asked for."""
+    result = answer.result
+    output.print_answer(first_of(answer))
+    if is_detailed:
+        print_result(result, ties=answer.ties, runner_up=answer.runner_up, headline=answer.headline)
+        print_dies(answer.beside, answer.equal)
+        output.print_bills(answer.bills)
+    output.print_priced(answer.priced if result.best else (), is_told=is_detailed)
+    if is_detailed:
+        output.print_notes([note for note in answer.notes if not is_told(note)])
+    if answer.equal is not None:
+        for sentence in left_out_sentences(answer.equal):
+            out().print(sentence)
+        output.print_more(
+            *(f"The certificate {TERMS[each.terms]}: {each.result.directory}" for each in answer.equal.found)
+        )
+    if answer.robust is not None:
+        print_robust(answer.robust, answer.robust_file)
+    again = inline_architecture(result.best[0].point, result.certificate.scenario) if result.best else ""
+    output.print_more(
+        *((f"The best design again: --arch {again}",) if again and not result.certificate.axes else ()),
+        f"The certificate: {result.directory}; check it with:",
+        f"  phaze-opt certify --check '{result.directory}'",
+    )
 
 
 def result_to_json(
@@ -117,48 +262,35 @@ def print_result(
                 screen.print(sentence)
             if not runner_up.is_certain:
                 screen.print("It is the best of those looked at; bounds leave room for others between.")
-        again = inline_architecture(result.best[0].point, result.certificate.scenario)
-        screen.print(f"The best design again: --arch {again}", soft_wrap=True)
     _print_end(result)
 
 
 def _print_front(result: CertifyResult) -> None:
-    """What is proved of a front, and its designs."""
-    screen = out()
-    screen.print(front_sentence(result))
+    """What equals designs of a front, and how it was proved."""
     if result.front:
-        screen.print(front_ties_sentence(result))
-        print_tables(front_table(result))
-        if len(result.history) > 1:
-            print_tables(words.history_table(result))
-        screen.print("")
+        out().print(front_ties_sentence(result))
+    if result.front and len(result.history) > 1:
+        print_tables(words.history_table(result))
+        out().print("")
     _print_end(result)
 
 
 def _print_end(result: CertifyResult) -> None:
-    """What is infeasible, what it took, and where the certificate lies."""
+    """What is infeasible, and what it took."""
     screen = out()
     infeasible = words.infeasible_sentence(result)
     if infeasible:
         screen.print(infeasible)
     screen.print(words.effort_sentence(result))
-    screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True)
-    screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True)
 
 
-def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None, result: CertifyResult) -> None:
-    """Areas of the best die by component beside those of the references, how much faster it is, and on equal terms."""
+def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> None:
+    """Areas of the best die by component beside those of the references, and how much faster it is."""
     if not beside:
         return
     print_tables(area_table({each.name: each.die for each in beside}))
     for sentence in plain_sentences(beside) if equal is None else ():
         out().print(sentence)
-    if equal is not None:
-        print_tables(equal_table(equal, result))
-        for sentence in (equal_sentence(equal, result), *left_out_sentences(equal)):
-            out().print(sentence)
-        for each in equal.found:
-            out().print(f"The certificate {TERMS[each.terms]}: {each.result.directory}", soft_wrap=True)
 
 
 def warn_unproved(claim: Claim) -> None:

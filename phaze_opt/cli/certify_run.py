@@ -21,19 +21,19 @@ from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, Robus
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.bill import Bill, CostTerms
-from phaze_opt.objective.caveats import notes_about, notes_to_json
+from phaze_opt.objective.caveats import notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
-from phaze_opt.objective.least_within import LeastDesign
-from phaze_opt.objective.priced_as import priced_as, priced_to_json
+from phaze_opt.objective.least_within import LeastDesign, amounts_of
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
-from phaze_opt.report.bill import bills_beside, bills_to_json
+from phaze_opt.report.bill import bills_beside
 from phaze_opt.report.certificate import (
     TIED,
     RunnerUp,
@@ -44,17 +44,14 @@ from phaze_opt.report.certificate import (
     explain_runner_up,
 )
 from phaze_opt.report.certificate_page import build_document
-from phaze_opt.report.die import DieBeside, beside_to_json, dies_beside
-from phaze_opt.report.equal_terms import TERMS, equal_to_json
+from phaze_opt.report.die import DieBeside, dies_beside
+from phaze_opt.report.equal_terms import TERMS
 from phaze_opt.report.front import front_sentence
-from phaze_opt.report.headline import range_to_json
-from phaze_opt.report.least_within import least_table, least_to_json
 from phaze_opt.report.page import write_page
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
-LOOKED_AT = "the designs looked at"
 BEST_FILE = "best_designs.csv"
 UNNAMED = "the chip of --equal-to"
 ID_CHARACTERS = 16
@@ -87,8 +84,10 @@ class ProofRun:
         report: page to write; None for none.
         has_range: whether the best design is priced again under each doubt.
         costs: on what the best design's cost is said; None to say none.
+        baselines: machines that the best design is held against.
         equal_to: machine on whose terms optima are proved besides; empty for none.
         is_json: print one line of JSON.
+        is_detailed: print all that the answer comes from.
     """
 
     problem: CertifyProblem
@@ -99,7 +98,9 @@ class ProofRun:
     has_range: bool = True
     equal_to: str = ""
     costs: CostTerms | None = None
+    baselines: tuple[str, ...] = ()
     is_json: bool = False
+    is_detailed: bool = False
     _last: CertifyProgress | None = field(default=None, init=False)
     _is_begun: bool = field(default=False, init=False)
 
@@ -198,52 +199,59 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None, equal: EqualTerms | None) -> None:
-        is_front = bool(self.problem.axes)
-        ties = Ties(0, 0) if is_front else count_ties(result)
-        runner_up = None if is_front else find_runner_up(result, self.problem)
-        problem, best = self.problem, result.best[0].evaluation if result.best else None
-        notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
-        priced = priced_as(problem.scenario.models, problem.scenario.sequence_length)
-        headline = self._range(result) if self.has_range and result.best and not is_front else None
-        beside, bills = self.find_bills(best)
-        least = self._least(result)
+        answer = self._answer(Proofs(result, robust, equal))
         if not self.is_json:
-            certify_output.print_result(result, ties=ties, runner_up=runner_up, headline=headline)
-            certify_output.print_dies(beside, equal, result)
-            output.print_bills(bills)
-            if least:
-                output.print_tables(least_table(least, goal=problem.goal, looked_at=LOOKED_AT))
-            if best is not None:
-                output.print_priced(priced)
-            output.print_notes(notes)
-            if robust is not None:
-                certify_output.print_robust(robust, self._robust_file())
+            certify_output.print_answer(answer, is_detailed=self.is_detailed)
         page = None
         try:
             if self.report is not None:
                 with output.spared("the page of --report"):
                     document = build_document(
-                        result, ties=ties, runner_up=runner_up, robust=robust, headline=headline, notes=notes,
-                        beside=beside, equal=equal, bills=bills,
+                        result, ties=answer.ties, runner_up=answer.runner_up, robust=robust, headline=answer.headline,
+                        notes=answer.notes, beside=answer.beside, equal=equal, bills=answer.bills,
                     )  # fmt: skip
                     page = write_page(self.report, document)
                     self._write_terms(self.report, equal)
             self.record(result, robust, page)
         finally:
             if self.is_json:
-                data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-                worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
-                data |= {"priced_as": priced_to_json(priced)}
-                data |= {"notes": notes_to_json(notes), "range": range_to_json(headline), "robust": worlds}
-                data |= {**beside_to_json(beside), **bills_to_json(bills), "least_within": least_to_json(least)}
-                data |= {"equal_to": equal_to_json(equal, result, problem.constants)}
+                data = certify_output.answer_to_json(answer, self.session)
                 output.print_json({**data, "report": None if page is None else str(page)})
             else:
                 output.print_run(self.session)
+                if result.best:
+                    output.print_more(is_detailed=self.is_detailed)
         claim = result.certificate.claim
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
             output.end_infeasible("no point of the space satisfies every constraint")
+
+    def _answer(self, proofs: "Proofs") -> certify_output.ProofAnswer:
+        """What is said of the proofs."""
+        result, problem, is_front = proofs.result, self.problem, bool(self.problem.axes)
+        best = result.best[0].evaluation if result.best else None
+        held = {} if best is None or is_front else self._machines(self.baselines)
+        beside, bills = self.find_bills(best)
+        has_range = self.has_range and bool(result.best) and not is_front
+        return certify_output.ProofAnswer(
+            result=result,
+            robust=proofs.robust,
+            robust_file=self._robust_file(),
+            equal=proofs.equal,
+            ties=Ties(0, 0) if is_front else count_ties(result),
+            runner_up=None if is_front else find_runner_up(result, problem),
+            headline=self._range(result) if has_range else None,
+            notes=notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
+            constants=problem.constants,
+            held=held,
+            beside=beside,
+            bills=bills,
+            least=self._least(result),
+            amounts={} if best is None else amounts_of(best, problem.constants, self._prices()),
+        )
+
+    def _prices(self) -> Constants | None:
+        return None if self.costs is None else self.costs.prices
 
     def _write_terms(self, report: Path, equal: EqualTerms | None) -> None:
         """A page for each certificate on a machine's terms, beside the page of the report."""
@@ -263,7 +271,7 @@ class ProofRun:
         if best is None or self.problem.space.silicon is None:
             return {}
         with output.working("pricing the reference machines"):
-            return self._machines(REFERENCES)
+            return self._machines((*(name for name in self.baselines if name not in REFERENCES), *REFERENCES))
 
     def find_bills(self, best: Evaluation | None) -> tuple[tuple[DieBeside, ...], Mapping[str, Bill]]:
         """The best die beside reference machines, and what they cost where that is asked for."""
@@ -281,7 +289,7 @@ class ProofRun:
     def _least(self, result: CertifyResult) -> tuple[LeastDesign, ...]:
         """The smallest, coolest and cheapest design near the best one."""
         with output.working("looking for smaller, cooler and cheaper designs"):
-            return find_least(result, self.problem, None if self.costs is None else self.costs.prices)
+            return find_least(result, self.problem, self._prices())
 
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,14 +10,35 @@ import typer
 
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_request import MachineOptions
-from phaze_opt.cli.options import RANGE_HELP, RECORDS, CostOptions, JsonOption, ModelOptions, is_given, with_options
-from phaze_opt.cli.output import end_infeasible, out, print_bills, print_json, print_notes, print_priced, print_tables
+from phaze_opt.cli.options import (
+    RANGE_HELP,
+    RECORDS,
+    CostOptions,
+    DetailsOption,
+    JsonOption,
+    ModelOptions,
+    is_given,
+    with_options,
+)
+from phaze_opt.cli.output import (
+    end_infeasible,
+    out,
+    print_answer,
+    print_bills,
+    print_json,
+    print_more,
+    print_notes,
+    print_priced,
+    print_tables,
+)
 from phaze_opt.cli.scenario import named_models
-from phaze_opt.objective.scenario_options import PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
+from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.priced_job import PricedJob, RankedJob
+    from phaze_opt.report.answer import ShortAnswer
+    from phaze_opt.report.table import TableContent
 
 LONG_BUBBLE = 0.1
 """Share of an iteration from which on a pipeline's bubble is laid to the micro-batch."""
@@ -43,9 +65,10 @@ class ChipOptions:
         Kind.TEXT,
         panel=WORKLOAD,
         is_required=True,
+        values=MACHINES,
     )
     micro_batch: str | None = declared(
-        None, "Samples a micro-batch.", Kind.TEXT, panel=PLAN, shown="1,2,4,8,16; of Phaze's placements, 8"
+        None, "Samples a micro-batch.", Kind.TEXT, panel=PLAN, shown="1,2,4,8,16; of Phaze's placements, 8", alias="mbs"
     )
 
 
@@ -58,6 +81,7 @@ class ShownOptions:
         "Price the same job, with the same software, on these too: presets or files, comma-separated.",
         Kind.TEXT,
         panel=RECORDS,
+        values=MACHINES,
     )
     has_range: bool = declared(True, RANGE_HELP, Kind.SWITCH, flag="--range", panel=RECORDS)
     top: int = declared(DEFAULT_TOP, "Plans to show.", Kind.COUNT, high=1000, panel=RECORDS)
@@ -80,6 +104,7 @@ def evaluate(
             rich_help_panel=RECORDS,
         ),
     ] = False,
+    details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Price training on one accelerator, designed or real: its parallel plans, and where the time of the best goes.
@@ -90,8 +115,6 @@ def evaluate(
     from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.price_job import price_baselines, price_job
     from phaze_opt.cli.priced_job import job_to_json
-    from phaze_opt.objective.priced_as import priced_as
-    from phaze_opt.report.baselines import baselines_table
 
     request = EvaluateRequest(
         models=named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown),
@@ -109,25 +132,90 @@ def evaluate(
     if json:
         print_json(job_to_json(request, answer, baselines, top=shown.top))
     else:
-        _print_answer(answer, request, top=shown.top)
-        if baselines:
-            others = [each.contestant for each in baselines]
-            print_tables(baselines_table(answer.contestant, others, has_dies=answer.die is not None))
-        if answer.evaluation.is_feasible:
-            print_priced(priced_as(request.models, scenario.sequence_length))
+        _print_answer(answer, request, baselines, top=shown.top, is_detailed=details)
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 
 
-def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> None:
-    """What a person sees: tables, then what they rest on."""
+def _print_answer(
+    answer: PricedJob, request: EvaluateRequest, baselines: Sequence[PricedJob], *, top: int, is_detailed: bool
+) -> None:
+    """What a person sees: the answer, then what it comes from if that is asked for."""
+    from phaze_opt.objective.priced_as import priced_as
+    from phaze_opt.report.baselines import baselines_table
+
+    others = [each.contestant for each in baselines]
+    compared = [baselines_table(answer.contestant, others, has_dies=answer.die is not None)] if others else []
+    if answer.evaluation.is_feasible:
+        first = _first_of(answer, request, baselines, compared, top=top)
+        print_answer(first)
+    if is_detailed:
+        _print_details(answer, request, top=top, has_plans=not compared)
+    elif answer.sensitivity:
+        _print_sensitivity(answer)
+    if answer.evaluation.is_feasible:
+        print_priced(priced_as(request.models, request.scenario.sequence_length), is_told=is_detailed)
+        print_more(*first.more, is_detailed=is_detailed)
+
+
+def _first_of(
+    answer: PricedJob,
+    request: EvaluateRequest,
+    baselines: Sequence[PricedJob],
+    compared: Sequence[TableContent],
+    *,
+    top: int,
+) -> ShortAnswer:
+    """What is said first: of plans which to run, of several models their mean, of a placement what it attains."""
+    from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.objective.reference_machines import machines_of
+    from phaze_opt.report import answer as words
+    from phaze_opt.report.bill import run_sentence
+    from phaze_opt.report.design import machine_note, members_table, performance_table
+    from phaze_opt.report.plans import IDEAL_NOTE, launch_sentences, plans_table
+
+    best, setting, plans = answer.evaluation, answer.setting, answer.plans
+    held = {each.setting.machine: each.evaluation for each in baselines}
+    notes = words.told_notes(answer.notes)
+    training = "" if answer.bill is None else run_sentence(answer.bill)
+    end = words.overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()})
+    times = words.times_sentence(best, setting.machine, held)
+    if plans is None:
+        own = members_table(best) if best.members else None
+        if own is None:
+            references = reference_evaluations(request, best)
+            own = performance_table(best, references=references)
+            others = {name: each for name, each in machines_of(references).items() if name != setting.machine}
+            times = times or words.times_sentence(best, setting.machine, others)
+        notes = (*notes, *(f"Note: {note}." for note in filter(None, [machine_note(best.accelerator)])))
+        said = words.attained_sentence(best, setting.machine, setting.num_devices)
+        return words.ShortAnswer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
+    notes = (*notes, f"Note: {IDEAL_NOTE}.") if setting.is_ideal else notes
+    ranked = plans.ranking.ranked[:top]
+    table = plans_table(plans.ranking, setting, top=top)
+    near = words.told_apart_sentence(plans.ranking.ranked, setting)
+    chosen = ranked[words.chosen_plan(ranked, setting)]
+    launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
+    sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), end, training)
+    return words.ShortAnswer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
+
+
+def _print_sensitivity(answer: PricedJob) -> None:
+    from phaze_opt.report.design import sensitivity_content
+
+    print_tables(sensitivity_content(answer.sensitivity))
+
+
+def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:
+    """All tables but that of plans if it is printed already, and what they rest on."""
+    from phaze_opt.report.answer import is_told
     from phaze_opt.report.design import members_table, sensitivity_content
     from phaze_opt.report.die import area_table
     from phaze_opt.report.headline import range_sentence
 
     for each in answer.members or (answer,):
         if each.plans is not None and each.evaluation.is_feasible:
-            _print_plans(each, each.plans, top=top)
+            _print_plans(each, each.plans, top=0 if has_plans and not answer.members else top)
     if answer.members and answer.evaluation.is_feasible:
         print_tables(members_table(answer.evaluation))
     if not answer.is_by_plans:
@@ -140,7 +228,7 @@ def _print_answer(answer: PricedJob, request: EvaluateRequest, *, top: int) -> N
     if answer.headline is not None:
         out().print(range_sentence(answer.headline))
     if not answer.is_by_plans:
-        print_notes(answer.notes)
+        print_notes([note for note in answer.notes if not is_told(note)])
         if request.micro_batch is None:
             _say_default_micro_batch(answer)
 
@@ -180,7 +268,7 @@ def _say_default_micro_batch(answer: PricedJob) -> None:
 
 
 def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
-    """Tables of plans, of the best one's step and memory, and of the machine; how to launch it, what it rests on."""
+    """Tables of plans (if any are to be shown), of the best one's step and memory, and of the machine; its launch."""
     from phaze_opt.report.design import time_shares
     from phaze_opt.report.plans import (
         alone_sentences,
@@ -193,7 +281,7 @@ def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
 
     screen, ranking, setting = out(), plans.ranking, answer.setting
     is_alone = len(ranking.ranked) == 1 and not ranking.num_misfits
-    if not is_alone:
+    if top and not is_alone:
         print_tables(plans_table(ranking, setting, top=top))
     best = ranking.ranked[0]
     shares = () if setting.is_real else time_shares(answer.evaluation.breakdown)

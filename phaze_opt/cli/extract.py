@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from phaze_opt.cli.options import JsonOption
-from phaze_opt.cli.output import check_file_to_write, out, print_json, working
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, working
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def extract(
     )
     for note in model.notes:
         screen.print(f"Note: {note}", soft_wrap=True)
+    print_more(f"Price it by: phaze-opt evaluate --model {quote(str(output))} --arch h100 --devices 64 --gbs 512")
 
 
 def _check_source(

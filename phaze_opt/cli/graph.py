@@ -16,6 +16,7 @@ from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, with_option
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, spared, warn, working
 from phaze_opt.objective.scenario_options import (
     CHOICES,
+    MACHINES,
     MAX_DEGREE,
     MAX_MICRO_BATCH,
     WORKLOAD,
@@ -49,7 +50,9 @@ app = typer.Typer(
 class ProfileOptions:
     """How a model is run, and on what chip."""
 
-    arch: str = declared("tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD)
+    arch: str = declared(
+        "tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD, values=MACHINES
+    )
     network: str = same(ScenarioOptions, "network")
     allow_unknown: bool = same(ModelOptions, "allow_unknown")
     tensor_parallel: int = _choosing(1, "Tensor-parallel degree.", Kind.COUNT, high=MAX_DEGREE)

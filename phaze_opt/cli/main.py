@@ -16,6 +16,7 @@ from typer.main import get_command
 from phaze_opt import __version__
 from phaze_opt.cli import exit_codes
 from phaze_opt.cli.faults import USAGE_ERRORS, describe_failure
+from phaze_opt.cli.help import epilog_of
 from phaze_opt.cli.log_output import escape_logged_names, say_compilation
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
@@ -108,9 +109,10 @@ class LazyGroup(TyperGroup):
         with exit_codes.says_what_is_kept(entry.kept):
             function = entry.load(cmd_name)
             if isinstance(function, typer.Typer):
-                return get_command(function)
+                return _with_examples(get_command(function), cmd_name)
             app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            app.command(name=cmd_name, help=_paragraphs(function.__doc__ or ""))(function)
+            text = _paragraphs(function.__doc__ or "")
+            app.command(name=cmd_name, help=text, epilog=epilog_of(cmd_name))(function)
             return get_command(app)
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
@@ -134,6 +136,14 @@ class LazyGroup(TyperGroup):
         super().format_help(ctx, formatter)
 
 
+def _with_examples(group: Any, path: str) -> Any:
+    """A group of commands with an example in the help of each, and in its own."""
+    group.epilog = epilog_of(path)
+    for name, command in group.commands.items():
+        command.epilog = epilog_of(f"{path} {name}")
+    return group
+
+
 def _paragraphs(text: str) -> str:
     """A docstring with one line a paragraph, which the help wraps to the terminal's width."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
@@ -149,7 +159,7 @@ def _print_version(value: bool) -> None:
 app = typer.Typer(cls=LazyGroup, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
 
-@app.callback()
+@app.callback(epilog=epilog_of("search"))
 def phaze_opt(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import (
+    MACHINES,
+    MODELS,
     WORKLOAD,
     Declaration,
     Kind,
@@ -42,6 +45,11 @@ DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
+DetailsOption = Annotated[
+    bool,
+    typer.Option("--details", help="Print every table and note that the answer comes from.", rich_help_panel=RECORDS),
+]
+BASELINE = "tpu-v4-published"
 _of_workload = partial(declared, panel=WORKLOAD)
 _of_records = partial(declared, panel=RECORDS)
 
@@ -50,12 +58,19 @@ _of_records = partial(declared, panel=RECORDS)
 class ModelOptions:
     """One model, or several for a common design."""
 
-    model: str = _of_workload("", "A model of the zoo, a Hugging Face config.json or a traced model.", Kind.TEXT)
-    models: str = _of_workload("", "Several, comma-separated: one design for all.", Kind.TEXT)
+    model: str = _of_workload(
+        "", "A model of the zoo, a Hugging Face config.json or a traced model.", Kind.TEXT, values=MODELS
+    )
+    models: str = _of_workload("", "Several, comma-separated: one design for all.", Kind.TEXT, values=MODELS)
     allow_unknown: bool = _of_workload(
         False, "Count operations of traced models that no rule knows by their bytes, and name them.", Kind.SWITCH
     )
-    common: str = _of_workload("arithmetic", "Mean over models: arithmetic, geometric or worst.", Kind.WORD)
+    common: str = _of_workload(
+        "arithmetic",
+        "Mean over models: arithmetic, geometric or worst.",
+        Kind.WORD,
+        enumeration="phaze_opt.objective.scenario:CommonMean",
+    )
 
     @property
     def names(self) -> str:
@@ -75,7 +90,7 @@ class RecordOptions:
     )
     experiment: str = _of_records("phaze-opt", "Name of the MLflow experiment.", Kind.TEXT)
     tracking: bool = _of_records(True, "Record it with the tracker.", Kind.SWITCH)
-    tracker: str = _of_records("mlflow", "Tracker plug-in that records.", Kind.TEXT)
+    tracker: str = _of_records("mlflow", "Tracker plug-in that records.", Kind.TEXT, values="phaze_opt.trackers")
 
     @property
     def chosen_tracker(self) -> str:
@@ -121,6 +136,50 @@ class CostOptions:
             return CostTerms(prices, self.grid, self.tokens)
         except InputError as error:
             raise InputError(str(error).removeprefix(f"'{error.key}': "), source="--grid") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineOptions:
+    """What a design is held against."""
+
+    baseline: str = declared(
+        BASELINE,
+        "Say how much better the design is than these, modelled alike: presets or files, comma-separated.",
+        Kind.TEXT,
+        panel=RECORDS,
+        values=MACHINES,
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The machines.
+
+        Raises:
+            InputError: a name is blank or repeated.
+        """
+        return machine_names(self.baseline)
+
+
+def machine_names(text: str) -> tuple[str, ...]:
+    """Machines separated by commas; sizes inline belong to one design, and one named again begins another.
+
+    Raises:
+        InputError: a name is blank or repeated.
+    """
+    found: list[str] = []
+    keys: set[str] = set()
+    for word in (each.strip() for each in text.split(",")):
+        key, is_size, _ = word.partition("=")
+        if is_size and keys and key.strip() not in keys:
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+            keys = set()
+        keys |= {key.strip()} if is_size else set()
+    if not all(found) or len(set(found)) < len(found):
+        message = f"'{text[:60]}' must be machines separated by commas, each once, such as h100,mi300x"
+        raise InputError(message, source="--baseline")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +259,34 @@ def typer_option(known: Declaration) -> Any:
     flag = f"{known.flag}/--no-{known.flag[2:]}" if known.kind is Kind.SWITCH and known.default else known.flag
     return typer.Option(
         flag,
+        *((f"--{known.alias}",) if known.alias else ()),
         help=known.help,
         parser=number(known) if known.kind in METAVARS else None,
         metavar=METAVARS.get(known.kind),
         rich_help_panel=known.panel or None,
         show_default=known.shown or True,
+        autocompletion=completer(known) if known.values or known.enumeration else None,
     )
+
+
+def completer(known: Declaration) -> Callable[[str], list[str]]:
+    """What an option may be that begins so, in any case; of several with commas between, what the last may be."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        names = [each for each in known_values(known) if each.casefold().startswith(begun.casefold())]
+        return [f"{before}{comma}{name}" for name in names]
+
+    return complete
+
+
+def known_values(known: Declaration) -> tuple[str, ...]:
+    """All that an option may be, as far as that can be listed."""
+    from phaze_opt.plugins import PluginGroup, list_plugins
+
+    if known.values in set(PluginGroup):
+        return tuple(entry.name for entry in list_plugins(PluginGroup(known.values)))
+    return tuple(resolve_name(known.values)() if known.values else known.words())
 
 
 METAVARS: Mapping[Kind, str] = {Kind.COUNT: "INTEGER", Kind.AMOUNT: "NUMBER", Kind.GAP: "NUMBER"}

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from phaze_opt.objective.bill import Bill
     from phaze_opt.objective.caveats import Note
     from phaze_opt.objective.priced_as import PricedAs
+    from phaze_opt.report.answer import ShortAnswer
     from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, RecordingSession
 
 SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 """Of a search or all of a study's, as JSON has them."""
+DETAILS_HINT = "--details prints every table and note that this comes from."
 Show = Callable[[str, int, int | None, str], None]
 """Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
 
@@ -135,10 +137,11 @@ def print_notes(notes: Sequence[Note]) -> None:
         out().print(f"Note: {note.sentence}")
 
 
-def print_priced(priced: Sequence[PricedAs]) -> None:
+def print_priced(priced: Sequence[PricedAs], *, is_told: bool = True) -> None:
     """Print what models were priced as, a sentence each; a warning where keys of a config were not read."""
     for each in priced:
-        out().print(each.sentence)
+        if is_told:
+            out().print(each.sentence)
         if each.warning:
             warn(each.warning)
 
@@ -159,15 +162,28 @@ def print_bills(bills: Mapping[str, Bill]) -> None:
 def print_run(session: RecordingSession) -> None:
     """Where the run can be looked at, once the store has it."""
     if session.run_id and session.url_hint:
-        screen = out()
-        screen.print(f"Tracked as run {session.run_id}; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", soft_wrap=True)
+        print_more(f"Tracked as run {session.run_id}; open it with:", f"  {session.url_hint}")
 
 
 def say_undelivered(delivery: Delivery) -> None:
     """Say what waits for the tracker's store, if anything does."""
     if not delivery.is_complete:
         say(f"tracking: {delivery.reason}", style="yellow")
+
+
+def print_answer(answer: ShortAnswer) -> None:
+    """What comes first: sentences, one table, what of the question was changed."""
+    for sentence in filter(None, answer.sentences):
+        out().print(sentence)
+    print_tables(*answer.tables)
+    for note in answer.notes:
+        out().print(note)
+
+
+def print_more(*lines: str, is_detailed: bool = True) -> None:
+    """How to go on and to see more; lines stay whole, as they are copied."""
+    for line in (*lines, *(() if is_detailed else (DETAILS_HINT,))):
+        out().print(line, soft_wrap=True)
 
 
 def print_tables(*tables: TableContent) -> None:

@@ -88,7 +88,6 @@ def _print_table(file: str, placement: PhazePlacement) -> None:
     for number, stage in enumerate(placement.stages):
         load, memory = f"{stage.load_s * 1e3:.3f}", f"{bytes_to_gib(stage.memory_bytes):.2f}"
         table.add_row(str(number), _layers(stage.layers), str(stage.num_devices), load, memory)
-    out().print(table)
     devices = sum(stage.num_devices for stage in placement.stages) * placement.data_parallel
     out().print(
         f"time per batch {placement.batch_time_s:.6g} s (optimal): tensor {placement.tensor_parallel} x "
@@ -96,6 +95,7 @@ def _print_table(file: str, placement: PhazePlacement) -> None:
         f"a replica, {devices} devices",
         soft_wrap=True,
     )
+    out().print(table)
 
 
 def _layers(layers: tuple[int, ...]) -> str:

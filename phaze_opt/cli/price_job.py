@@ -6,6 +6,7 @@ from dataclasses import replace
 from phaze_opt.cli.evaluate_chip import load_chip_scenario, price_chip
 from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest, training_length
+from phaze_opt.cli.options import machine_names
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.stacks import find_software, list_stacks
@@ -213,26 +214,8 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
     Raises:
         InputError: a name is blank or repeated, or the job cannot be priced on one of them.
     """
-    words = _machines(names) if names else []
-    if not all(words) or len(set(words)) < len(words):
-        message = f"'{names[:60]}' must be machines separated by commas, each once, such as h100,mi300x"
-        raise InputError(message, source=BASELINE)
+    words = machine_names(names) if names else ()
     return tuple(_price_baseline(_same_job(request, answer, word), word) for word in words)
-
-
-def _machines(names: str) -> list[str]:
-    """Machines separated by commas; sizes inline belong to one design, and one named again begins another."""
-    found: list[str] = []
-    keys: set[str] = set()
-    for word in (each.strip() for each in names.split(",")):
-        key, is_size, _ = word.partition("=")
-        if is_size and keys and key.strip() not in keys:
-            found[-1] += f",{word}"
-        else:
-            found.append(word)
-            keys = set()
-        keys |= {key.strip()} if is_size else set()
-    return found
 
 
 def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:

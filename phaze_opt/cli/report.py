@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import out as output
-from phaze_opt.cli.output import print_json, working
+from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
+from phaze_opt.cli.output import print_json, print_more, working
 
 if TYPE_CHECKING:
     from phaze_opt.report.study.inputs import ReportInputs
@@ -34,12 +33,14 @@ def report(
             rich_help_panel=RECORDS,
         ),
     ] = "",
+    details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write the report of a study: a page that needs no network, Markdown and CSV.
 
     Everything is rebuilt from persisted results; a study that is not finished is reported as far as it goes.
     """
+    from phaze_opt.cli.study_output import print_findings
     from phaze_opt.report.study.cards import draw_winners
     from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.report.study.inputs import read_inputs
@@ -62,9 +63,8 @@ def report(
     if json:
         print_json(_to_json(inputs, findings, paths))
         return
-    for finding in findings:
-        output().print(finding)
-    output().print(f"\nreport: {next(iter(paths.values()))}", soft_wrap=True)
+    print_findings(findings, is_detailed=details)
+    print_more(f"\nreport: {next(iter(paths.values()))}", is_detailed=details)
 
 
 def _to_json(inputs: ReportInputs, findings: Sequence[str], paths: Mapping[str, Path]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,22 @@ def within_budget(space: SearchSpace, scenario: Scenario) -> SearchSpace:
         InputError: nothing does.
     """
     return space if scenario.max_area_mm2 is None else space.restrict(max_area_mm2=scenario.max_area_mm2)
+
+
+def check_machines(names: Sequence[str], constants: Constants) -> None:
+    """See that there are machines or designs of the names before anything runs.
+
+    Raises:
+        InputError: one is none, or cannot be built of the silicon in force.
+    """
+    from phaze_opt.hardware.presets import load_architecture
+
+    for name in names:
+        try:
+            load_architecture(name, constants=constants)
+        except InputError as error:
+            message = f"{name}: {error}"
+            raise InputError(message, source="--baseline") from error
 
 
 def runs_directory(work_dir: Path) -> Path:

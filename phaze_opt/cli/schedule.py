@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
     figure: Annotated[
         str | None, typer.Option("--figure", metavar="FILE.html", help="Draw the schedule as a Gantt chart.")
     ] = None,
+    details: Annotated[bool, typer.Option("--details", help="List when every operator starts.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print exactly one line of JSON on standard output.")] = False,
 ) -> None:
     """Schedule one operator graph on one chip: shortest makespan, with a proven lower bound."""
@@ -57,7 +59,7 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
     if json:
         print_json(schedule_to_json(instance, result))
     else:
-        _print_schedule(instance, result)
+        _print_schedule(instance, result, is_detailed=details)
     if figure is not None:
         with spared("the Gantt chart"):
             _write_figure(figure, instance, result)
@@ -94,10 +96,8 @@ def _standing(result: ScheduleResult) -> str:
     return f"{words[result.status.value]}{gap}"
 
 
-def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
-    """The schedule for people: bounds, a Gantt chart and the starts."""
-    from rich.table import Table
-
+def _print_schedule(instance: ScheduleInstance, result: ScheduleResult, *, is_detailed: bool) -> None:
+    """The schedule for people: bounds and a Gantt chart, and the starts if they are asked for."""
     from phaze_opt.report.gantt import text_gantt
 
     problem = instance.problem
@@ -110,6 +110,17 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
     )
     page.print(text_gantt(problem, result, labels=labels, width=max(24, min(100, page.width - 8))))
     page.print("# spread over all cores   = on one core", style="dim")
+    if is_detailed:
+        _print_starts(instance, result, labels)
+    else:
+        page.print("--details lists when every operator starts.")
+
+
+def _print_starts(instance: ScheduleInstance, result: ScheduleResult, labels: Sequence[str]) -> None:
+    """A row an operator."""
+    from rich.table import Table
+
+    page, problem = out(), instance.problem
     table = Table()
     for heading in ("start", "end", "operator", "cores", "mode"):
         table.add_column(heading, justify="left" if heading in ("cores", "mode") else "right")

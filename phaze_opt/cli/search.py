@@ -16,14 +16,16 @@ from phaze_opt.cli.options import (
     MAX_JOBS,
     MAX_SEED,
     RANGE_HELP,
+    BaselineOptions,
     CostOptions,
+    DetailsOption,
     JsonOption,
     ModelOptions,
     RecordOptions,
     with_options,
 )
 from phaze_opt.cli.output import SEARCH_COUNTS, end_infeasible, say_undelivered
-from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
+from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.suggestions import parse_word
@@ -61,14 +63,22 @@ class SearchOptions:
 
     trials: int = _searching(60, "Evaluations at most.", Kind.COUNT)
     strategy: str = _searching(
-        "wham", "See `phaze-opt strategies`; also file.py:Class, or optuna:TPESampler.", Kind.TEXT
+        "wham",
+        "See `phaze-opt strategies`; also file.py:Class, or optuna:TPESampler.",
+        Kind.TEXT,
+        values="phaze_opt.strategies",
     )
     strategy_option: tuple[str, ...] = _searching((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS)
-    pruner: str = _searching("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT)
+    pruner: str = _searching(
+        "", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT, values="phaze_opt.pruners"
+    )
     pruner_option: tuple[str, ...] = _searching((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS)
     starts: int = _searching(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, low=0)
     objective: str = _searching(
-        "throughput", "throughput, or that _per_tdp, _per_usd or _per_joule; pareto.", Kind.WORD
+        "throughput",
+        "throughput, or that _per_tdp, _per_usd or _per_joule; pareto.",
+        Kind.WORD,
+        enumeration="phaze_opt.objective.goals:Goal",
     )
     seed: int = _searching(0, "The only source of randomness.", Kind.COUNT, low=0, high=MAX_SEED)
     batch: int = _searching(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT)
@@ -92,13 +102,22 @@ def search(
     scenario: ScenarioOptions,
     space: SpaceOptions,
     costs: CostOptions,
+    beside: BaselineOptions,
     records: RecordOptions,
+    details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     posed = pose_search(
-        loaded, models=models, options=options, scenario=scenario, space=space, costs=costs, records=records
+        loaded,
+        models=models,
+        options=options,
+        scenario=scenario,
+        space=space,
+        costs=costs,
+        beside=beside,
+        records=records,
     )
     points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
     from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
@@ -107,11 +126,11 @@ def search(
     session = open_tracker(records.chosen_tracker, records.tracker_config())
     answer = posed.answer(points, session, is_quiet=json)
     result = answer.result
-    print_answer(answer, is_json=json)
+    print_answer(answer, is_json=json, is_detailed=details)
     try:
         delivery = record_and_deliver(session, answer)
     finally:
-        print_record(answer, session, is_json=json)
+        print_record(answer, session, is_json=json, is_detailed=details)
     say_undelivered(delivery)
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -128,6 +147,7 @@ class PosedSearch:
         terms: on what costs are said.
         config: how to search.
         options: what is asked for beside the best design.
+        baselines: machines that it is held against.
         work_dir: where certificates and truths of the space may be.
     """
 
@@ -136,6 +156,7 @@ class PosedSearch:
     terms: CostTerms
     config: SearchConfig
     options: SearchOptions
+    baselines: tuple[str, ...]
     work_dir: Path
 
     def answer(self, space: SearchSpace, session: TrackingSession, *, is_quiet: bool) -> SearchAnswer:
@@ -154,6 +175,7 @@ class PosedSearch:
             has_range=self.options.has_range,
             has_own=self.options.has_own,
             costs=self.terms,
+            baselines=self.baselines,
         )
 
 
@@ -165,6 +187,7 @@ def pose_search(
     scenario: ScenarioOptions,
     space: SpaceOptions,
     costs: CostOptions,
+    beside: BaselineOptions,
     records: RecordOptions,
 ) -> PosedSearch:
     """Read what the options of a search name; ``loaded`` are the models.
@@ -179,7 +202,9 @@ def pose_search(
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     problem = _posed(problem, config.goal, terms)
-    return PosedSearch(problem, problem.constants_of(known), terms, config, options, records.work_dir)
+    constants = problem.constants_of(known)
+    check_machines(beside.names, constants)
+    return PosedSearch(problem, constants, terms, config, options, beside.names, records.work_dir)
 
 
 def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
@@ -198,12 +223,13 @@ def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
     """How to search, checked."""
     from phaze_opt.objective.goals import Goal
+    from phaze_opt.plugins import PluginGroup, plugin_name
     from phaze_opt.search.config import SearchConfig
 
     return SearchConfig(
-        strategy=options.strategy,
+        strategy=plugin_name(PluginGroup.STRATEGIES, options.strategy),
         options=_assignments(options.strategy_option, source="--strategy-option"),
-        pruner=options.pruner,
+        pruner=plugin_name(PluginGroup.PRUNERS, options.pruner),
         pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
         num_starts=options.starts,
         dask=options.dask,

@@ -15,8 +15,8 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-from phaze_opt.objective.least_within import LeastDesign, ValuedDesign, least_among
-from phaze_opt.objective.reference_machines import evaluate_references, machines_of
+from phaze_opt.objective.least_within import LeastDesign, LeastOf, ValuedDesign, amounts_of, least_among
+from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines, evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.bill import bills_beside
 from phaze_opt.report.die import DieBeside, dies_beside
@@ -49,6 +49,8 @@ class SearchAnswer:
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
         least: the smallest, coolest and cheapest of its designs near the best; empty with several objectives.
+        amounts: what the best design takes; empty where nothing is feasible.
+        baselines: names of the references that it is held against first.
         later_s: what was found of the best design after the search, and how long it took.
     """
 
@@ -65,6 +67,8 @@ class SearchAnswer:
     bills: Mapping[str, Bill] = field(default_factory=dict)
     own: tuple[OwnBest, ...] = ()
     least: tuple[LeastDesign, ...] = ()
+    amounts: Mapping[LeastOf, float] = field(default_factory=dict)
+    baselines: tuple[str, ...] = ()
     later_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -93,6 +97,7 @@ def find_answer(
     has_range: bool,
     has_own: bool,
     costs: CostTerms,
+    baselines: tuple[str, ...],
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
     later_s: dict[str, float] = {}
@@ -101,7 +106,11 @@ def find_answer(
         pipeline = _find_pipeline(result, scenario) if is_heterogeneous and is_found else None
     with _timed(later_s, "the range", is_asked=has_range and is_found):
         headline = _find_range(result, scenario, constants) if has_range and is_found else None
-    references = evaluate_references(scenario, space.axes.micro_batch, constants=constants)
+    batches = space.axes.micro_batch
+    named = evaluate_machines(
+        scenario, batches, [name for name in baselines if name not in REFERENCES], constants=constants
+    )
+    references = {**named, **evaluate_references(scenario, batches, constants=constants)}
     beside = dies_beside(result.best, machines_of(references), constants)
     answer = SearchAnswer(
         result=result,
@@ -115,6 +124,8 @@ def find_answer(
         headline=headline,
         beside=beside,
         bills=bills_beside(beside, scenario, constants, costs),
+        amounts={} if result.best is None else amounts_of(result.best, constants, costs.prices),
+        baselines=baselines,
         later_s=later_s,
         least=_find_least(result, config, constants, costs.prices),
     )

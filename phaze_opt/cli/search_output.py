@@ -14,20 +14,38 @@ from phaze_opt.cli.exit_codes import TRIALS_KEPT
 from phaze_opt.cli.search_answer import SearchAnswer
 from phaze_opt.objective.caveats import notes_to_json
 from phaze_opt.objective.design_detail import detail_design
-from phaze_opt.objective.evaluation import evaluation_to_json
+from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
-from phaze_opt.report.bill import bills_to_json
-from phaze_opt.report.design import limits_sentence
+from phaze_opt.report.answer import (
+    ShortAnswer,
+    build_sentence,
+    is_told,
+    near_sentence,
+    overturn_sentence,
+    standing_sentence,
+    told_notes,
+)
+from phaze_opt.report.bill import bills_to_json, run_sentence
+from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
-from phaze_opt.report.least_within import least_table, least_to_json
+from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.page import REPORT_NAME
 from phaze_opt.report.pipeline import pipeline_figure
-from phaze_opt.report.search import heterogeneous_contents, search_contents, write_search_report
+from phaze_opt.report.search import (
+    best_records,
+    heterogeneous_contents,
+    own_contents,
+    runners_up_table,
+    search_contents,
+    standing_words,
+    write_search_report,
+)
+from phaze_opt.report.table import TableContent
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.track.protocol import Delivery, TrackingSession
 from phaze_opt.workload.plan import ParallelPlan
@@ -35,6 +53,8 @@ from phaze_opt.workload.plan import ParallelPlan
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+DESIGN = "this design"
+"""Name of the design beside machines (`dies_beside`)."""
 LOOKED_AT = "the designs of this search"
 
 
@@ -98,7 +118,51 @@ def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     return data
 
 
-def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
+def first_of(answer: SearchAnswer) -> ShortAnswer:
+    """What is said of a search first; nothing of one that found nothing."""
+    result, goal = answer.result, answer.config.goal
+    best = result.best
+    if best is None:
+        return ShortAnswer(())
+    held = {name: answer.references[name] for name in answer.baselines}
+    usd = {name.replace(DESIGN, ""): bill.samples_per_usd for name, bill in answer.bills.items()}
+    device = answer.bills.get(DESIGN)
+    sentences = (
+        build_sentence(best, goal=goal, scenario=answer.scenario, usd=None if device is None else device.device_usd),
+        standing_sentence(
+            standing_words(result, space_size=answer.space.size, optimum=answer.optimum), best, held, usd
+        ),
+        overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()}),
+        "" if device is None else run_sentence(device),
+    )
+    again = inline_architecture(result.trials[result.best_number].point, answer.scenario)
+    more = (f"This design again: --arch {again}",)
+    return ShortAnswer(sentences, _first_tables(answer, best), told_notes(answer.notes), more)
+
+
+def _first_tables(answer: SearchAnswer, best: Evaluation) -> tuple[TableContent, ...]:
+    """The best design and what is near it, or the front; of a common design what each model gets comes first."""
+    result, goal, least = answer.result, answer.config.goal, answer.least
+    own = tuple(own_contents(answer.own)[:1]) if answer.own else ()
+    if not own and best.members:
+        own = (members_table(best),)
+    if len(result.trials[result.best_number].values) > 1:
+        return (*own, runners_up_table(result))
+    values = [trial.values[0] for trial in best_records(result.trials)]
+    point = result.trials[result.best_number].point
+    table = near_table(
+        NearBest(("best",), point, values[0], answer.amounts),
+        least,
+        goal=goal,
+        looked_at=LOOKED_AT,
+        note=near_sentence(values),
+        is_mean=bool(best.members),
+    )
+    pipeline = () if answer.pipeline is None else tuple(heterogeneous_contents(answer.pipeline))
+    return (*own, *pipeline, table)
+
+
+def print_answer(answer: SearchAnswer, *, is_json: bool, is_detailed: bool) -> None:
     """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
     result = answer.result
     if result.is_interrupted:
@@ -106,7 +170,19 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     if is_json:
         return
 
-    screen = output.out()
+    first = first_of(answer)
+    output.print_answer(first)
+    if is_detailed:
+        _print_details(answer)
+    output.print_priced(_priced(answer) if answer.result.best is not None else (), is_told=is_detailed)
+    if is_detailed:
+        output.print_notes([note for note in answer.notes if not is_told(note)])
+    output.print_more(*first.more)
+
+
+def _print_details(answer: SearchAnswer) -> None:
+    """All that the answer comes from."""
+    result, screen = answer.result, output.out()
     if result.best is not None:
         contents = search_contents(
             result,
@@ -125,21 +201,13 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
         if answer.headline is not None:
             screen.print(range_sentence(answer.headline))
         screen.print(limits_sentence(result.best))
-        if answer.pipeline is not None:
-            output.print_tables(*heterogeneous_contents(answer.pipeline))
-        if answer.least:
-            output.print_tables(least_table(answer.least, goal=answer.config.goal, looked_at=LOOKED_AT))
-        best = result.trials[result.best_number].point
-        screen.print(f"This design again: --arch {inline_architecture(best, answer.scenario)}", soft_wrap=True)
-        output.print_priced(_priced(answer))
-    output.print_notes(answer.notes)
 
 
 def _priced(answer: SearchAnswer) -> tuple[PricedAs, ...]:
     return priced_as(answer.scenario.models, answer.scenario.sequence_length)
 
 
-def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool) -> None:
+def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool, is_detailed: bool) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
         output.print_json(answer_to_json(answer, session))
@@ -147,7 +215,9 @@ def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: boo
     output.print_run(session)
     page = page_of(answer)
     if session.tracking_uri and page.is_file():
-        output.out().print(f"The same as a page, with figures: {page}", soft_wrap=True)
+        output.print_more(f"The same as a page, with figures: {page}")
+    if answer.result.best is not None:
+        output.print_more(is_detailed=is_detailed)
 
 
 def common_reason(result: SearchResult) -> str:

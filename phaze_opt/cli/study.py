@@ -87,6 +87,7 @@ def run(
             rich_help_panel=options.RECORDS,
         ),
     ] = "all",
+    details: options.DetailsOption = False,
     json: options.JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
@@ -128,7 +129,7 @@ def run(
             )
         wall_s = time.monotonic() - started
         if not json:
-            print_study(result)
+            print_study(result, is_detailed=details)
         if not worker:
             with spared("the report"):
                 files = write_report(result, session)
@@ -137,7 +138,7 @@ def run(
         if result is not None and json:
             print_json(study_to_json(result, session, wall_s=wall_s))
         elif result is not None:
-            print_record(files, session)
+            print_record(files, session, is_detailed=details)
     again = f"phaze-opt study run {file}" + (f" --as {published}" if published else "")
     _conclude(result, delivery, again)
 

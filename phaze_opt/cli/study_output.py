@@ -1,11 +1,11 @@
 """What ``phaze-opt study`` prints: one line of JSON, or tables and sentences for a person."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phaze_opt.cli.output import SEARCH_COUNTS, out, print_tables
+from phaze_opt.cli.output import SEARCH_COUNTS, out, print_more, print_tables
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.findings import describe_changes, describe_findings, describe_unmatched
@@ -16,6 +16,9 @@ from phaze_opt.study.result import FailedSearch, StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
 from phaze_opt.study.summary import summarise
 from phaze_opt.track.protocol import StudyTrackingSession
+
+FIRST_FINDINGS = 3
+"""Findings that are said first: who wins, against what, and what is claimed."""
 
 
 def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
@@ -59,25 +62,31 @@ def _regret(summary: StudySummary | None) -> dict[str, float] | None:
     return {score.contender: score.mean_regret for score in summary.contenders}
 
 
-def print_study(result: StudyResult) -> None:
-    """What was found, in a table and in sentences."""
-    screen = out()
+def print_study(result: StudyResult, *, is_detailed: bool) -> None:
+    """Who wins, in sentences and in a table; every finding if it is asked for."""
     if result.cells:
         summary = summarise(result)
+        findings = describe_findings(result, summary)
+        print_findings(findings, is_detailed=False)
         print_tables(contenders_table(summary, result))
-        for finding in describe_findings(result, summary):
-            screen.print(finding)
-    screen.print(f"Study: {result.study_id} in {result.directory}", soft_wrap=True)
+        for finding in findings[FIRST_FINDINGS:] if is_detailed else ():
+            out().print(finding)
+    print_more(f"Study: {result.study_id} in {result.directory}")
 
 
-def print_record(files: Mapping[str, Path], session: StudyTrackingSession) -> None:
+def print_findings(findings: Sequence[str], *, is_detailed: bool) -> None:
+    """The first findings, or all."""
+    for finding in findings if is_detailed else findings[:FIRST_FINDINGS]:
+        out().print(finding)
+
+
+def print_record(files: Mapping[str, Path], session: StudyTrackingSession, *, is_detailed: bool) -> None:
     """Where the report and the runs are."""
-    screen = out()
     if files:
-        screen.print(f"Report: {next(iter(files.values()))}", soft_wrap=True)
+        print_more(f"Report: {next(iter(files.values()))}")
     if session.url_hint:
-        screen.print("Tracked; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", soft_wrap=True)
+        print_more("Tracked; open it with:", f"  {session.url_hint}")
+    print_more(is_detailed=is_detailed)
 
 
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
@@ -115,6 +124,8 @@ def _evaluations(score: ContenderScore, target: float) -> str:
 def print_comparison(comparison: StudyComparison) -> None:
     """What both studies have, side by side, then what it says and what only one of them has."""
     screen = out()
+    for sentence in describe_changes(comparison):
+        screen.print(sentence)
     headings = ["first", "second", "difference", "p", "evaluations"]
     rows = tuple(
         (
@@ -132,5 +143,5 @@ def print_comparison(comparison: StudyComparison) -> None:
         columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
         title = f"{comparison.first.result.study_id} against {comparison.second.result.study_id}"
         print_tables(TableContent(title, columns, rows, note))
-    for sentence in (*describe_changes(comparison), *describe_unmatched(comparison)):
+    for sentence in describe_unmatched(comparison):
         screen.print(sentence)

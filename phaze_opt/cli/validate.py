@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli import measurements
-from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_plain_table, say, spared, working
+from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
+from phaze_opt.cli.output import (
+    check_file_to_write,
+    out,
+    print_json,
+    print_more,
+    print_plain_table,
+    say,
+    spared,
+    working,
+)
 
 NUM_WORST = 5
 """Rows of largest error on a terminal; the page has more."""
@@ -45,6 +54,7 @@ def validate(
             rich_help_panel=RECORDS,
         ),
     ] = None,
+    details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Score the models on measurements of real machines: the package's, or your own with the same columns.
@@ -58,7 +68,7 @@ def validate(
     if json:
         print_json(result.to_json())
     else:
-        _print(result)
+        _print(result, is_detailed=details)
     if predictions is not None:
         from phaze_opt.report.predictions_file import write_predictions
 
@@ -114,14 +124,32 @@ def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
     write_page(path, build_document(result, read_own_file() if constants is None else read_fitted_file(constants)))
 
 
-def _print(result: Validation) -> None:
-    """The table of sets, why rows are unscored, and which goals are met; of a single set its regimes and worst rows."""
+def _print(result: Validation, *, is_detailed: bool) -> None:
+    """How far off the models are, in sentences and by set; then what that comes from if it is asked for."""
+    from phaze_opt.report import validation_tables as tables
+
+    screen = out()
+    for sentence in tables.score_sentences(result):
+        screen.print(sentence)
+    screen.print()
+    print_plain_table(tables.overview_table(result), has_title=False)
+    told = (tables.own_unscored_sentences, tables.middle_sentences, tables.unmeasured_sentences)
+    for sentence in (each for say_of in told for each in say_of(result)):
+        screen.print(sentence)
+    if is_detailed:
+        _print_details(result)
+    sentence = tables.goals_sentence(result)
+    if sentence:
+        screen.print(sentence)
+    print_more("--report PAGE.html draws it, --predictions FILE.csv has every row.", is_detailed=is_detailed)
+
+
+def _print_details(result: Validation) -> None:
+    """Why rows are unscored and what shapes cost; of a single set its regimes and worst rows."""
     from phaze_opt.report import validation_tables
 
     screen = out()
-    print_plain_table(validation_tables.overview_table(result), has_title=False)
-    tables = validation_tables
-    told = (tables.unscored_sentences, tables.middle_sentences, tables.unmeasured_sentences, tables.shape_sentences)
+    told = (validation_tables.unscored_sentences, validation_tables.shape_sentences)
     for sentence in (each for say_of in told for each in say_of(result)):
         screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
@@ -129,6 +157,3 @@ def _print(result: Validation) -> None:
         print_plain_table(validation_tables.group_table("Error by regime", result.sets[0].regimes))
         screen.print()
         print_plain_table(validation_tables.worst_table(result.sets[0], limit=NUM_WORST))
-    sentence = validation_tables.goals_sentence(result)
-    if sentence:
-        screen.print(sentence)

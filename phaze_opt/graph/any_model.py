@@ -7,6 +7,7 @@ from phaze_opt.graph.traced.layered_model import layered_model_of
 from phaze_opt.graph.traced.traced_file import KIND, MAX_FILE_BYTES, begins_as_traced_model
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.record.input_files import read_text_file, shorten_path
+from phaze_opt.record.suggestions import known_as
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.transformer import TransformerSpec
@@ -27,7 +28,7 @@ def load_any_model(name_or_path: str, *, allow_unknown: bool = False) -> AnyMode
         InputError: as `load_model` and `parse_traced_model`.
     """
     path = Path(name_or_path)
-    if name_or_path in list_models() or not begins_as_traced_model(path):
+    if known_as(name_or_path, list_models()) in list_models() or not begins_as_traced_model(path):
         return load_model(name_or_path)
     text, source = read_text_file(path, kind=KIND, max_bytes=MAX_FILE_BYTES), shorten_path(path)
     return TracedWorkload(layered_model_of(text, source).model.name, text, source, allow_unknown)

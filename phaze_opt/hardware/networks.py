@@ -15,7 +15,7 @@ from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, T
 from phaze_opt.hardware.network_file import RealNetworkTable, parse_network
 from phaze_opt.record.document import parse_toml, read_toml
 from phaze_opt.record.input_files import is_there, shorten
-from phaze_opt.record.suggestions import suggest
+from phaze_opt.record.suggestions import known_as, suggest
 
 DEFAULT_NETWORK = "two-level"
 """Assumed where a machine's own network is not known."""
@@ -50,6 +50,7 @@ def load_network(
     if isinstance(num_devices, bool) or not isinstance(num_devices, int) or not 1 <= num_devices <= MAX_DEVICES:
         message = f"devices = {shorten(num_devices)} must be an integer from 1 to {MAX_DEVICES}"
         raise InputError(message, key="devices")
+    name_or_path = known_as(name_or_path, list_networks())
     if name_or_path in _BUILDERS:
         network = _BUILDERS[name_or_path](constants if constants is not None else load_constants())
     elif name_or_path in _real_networks():

@@ -17,7 +17,7 @@ from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.device_file import device_of, is_device_document
 from phaze_opt.record.document import Document, parse_toml
 from phaze_opt.record.input_files import is_there, shorten
-from phaze_opt.record.suggestions import suggest
+from phaze_opt.record.suggestions import known_as, suggest
 
 
 def list_architectures() -> tuple[str, ...]:
@@ -60,6 +60,7 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
         InputError: an unknown preset (with a near miss), a faulty file, or a faulty, missing, unknown or repeated key.
     """
     known = constants if constants is not None else load_constants()
+    text = known_as(text, _list_files())
     if text in _list_files():
         document = _read_preset(text)
         default_name = text
@@ -96,6 +97,7 @@ def find_machine(text: str) -> Device | None:
     Raises:
         InputError: a faulty file of a machine, by line and key.
     """
+    text = known_as(text, _list_files())
     if text in _list_files() and text not in list_devices():
         return None
     device = find_device(text)

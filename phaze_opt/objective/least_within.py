@@ -41,7 +41,7 @@ class LeastDesign:
         saving: what it takes least of.
         point: the design.
         value: of the goal, attained.
-        amount: what it takes: mm^2, W or USD.
+        amounts: what it takes: mm^2, W and, of dies, USD.
         is_proved: no other design within the share takes less; else none that was looked at does.
     """
 
@@ -49,8 +49,13 @@ class LeastDesign:
     saving: LeastOf
     point: DesignPoint
     value: float
-    amount: float
+    amounts: Mapping[LeastOf, float]
     is_proved: bool = False
+
+    @property
+    def amount(self) -> float:
+        """What it takes of what is saved."""
+        return self.amounts[self.saving]
 
 
 def savings_of(constants: Constants) -> tuple[LeastOf, ...]:
@@ -88,5 +93,5 @@ def least_among(
         for saving in savings_of(constants) if places else ():
             place = min(places, key=lambda at: (amounts[at][saving], -near[at].value, at))  # noqa: B023 -- used at once
             design = near[place]
-            found.append(LeastDesign(within, saving, design.point, design.value, amounts[place][saving]))
+            found.append(LeastDesign(within, saving, design.point, design.value, amounts[place]))
     return tuple(found)

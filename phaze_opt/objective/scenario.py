@@ -24,7 +24,7 @@ from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.plain_data import field_values, later
-from phaze_opt.record.suggestions import parse_word, suggest
+from phaze_opt.record.suggestions import known_as, parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
@@ -432,6 +432,7 @@ def check_estimator(name: str, source: str | None = None) -> str:
         InputError: there is none of the name.
     """
     known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
+    name = known_as(name, known)
     if name not in known:
         message = f"no estimator is named '{name}'; {suggest(name, known)}"
         raise InputError(message, source=source)

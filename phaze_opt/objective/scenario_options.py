@@ -36,6 +36,11 @@ PLANNED_MICRO_BATCHES = (1, 2, 4, 8, 16)
 USUAL_MICRO_BATCHES, USUAL_HBM_GB = (1, 2, 4, 8), (32, 64, 80)
 """The default values of the axes of `hardware.chip_template`, which takes numpy to import."""
 _DECLARATION = "declaration"
+NETWORKS = "phaze_opt.hardware.networks:list_networks"
+SOFTWARE = "phaze_opt.cost.stacks:list_stacks"
+MODELS = "phaze_opt.workload.zoo:list_models"
+MACHINES = "phaze_opt.hardware.presets:list_architectures"
+"""What lists the values of options, for completion."""
 
 
 class Kind(Enum):
@@ -66,6 +71,8 @@ class Declaration:
         kind: how its text is read.
         panel: heading of the command line's help.
         flag: on the command line; that of a switch that is on by default comes with its ``--no-`` form.
+        alias: what the field calls it in short, such as ``tp``; a flag and a keyword too.
+        values: ``module:function`` that lists what it may be, or a group of plug-ins, for completion.
         shown: the default in words, where the value does not tell; empty for the value itself.
         low, high: limits of a count.
         enumeration: ``module:name`` of the closed set that holds a word; empty if there is none.
@@ -80,6 +87,8 @@ class Declaration:
     kind: Kind
     panel: str = ""
     flag: str = ""
+    alias: str = ""
+    values: str = ""
     shown: str = ""
     low: int = 1
     high: int = MAX_COUNT
@@ -134,11 +143,19 @@ class ScenarioOptions:
     """What a user says of a scenario beside its models; `objective.scenario.Scenario` has the meanings."""
 
     devices: int = _of_workload(1024, "Accelerators in the cluster.", Kind.COUNT, is_required=True)
-    global_batch: int = _of_workload(4096, "Samples an iteration, over all replicas.", Kind.COUNT, is_required=True)
-    sequence_length: int | None = _of_workload(
-        None, "Tokens a sample; by default the model's own maximum, at most 4096.", Kind.COUNT, table="training"
+    global_batch: int = _of_workload(
+        4096, "Samples an iteration, over all replicas.", Kind.COUNT, is_required=True, alias="gbs"
     )
-    network: str = _of_workload("two-level", "A network by name (see `phaze-opt network list`), or a file.", Kind.TEXT)
+    sequence_length: int | None = _of_workload(
+        None,
+        "Tokens a sample; by default the model's own maximum, at most 4096.",
+        Kind.COUNT,
+        table="training",
+        alias="seq",
+    )
+    network: str = _of_workload(
+        "two-level", "A network by name (see `phaze-opt network list`), or a file.", Kind.TEXT, values=NETWORKS
+    )
     optimizer: str = _of_choices("adam", "adam or sgd.", Kind.WORD, enumeration="phaze_opt.workload.training:Optimizer")
     attention: str = _of_choices(
         "fused", "fused or unfused.", Kind.WORD, enumeration="phaze_opt.workload.training:AttentionForm"
@@ -155,6 +172,7 @@ class ScenarioOptions:
         "lanes and memory: a limit), or a plug-in's.",
         Kind.WORD,
         shown="calibrated",
+        values="phaze_opt.estimators",
     )
     schedule_gap: float = _of_choices(
         0.01,
@@ -181,16 +199,18 @@ class ScenarioOptions:
         None,
         "Training software whose fitted constants and overlaps plans have (see `phaze-opt software`).",
         kind=Kind.TEXT,
+        values=SOFTWARE,
         shown="the one measured on the machine, else megatron-core (GPUs) or maxtext (systolic machines, designs)",
     )
     tensor_parallel: tuple[int, ...] = _of_plan(
-        (1, 2, 4, 8), "Tensor-parallel degrees.", kind=Kind.COUNTS, high=MAX_DEGREE
+        (1, 2, 4, 8), "Tensor-parallel degrees.", kind=Kind.COUNTS, high=MAX_DEGREE, alias="tp"
     )
-    pipeline: tuple[int, ...] = _degrees(help="Pipeline stages.")
-    data: tuple[int, ...] = _degrees(help="Replicas (data-parallel degree).", shown="the devices left")
-    context_parallel: tuple[int, ...] = _degrees(help="Shards of the sequence in attention.", shown="1")
-    expert_parallel: tuple[int, ...] = _degrees(help="Devices of a stage that experts are spread over.")
+    pipeline: tuple[int, ...] = _degrees(help="Pipeline stages.", alias="pp")
+    data: tuple[int, ...] = _degrees(help="Replicas (data-parallel degree).", shown="the devices left", alias="dp")
+    context_parallel: tuple[int, ...] = _degrees(help="Shards of the sequence in attention.", shown="1", alias="cp")
+    expert_parallel: tuple[int, ...] = _degrees(help="Devices of a stage that experts are spread over.", alias="ep")
     expert_tensor_parallel: tuple[int, ...] = _degrees(
+        alias="etp",
         help="Devices of a tensor group that split each expert; fewer than all fold experts over it.",
         shown="all, and 1 where experts span the group",
     )
@@ -271,6 +291,7 @@ class SpaceOptions:
         (),
         "Micro-batches to search, samples: of the plans, or of Phaze's placements an axis of the space.",
         Kind.COUNTS,
+        alias="mbs",
         high=MAX_MICRO_BATCH,
         shown=f"{_listed(PLANNED_MICRO_BATCHES)}, as phaze {_listed(USUAL_MICRO_BATCHES)}; or those of --space",
     )

@@ -60,14 +60,23 @@ def differ_by_a_letter(given: str, known: str) -> bool:
     return left[1:] == right[1:] or left[1:] == right or left == right[1:] or is_swapped
 
 
+def known_as(name: str, known: Iterable[str]) -> str:
+    """The known name that is meant, whatever its case; what was given where there is none, or several."""
+    names = tuple(known)
+    if name in names:
+        return name
+    alike = [each for each in names if each.casefold() == name.strip().casefold()]
+    return alike[0] if len(alike) == 1 else name
+
+
 def parse_word(words: type[_WordT], text: str, *, source: str) -> _WordT:
-    """A member of a closed set by its value.
+    """A member of a closed set by its value, in any case.
 
     Raises:
         InputError: there is none; a near miss is suggested.
     """
     try:
-        return words(text)
+        return words(known_as(text, words))
     except ValueError:
         message = f"'{text}' is unknown; {suggest(text, list(words))}"
         raise InputError(message, source=source) from None

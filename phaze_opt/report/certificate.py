@@ -22,7 +22,15 @@ from phaze_opt.report.chip import chip_note, compared_parts, trained_fields
 from phaze_opt.report.design import CAUSES, describe_degrees
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
-from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_time, format_value, shown_value
+from phaze_opt.report.text import (
+    GOAL_UNITS,
+    format_number,
+    format_percentage,
+    format_time,
+    format_value,
+    numbers_apart,
+    shown_value,
+)
 
 TIED = 4.0 * BOUND_SLACK
 """Relative difference up to which two values are the same: bounds are widened by `BOUND_SLACK` for rounding."""
@@ -87,6 +95,16 @@ def claim_sentence(result: CertifyResult) -> str:
     return f"Not proved within {format_gap(claim.tolerance)}: {attained}; {of_all} {bound}."
 
 
+def proved_words(result: CertifyResult) -> str:
+    """How surely the best design is the best, without what it attains."""
+    claim, goal = result.certificate.claim, result.certificate.goal
+    of_all = f"none of all {claim.num_points:,} points"
+    if claim.gap <= TIED:
+        return f"proved: {of_all} is better"
+    bound = f"{of_all} exceeds {format_value(goal, claim.value_upper)} {GOAL_UNITS[goal]} (gap {format_gap(claim.gap)})"
+    return f"{'proved' if claim.is_proved else 'not proved'} within {format_gap(claim.tolerance)}: {bound}"
+
+
 def describe_certified(scenario: Scenario) -> str:
     """Models with the mean over them, devices, and the budgets of a chip."""
     names = ", ".join(model.name for model in scenario.models)
@@ -128,8 +146,11 @@ def ties_sentence(ties: Ties) -> str:
 def best_table(result: CertifyResult) -> TableContent:
     """The best designs; ties share a rank."""
     goal = result.certificate.goal
+    texts = numbers_apart([design.evaluation.throughput_samples_per_s for design in result.best])
+    rates = dict(zip((design.index for design in result.best), texts, strict=True))
+    is_common = any(design.evaluation.members for design in result.best)
     rate: Field[RankedDesign] = number(
-        "samples/s", lambda design: format_number(design.evaluation.throughput_samples_per_s)
+        "mean samples/s" if is_common else "samples/s", lambda design: rates[design.index]
     )
     worth: Fields[RankedDesign] = (rate, number("mm2", lambda design: format_number(design.evaluation.area_mm2)))
     if goal is Goal.THROUGHPUT_PER_TDP:

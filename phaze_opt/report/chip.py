@@ -119,6 +119,13 @@ def describe_cores(chip: Accelerator) -> str:
     return f"{tensor}, {vector}"
 
 
+def chip_words(chip: Accelerator) -> str:
+    """What a chip is built of, without an abbreviation but HBM."""
+    rate = f"{chip.hbm_bandwidth_bytes_per_s / GIGA:,.0f} GB/s"
+    buffer, memory = format_mib(chip.glb_bytes), format_capacity(chip.hbm_bytes)
+    return f"{describe_cores(chip)}, {buffer} of buffer, {memory} of HBM at {rate}"
+
+
 def describe_memories(chip: Accelerator) -> str:
     """Buffer, memory and its bandwidth."""
     bandwidth = chip.hbm_bandwidth_bytes_per_s / 1e9

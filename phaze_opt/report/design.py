@@ -64,7 +64,7 @@ def design_table(evaluation: Evaluation) -> TableContent:
         ("model" if not evaluation.members else "models", _models(evaluation)),
         ("sequence, micro-batch", f"{_sequences(evaluation)} tokens, {samples}"),
     )
-    return pairs_table(title, rows, note=_machine_note(chip))
+    return pairs_table(title, rows, note=machine_note(chip))
 
 
 def _models(evaluation: Evaluation) -> str:
@@ -79,7 +79,7 @@ def _sequences(evaluation: Evaluation) -> str:
     return ", ".join(f"{length}" for length in lengths)
 
 
-def _machine_note(chip: Accelerator) -> str:
+def machine_note(chip: Accelerator) -> str:
     """That a machine that exists is priced here like a design; empty for designs."""
     device = find_device(chip.name)
     if device is None or not is_chip_of(chip, device):
@@ -106,10 +106,14 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     """The design beside the reference machines, a column each: rates, ratios, efficiency, area and power."""
     references = {name: other for name, other in references.items() if not is_expert(name)}
     others = tuple(references.values())
+    mean = "mean " if evaluation.members else ""
     columns = (Column(""), *numbers("this design", *references))
     rows = (
-        ("samples/s", *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others))),
-        ("tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others))),
+        (
+            f"{mean}samples/s",
+            *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others)),
+        ),
+        (f"{mean}tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others))),
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
         ("iteration", *(_if_feasible(e, format_time(e.iteration_time_s)) for e in (evaluation, *others))),
         ("model FLOPs utilisation", *(_if_feasible(e, format_share(e.mfu)) for e in (evaluation, *others))),
@@ -121,8 +125,13 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ),
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
-    mean = [MEAN_NOTE] if evaluation.members else []
-    note = "; ".join([MODELLED_NOTE.format(silicon_words(evaluation.accelerator)), *mean, *failed])
+    note = "; ".join(
+        [
+            MODELLED_NOTE.format(silicon_words(evaluation.accelerator)),
+            *([MEAN_NOTE] if evaluation.members else []),
+            *failed,
+        ]
+    )
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
 
 

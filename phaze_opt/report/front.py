@@ -6,7 +6,7 @@ from typing import Any
 from phaze_opt.certify.result import CertifyResult, FrontDesign
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.report.certificate import axes_words, describe_certified, format_gap
-from phaze_opt.report.chip import chip_fields, chip_note
+from phaze_opt.report.chip import chip_fields, chip_note, describe_chip
 from phaze_opt.report.table import Fields, TableContent, number, table_of
 from phaze_opt.report.text import format_number
 
@@ -27,6 +27,29 @@ def front_sentence(result: CertifyResult) -> str:
     return (
         f"{state}{within}: of all {claim.num_points:,} points {designs} on the front of {axes_words(certificate.axes)} "
         f"for {what}; each other one is beaten by one of these (gap {format_gap(claim.gap)})."
+    )
+
+
+def front_ends_sentence(result: CertifyResult) -> str:
+    """The fastest design of a front, and what the smallest one takes that is half as fast; empty without throughput."""
+    if not result.front or FrontAxis.THROUGHPUT not in result.certificate.axes:
+        return ""
+    fastest = max(result.front, key=lambda design: design.throughput_samples_per_s)
+    half = min(
+        (each for each in result.front if each.throughput_samples_per_s >= 0.5 * fastest.throughput_samples_per_s),
+        key=lambda design: (design.area_mm2, design.tdp_w),
+    )
+    text = f"The fastest is {_figures(fastest)}"
+    if half is fastest:
+        return f"{text}; none is half as fast and smaller."
+    return f"{text}; the smallest of at least half its throughput is {_figures(half)}."
+
+
+def _figures(design: FrontDesign) -> str:
+    cost = "" if design.cost_usd is None else f", {format_number(design.cost_usd)} USD"
+    return (
+        f"{describe_chip(design.point)}: {format_number(design.throughput_samples_per_s)} samples/s at "
+        f"{format_number(design.area_mm2)} mm2, {format_number(design.tdp_w)} W{cost}"
     )
 
 

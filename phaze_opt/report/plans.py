@@ -44,7 +44,7 @@ TRACE = 1e-9
 """Share of a step below which a part is what rounding left of it, and has no row."""
 BRIM_NOTE = "fills the memory to the brim: the range of its peak reaches beyond it"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
-_IDEAL_NOTE = (
+IDEAL_NOTE = (
     "ideal software: rates of the data sheet (of TPUs what matmuls alone reach of them) but for tiles that are not "
     "full, nothing overlapped; --software names real ones"
 )
@@ -164,10 +164,15 @@ def _gib(num_bytes: float) -> str:
 
 
 def describe_plan(plan: ParallelPlan) -> str:
+    """`plan_words`, said to be a plan."""
+    return f"plan: {plan_words(plan)}"
+
+
+def plan_words(plan: ParallelPlan) -> str:
     """One plan in words: its three degrees, micro-batch and recomputation, and of the others what is not neutral."""
     others = (f"{each.meaning} {each.text(plan)}" for each in _DEGREES if each.is_said(plan))
     return (
-        f"plan: tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
+        f"tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
         f"recomputation {_stages_words([each.value for each in plan.recomputes])}"
         + (f", blocks a stage {_stages_words([str(each) for each in plan.blocks])}" if plan.blocks else "")
     )
@@ -206,7 +211,7 @@ def step_table(best: RankedPlan, setting: PriceSetting, causes: Sequence[tuple[s
         number("share", lambda part: format_share(part[0] / time.seconds)),
     )
     shown = (part for part in parts if part[0] > TRACE * time.seconds)
-    note = describe_plan(best.plan) + (f"; {_IDEAL_NOTE}" if setting.is_ideal else "")
+    note = describe_plan(best.plan) + (f"; {IDEAL_NOTE}" if setting.is_ideal else "")
     return table_of(f"Where a step of {format_time(time.seconds)} goes", fields, shown, note)
 
 

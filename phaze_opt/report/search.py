@@ -26,7 +26,7 @@ from phaze_opt.report.figures import search_figures
 from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
-from phaze_opt.report.text import format_number, format_share, format_time
+from phaze_opt.report.text import format_number, format_share, format_time, numbers_apart
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.search.trial import Trial, rank
 from phaze_opt.study.judging.scoring import front_regret
@@ -64,6 +64,16 @@ def standing_table(
     rows.append(_estimates_standing(best))
     columns = (Column("what"), Column("standing"), Column("how it is known"))
     return TableContent("What is certified, and what is not", columns, tuple(rows))
+
+
+def standing_words(result: SearchResult, *, space_size: int | None = None, optimum: Truth | None = None) -> str:
+    """Whether it is proven that the best design is the best of the space, or that the front is its front."""
+    row = _search_standing(result, space_size=space_size)
+    if result.best is not None and optimum is not None:
+        row = _known_standing(result, optimum)
+    what, standing, how = row
+    begins = {"proven": f"it is proven to be the {what}", "not attained": f"it is not the {what}"}
+    return f"{begins.get(standing, f'it is not proven to be the {what} (`certify` proves one)')}: {how}"
 
 
 def _estimates_standing(best: Evaluation | None) -> tuple[str, str, str]:
@@ -139,10 +149,13 @@ def runners_up_table(result: SearchResult) -> TableContent:
     title = "Pareto front" if is_front else "Best designs found"
     if is_front and len(result.pareto_front) > len(records):
         title += f" ({len(records)} of {len(result.pareto_front)})"
+    is_common = any(record.evaluation.members for record in records)
+    texts = numbers_apart([record.evaluation.throughput_samples_per_s for record in records])
+    rates = dict(zip((record.number for record in records), texts, strict=True))
     fields: Fields[Trial[Evaluation]] = (
         number("trial", lambda trial: str(trial.number)),
         *trained_fields(lambda trial: trial.point, lambda trial: trial.evaluation),
-        number("samples/s", lambda trial: format_number(trial.evaluation.throughput_samples_per_s)),
+        number("mean samples/s" if is_common else "samples/s", lambda trial: rates[trial.number]),
         number("mm2", lambda trial: format_number(trial.evaluation.area_mm2)),
         number("W", lambda trial: format_number(trial.evaluation.tdp_w)),
     )

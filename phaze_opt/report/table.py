@@ -10,6 +10,7 @@ from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 T = TypeVar("T")
 TERMINAL_WIDTH = 80
@@ -19,10 +20,11 @@ _PADDINGS = ((1, 1), (1, 0), (0, 0))
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading, and whether it holds figures (right-aligned)."""
+    """A column's heading, whether it holds figures (right-aligned), and whether lines of its cells stay whole."""
 
     heading: str
     is_number: bool = False
+    has_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ Fields = tuple[Field[T], ...]
 def words(heading: str, cell: Callable[[T], str]) -> Field[T]:
     """A column of words."""
     return Field(Column(heading), cell)
+
+
+def lines(heading: str, cell: Callable[[T], Sequence[str]]) -> Field[T]:
+    """A column of words, several lines a cell."""
+    return Field(Column(heading, has_lines=True), lambda item: "\n".join(cell(item)))
 
 
 def number(heading: str, cell: Callable[[T], str]) -> Field[T]:
@@ -112,20 +119,34 @@ def draw_table(content: TableContent) -> Table:
         table.add_column(
             Text(printable(column.heading)),
             justify="right" if column.is_number else "left",
-            no_wrap=column.is_number,
+            no_wrap=column.is_number or column.has_lines,
             overflow="ellipsis" if column.is_number else "fold",
             style="cyan" if index == 0 else "",
         )
     for index, row in enumerate(content.rows):
-        table.add_row(*(Text(printable(cell)) for cell in row), style="bold" if index in content.emphasised else "")
+        table.add_row(*map(_cell_text, row), style="bold" if index in content.emphasised else "")
     return table
+
+
+def _cell_text(cell: str) -> Text:
+    """A cell; of its control characters line feeds alone have a meaning."""
+    from rich.text import Text
+
+    return Text("\n".join(printable(line) for line in cell.split("\n")))
+
+
+def _kept_whole(column: Column, text: str) -> list[str]:
+    """Parts of a cell that are not broken."""
+    if column.has_lines:
+        return text.split("\n")
+    return [text] if column.is_number else text.split() or [""]
 
 
 def _padding(content: TableContent) -> tuple[int, int, int, int]:
     """Blanks around cells (above, right, below, left): two, or as many as leave room for figures and whole words."""
     texts = ((column.heading, *(row[index] for row in content.rows)) for index, column in enumerate(content.columns))
     least = sum(
-        max(len(part) for text in cells for part in ([text] if column.is_number else text.split() or [""]))
+        max(len(part) for text in cells for part in _kept_whole(column, text))
         for column, cells in zip(content.columns, texts, strict=True)
     )
     # Rich draws one blank between columns beside these.

@@ -1,5 +1,9 @@
 """Figures as people read them: units, three significant digits, shares, values of a goal."""
 
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
 from phaze_opt.objective.goals import Goal
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
@@ -14,6 +18,10 @@ GOAL_UNITS = {
 }
 """Units in which values of a goal are read, of a front of its fastest design; files and JSON keep samples/s/W."""
 WATTS_PER_KILOWATT = 1000.0
+LEAST_DIGITS, MOST_DIGITS = 3, 7
+"""Of figures that are to be told apart."""
+SAME = 1e-9
+"""Relative difference up to which two figures are one, but for rounding."""
 
 
 def format_number(value: float) -> str:
@@ -24,6 +32,25 @@ def format_number(value: float) -> str:
     if magnitude >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if magnitude >= 1 or value == 0 else f"{value:.3g}"
+
+
+def numbers_apart(values: Sequence[float]) -> tuple[str, ...]:
+    """Figures with as many digits, three to seven, as tell apart all that differ; ties read the same."""
+    for digits in range(LEAST_DIGITS, MOST_DIGITS):
+        texts = tuple(_with_digits(value, digits) for value in values)
+        if all(
+            (one == other) == math.isclose(first, second, rel_tol=SAME)
+            for (first, one), (second, other) in combinations(zip(values, texts, strict=True), 2)
+        ):
+            return texts
+    return tuple(_with_digits(value, MOST_DIGITS) for value in values)
+
+
+def _with_digits(value: float, digits: int) -> str:
+    """So many significant digits; those before the point are never rounded away."""
+    if value == 0.0:
+        return "0"
+    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def format_scaled(value: float, unit: str) -> str:

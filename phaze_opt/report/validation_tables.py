@@ -5,6 +5,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
+from phaze_opt.hardware.spreads import UNSEEN, load_spreads
+from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
@@ -137,6 +139,52 @@ def format_rank(value: float) -> str:
     return f"{math.floor(value * 1000 + _LAST_DIGITS) / 1000:.3f}"
 
 
+def score_sentences(result: Validation) -> tuple[str, ...]:
+    """How far off the models are over all rows and in the best and the worst set, and what to expect elsewhere."""
+    scored = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
+    if not scored:
+        return ("No row is scored: nothing is known of the models' error here.",)
+    count = sum(entry.scores.num_rows for entry in scored)
+    mape = sum(entry.scores.mape * entry.scores.num_rows for entry in scored) / count
+    held = [entry for entry in scored if math.isfinite(entry.baseline_mape)]
+    measured = f"{_counted(count, 'row')} of {_counted(len(scored), 'data set')}"
+    text = f"Over {measured} predictions are {mape:.3g} % off in the mean"
+    if held:
+        rows = sum(entry.scores.num_rows for entry in held)
+        trivial = sum(entry.baseline_mape * entry.scores.num_rows for entry in held) / rows
+        text += f"; one constant a set in their place would be {trivial:.3g} % off"
+    best, worst = (pick(scored, key=lambda entry: entry.scores.mape) for pick in (min, max))
+    ends = f"The least is {best.scores.mape:.3g} % ({best.name}), the most {worst.scores.mape:.3g} % ({worst.name})."
+    bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."
+    sources = sources_sentence(load_spreads().find([UNSEEN]))
+    return tuple(
+        filter(
+            None,
+            (f"{text}.", ends if len(scored) > 1 else bias, f"{sources[:1].upper()}{sources[1:]}." if sources else ""),
+        )
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def fit_sentences(found: Calibration) -> tuple[str, ...]:
+    """What was fitted to how many rows, and how far off rows are that were fitted and that were kept out."""
+    fits = [item for family in found.families for item in family.sets if item.whole.fitted.num_rows]
+    count = sum(item.whole.fitted.num_rows for item in fits)
+    constants = sum(family.num_constants for family in found.families)
+    mape = sum(item.whole.fitted.mape * item.whole.fitted.num_rows for item in fits) / max(count, 1)
+    fitted = f"{_counted(constants, 'constant')} fitted to {_counted(count, 'row')}"
+    first = f"{fitted}: these are predicted {mape:.3g} % off in the mean."
+    kept = [item for item in fits if math.isfinite(item.cross_validated_mape)]
+    if not kept:
+        return (first, "Rows that were kept out of a fit would say how well others are predicted: none were.")
+    rows = sum(item.whole.fitted.num_rows for item in kept)
+    out = sum(item.cross_validated_mape * item.whole.fitted.num_rows for item in kept) / rows
+    return (first, f"Configurations that were kept out of the fit in turn are {out:.3g} % off: expect that of others.")
+
+
 def goals_sentence(result: Validation) -> str:
     """How many goals are met, and which are not; empty without goals."""
     if not result.goals:
@@ -163,6 +211,12 @@ def unscored_sentences(result: Validation) -> tuple[str, ...]:
         for entry in result.sets
         for reason, count in entry.unscored_reasons.items()
     )
+
+
+def own_unscored_sentences(result: Validation) -> tuple[str, ...]:
+    """The same of a user's sets alone."""
+    own = tuple(entry for entry in result.sets if entry.dataset.name not in entry.dataset.likes)
+    return unscored_sentences(replace(result, sets=own))
 
 
 def unmeasured_sentences(result: Validation) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
-from phaze_opt.record.suggestions import differ_by_a_letter, near, suggest
+from phaze_opt.record.suggestions import differ_by_a_letter, known_as, near, suggest
 from phaze_opt.workload.config_keys import (
     ACTIVATION_FIELDS,
     ACTIVATIONS,
@@ -53,10 +53,9 @@ def load_model(name_or_path: str) -> Model:
     Raises:
         InputError: unknown name (with near misses), or a file that is no config of a known family.
     """
-    if name_or_path in list_models():
-        return parse_config_text(
-            read_zoo_text(name_or_path), name=name_or_path, source=f"zoo_configs/{name_or_path}.json"
-        )
+    zoo_name = known_as(name_or_path, list_models())
+    if zoo_name in list_models():
+        return parse_config_text(read_zoo_text(zoo_name), name=zoo_name, source=f"zoo_configs/{zoo_name}.json")
     path = Path(name_or_path)
     if not name_or_path.strip() or not is_there(path):
         _refuse_name(name_or_path)

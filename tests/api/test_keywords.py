@@ -17,7 +17,7 @@ from phaze_opt.cli.progress import progress
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, declared
 
-OF_THE_TERMINAL = {"context", "json", "report", "predictions", "top"}
+OF_THE_TERMINAL = {"context", "details", "json", "report", "predictions", "top"}
 """What commands print or write beside their answer; a result has it as a method."""
 COMMANDS = {
     "search": search.search,

@@ -69,10 +69,13 @@ def test_calibrated_operators_are_slower_on_the_same_design(capsys):
 
 def test_evaluate_for_people(capsys):
     few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "1"]
-    out = printed(["evaluate", *TASK, "--arch", "tpu-v4", *few], capsys)
+    out = printed(["evaluate", *TASK, "--arch", "tpu-v4", *few, "--details"], capsys)
     for word in ("Plans of tiny", "samples/s", "tpu-v4", "Range "):
         assert word in out
-    out = printed([*EVALUATE, "--as", "phaze", "--tensor-parallel", "1", "--micro-batch", "1", "--sensitivity"], capsys)
+    out = printed(
+        [*EVALUATE, "--as", "phaze", "--tensor-parallel", "1", "--micro-batch", "1", "--sensitivity", "--details"],
+        capsys,
+    )
     for word in ("samples/s", "tpu-v4", "sequence", "glb.bytes_per_cycle", "Range "):
         assert word in out
 
@@ -140,7 +143,7 @@ def test_search_for_people_with_several_models_and_tracking(tmp_path, capsys, mo
     arguments = ["search", "--models", "tiny,bert-large", "--common", "geometric", "--devices", "16", "--no-range"]
     few = ["--tensor-parallel", "1", "--micro-batch", "1", "--trials", "3", "--strategy", "random"]
     arguments += [*few, "--global-batch", "64", "--work-dir", str(tmp_path)]
-    out = printed(arguments, capsys)
+    out = printed([*arguments, "--details"], capsys)
     for words in ("phaze-opt ui", "Each model on this design", "Each model's own best chip"):
         assert words in out
     assert (tmp_path / "mlflow.db").exists()
@@ -164,7 +167,9 @@ def test_a_common_search_says_what_each_models_own_best_chip_gives(tmp_path, cap
     off = run_json([*search, tmp_path / "off", "--models", "tiny,bert-large", "--no-own", "--trials", "2"], capsys)
     assert off["own_best"] == []
     ranged = ["search", *job[:-1], "--trials", "2", "--strategy", "random", "--model", "tiny", "--no-tracking"]
-    assert re.search(r"then the range +[\d.]+ m?s", printed([*ranged, "--work-dir", tmp_path / "range"], capsys))
+    assert re.search(
+        r"then the range +[\d.]+ m?s", printed([*ranged, "--details", "--work-dir", tmp_path / "range"], capsys)
+    )
 
 
 def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, capsys):
@@ -176,7 +181,7 @@ def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, cap
     assert found["gain"] >= 0.0
     assert (found["plan"]["pipeline"], len(found["stages"])) == (2, 2)
     assert found["plan"]["micro_batch"] == found["micro_batch"]
-    words = " ".join(printed([*search, tmp_path, "--pipeline", "2"], capsys).split())
+    words = " ".join(printed([*search, tmp_path, "--pipeline", "2", "--details"], capsys).split())
     assert "Heterogeneous pipeline" in words
     assert f"plan: tensor 1 x pipeline 2 x data {found['data_parallel']}" in words.split("Heterogeneous")[1]
     assert re.search(r"then a design for each stage [\d.]+ m?s", words)

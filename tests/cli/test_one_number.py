@@ -105,7 +105,7 @@ def test_a_real_machine_shows_its_own_die_and_watts(name, capsys) -> None:
         assert rate == pytest.approx(answer["throughput_samples_per_s"] / (16 * device.tdp_w))
     else:
         assert rate is None
-        assert "not published" in printed(job, capsys)
+        assert "not published" in printed([*job, "--details"], capsys)
 
 
 def test_published_figures_are_those_of_data_sheets() -> None:
@@ -133,7 +133,7 @@ def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> No
     assert set(both) == set(alone[0])
     baselines = [one["baselines"][0]["throughput_samples_per_s"] for one in alone]
     assert both["baselines"][0]["throughput_samples_per_s"] == pytest.approx(sum(baselines) / 2)
-    text = printed([*job, "--model", "bert-large,gpt2-xl"], capsys)
+    text = printed([*job, "--model", "bert-large,gpt2-xl", "--details"], capsys)
     assert "Plans of bert-large on 16" in text
     assert "Each model on this design" in text
 

@@ -40,7 +40,7 @@ def data(tmp_path):
 
 def test_constants_are_fitted_to_a_machine_of_a_file(zeus, data, tmp_path, capsys):
     out = tmp_path / "c.json"
-    text = printed(["calibrate", "--data", data, "--machine", zeus, "--out", out, "--no-held-out"], capsys)
+    text = printed(["calibrate", "--data", data, "--machine", zeus, "--out", out, "--no-held-out", "--details"], capsys)
     constants = json.loads(out.read_text())["groups"]["operators/zeus-1/host"]["constants"]
     assert constants["matmul_efficiency"]["value"] == pytest.approx(SHARE, rel=0.08)
     assert constants["launch_s"]["value"] == pytest.approx(LAUNCH_S, rel=0.05)
@@ -135,7 +135,7 @@ def test_evaluate_prices_plans_on_the_machine(zeus, capsys):
     chip = found["architecture"]
     rate = 2 * chip["num_tc"] * chip["tc_width"] * chip["tc_depth"] * chip["clock_hz"]
     assert rate == pytest.approx(196.6e12, rel=1e-3)
-    text = " ".join(printed(case, capsys).split())
+    text = " ".join(printed([*case, "--details"], capsys).split())
     assert "not measured on zeus-1" in text
     assert "die area not published" in text
     zeus.write_text(ZEUS + ARRAYS + "die_mm2 = 500\ntdp_w = 350\n")

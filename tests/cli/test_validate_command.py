@@ -46,7 +46,7 @@ def test_the_last_line_says_how_to_use_the_constants(data, tmp_path, capsys, mon
     folder = tmp_path / "my machines"
     folder.mkdir()
     mine = data.rename(folder / "mine.csv")
-    out = printed(["calibrate", "--data", mine, "--out", folder / "c.json", "--no-held-out"], capsys)
+    out = printed(["calibrate", "--data", mine, "--out", folder / "c.json", "--no-held-out", "--details"], capsys)
     commands = re.findall(r"`([^`]+)`", out.splitlines()[-1])
     assert len(commands) == 2
     assert run_json(shlex.split(commands[0])[1:], capsys)["datasets"]["mine"]["mape"] < 0.01
@@ -139,7 +139,7 @@ def test_more_constants_than_rows_is_warned_of(data, tmp_path, capsys):
 
 def test_tables_for_people(data, tmp_path, capsys):
     out = tmp_path / "c.json"
-    code, text, err = run(["calibrate", "--data", data, "--out", out], capsys)
+    code, text, err = run(["calibrate", "--data", data, "--out", out, "--details"], capsys)
     assert code == 0
     assert "launch_s" in text
     assert "price plans" not in text, "constants of operators alone enter no training step"

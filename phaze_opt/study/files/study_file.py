@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.plugins import short_name
+from phaze_opt.plugins import PluginGroup, plugin_name, short_name
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.line_numbers import KeyPath
+from phaze_opt.record.suggestions import known_as
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_tables import FIELDS, OPTIONS, STATISTICS, STUDY, StudyDocument
@@ -55,10 +56,7 @@ class _Reader:
         return StudyConfig(
             **({"description": study.description} | _given(study, STUDY)),
             workloads=(*short, *map(self._workload, document.workload)),
-            contenders=(
-                *(Contender(short_name(each), self._locate_plugin(each)) for each in study.strategies),
-                *map(self._contender, document.strategy),
-            ),
+            contenders=(*map(self._named, study.strategies), *map(self._contender, document.strategy)),
             settings=self._settings(document),
             budget=self._budget(study.budget),
             judgement=Judgement(**_given(document.statistics, STATISTICS)),
@@ -107,26 +105,28 @@ class _Reader:
 
     def _locate_model(self, name: str) -> str:
         """A name of the zoo, or a file beside the study file."""
-        return name if name in list_models() else self._locate_file(name)
+        known = known_as(name, list_models())
+        return known if known in list_models() else self._locate_file(name)
 
     def _locate_file(self, name: str) -> str:
         """A name as it is, unless it looks like a file; then from the study file's folder."""
         is_file = name.endswith((".toml", ".json")) or "/" in name or is_there(self.folder / name)
         return str(self.folder / name) if is_file else name
 
-    def _locate_plugin(self, name: str) -> str:
-        """A plug-in's name as it is; ``file.py:Class`` from the study file's folder."""
-        return str(self.folder / name) if ".py:" in name else name
+    def _locate_plugin(self, group: PluginGroup, name: str) -> str:
+        """The name of a plug-in, given in any case; ``file.py:Class`` from the study file's folder."""
+        return str(self.folder / name) if ".py:" in name else plugin_name(group, name)
 
     def _named(self, strategy: str) -> Contender:
-        return Contender(short_name(strategy), self._locate_plugin(strategy))
+        located = self._locate_plugin(PluginGroup.STRATEGIES, strategy)
+        return Contender(short_name(located), located)
 
     def _contender(self, table: Any) -> Contender:
         """A contender; its name says what it is unless given."""
-        parts = [short_name(part) for part in (table.strategy, table.pruner) if part]
-        given: dict[str, Any] = {"name": "+".join(parts)} | _given(table)
-        own = {key: self._locate_plugin(given[key]) for key in ("strategy", "pruner") if given.get(key)}
-        return Contender(**given | own)
+        given = _given(table)
+        groups = {"strategy": PluginGroup.STRATEGIES, "pruner": PluginGroup.PRUNERS}
+        own = {key: self._locate_plugin(group, given[key]) for key, group in groups.items() if given.get(key)}
+        return Contender(**{"name": "+".join(map(short_name, own.values()))} | given | own)
 
 
 def _given(table: Any, fields: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""What a command says first: two or three sentences, one table, how to see more; all of it on a small screen."""
+
+import re
+from pathlib import Path
+
+import pytest
+from command_runs import printed, run_json
+from sample_files import space_text
+
+from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
+from phaze_opt.objective.least_within import LeastDesign, LeastOf
+from phaze_opt.report.answer import near_sentence, overturn_sentence
+from phaze_opt.report.least_within import NearBest, near_rows
+from phaze_opt.report.text import numbers_apart
+from phaze_opt.space.search_space import DesignPoint
+
+SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[64], tc_depth=[64], glb_mb=[4])
+LINES, WIDTH = 50, 80
+COPIED = (
+    "Megatron-LM: ",
+    "This design again: ",
+    "The best design again: ",
+    "  phaze-opt ",
+    "The same as a page",
+    "The certificate: ",
+)
+"""Beginnings of lines that stay whole, as they are copied."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    (tmp_path / "space.toml").write_text(SPACE)
+    return tmp_path
+
+
+def fits(out):
+    lines = out.splitlines()
+    assert len(lines) <= LINES
+    assert [line for line in lines if len(line.rstrip()) > WIDTH and not line.startswith(COPIED)] == []
+
+
+JOB = "--model tiny --devices 8 --global-batch 16"
+SEARCH = f"search {JOB} --space space.toml --trials 4 --strategy exhaustive --no-tracking --tp 1"
+
+
+def test_a_search_says_what_to_build_how_much_better_and_its_range(folder, capsys):
+    out = printed(SEARCH.split(), capsys)
+    fits(out)
+    answer = run_json([*SEARCH.split(), "--resume"], capsys)
+    best = answer["best"]
+    first, second, third = [line for line in " ".join(out.split("\n\n")[0].split()).split(". ")][:3]
+    assert first.startswith("Build ")
+    assert "8 of them train tiny at" in first
+    assert f"{best['area_mm2']:,.0f} mm2" in first
+    reference = next(each for each in answer["references"] if each["name"] == "tpu-v4-published")
+    assert f"{reference['ratio']:.2f} times the throughput" in second
+    dollars = answer["cost"]["throughput_per_usd"] / answer["cost_references"]["tpu-v4-published"]["throughput_per_usd"]
+    assert f"{dollars:.2f} times per dollar of tpu-v4-published" in second
+    assert "proven to be the best of the space: all 4 designs were evaluated" in " ".join(out.split())
+    assert third.startswith("It may be ")
+    assert "This design again: --arch" in out
+    assert "--details" in out
+    assert "Hand placements" not in out
+    more = printed([*SEARCH.split(), "--resume", "--details"], capsys)
+    assert "What is certified, and what is not" in more
+    assert "tiny is priced as" in more
+
+
+def test_a_proof_says_what_to_build_and_that_it_is_proved(folder, capsys):
+    own = "num_tc=1,num_vc=1,tc_width=64,tc_depth=64,glb_mb=4,hbm_gb=32"
+    command = f"certify {JOB} --space space.toml --no-tracking --tp 1 --baseline H100,{own}"
+    out = printed(command.split(), capsys)
+    fits(out)
+    text = " ".join(out.split())
+    assert text.startswith("Build ")
+    assert "published 814 mm2, 700 W" in text
+    assert text.count("times the throughput") == 2
+    assert re.search(r"proved(?: within 0.1 %)?: none of all 4 points", text)
+    answer = run_json([*command.split(), "--resume"], capsys)
+    for least in answer["least_within"]:
+        assert f"{100 * least['within']:g} % {least['saving']}" in out
+        amounts = {"mm2": least["area_mm2"], "W": least["tdp_w"], "USD": least["device_usd"]}
+        assert least["amount"] == amounts[least["unit"]]
+
+
+def test_a_common_design_has_means_that_are_called_means(folder, capsys):
+    command = "search --models tiny,bert-large --common geometric --devices 8 --global-batch 16 --space space.toml"
+    few = ["--trials", "2", "--strategy", "random", "--no-tracking", "--no-own", "--no-range"]
+    out = printed([*command.split(), *few], capsys)
+    assert "samples/s (geometric mean)" in " ".join(out.split())
+    assert "mean samples/s" in out
+
+
+def test_a_plan_to_run_is_said_first(folder, capsys):
+    command = "evaluate --model llama-2-7b --arch h100 --devices 8 --gbs 64 --pp 1 --zero 1,3 --recompute none --top 4"
+    out = printed(command.split(), capsys)
+    fits(out)
+    assert out.startswith("Run llama-2-7b on 8 h100 under tensor ")
+    plans = run_json(command.split(), capsys)["plans"]
+    near = [plan for plan in plans if plan["is_within_error"]]
+    chosen = next((plan for plan in near if not plan["is_to_the_brim"]), plans[0])
+    assert f"{chosen['peak_memory_bytes'] / 2**30:.1f} of 80.0 GiB" in " ".join(out.split())
+    assert "Megatron-LM: --micro-batch-size" in out
+    assert "Where a step" not in out
+    assert "Where a step" in printed([*command.split(), "--details"], capsys)
+
+
+def test_ties_are_said_and_what_the_error_cannot_tell_apart():
+    error = machine_error()
+    text = near_sentence([100.0, 100.0, 99.0, 100.0 * (1.0 - 2.0 * error)])
+    assert "1 more ties with the best" in text
+    assert "the next falls 1 % short at most" in text
+    assert near_sentence([1.0]) == ""
+
+
+@pytest.mark.parametrize(
+    ("baseline", "says"), [(50.0, "none of these doubts"), (90.0, "overturn"), (120.0, "samples/s")]
+)
+def test_what_would_overturn_an_answer(baseline, says):
+    parts = (
+        RangePart("software", 80.0, 100.0, "slow", "as it is"),
+        RangePart("options", 100.0, 130.0, "as it is", "x"),
+    )
+    text = overturn_sentence(HeadlineRange(100.0, parts), {"other": baseline})
+    assert text.startswith("It may be 80.0 (software slow) to 130 samples/s (x)")
+    assert says in text
+    assert ("overturn" in text) == (80.0 < baseline < 100.0)
+
+
+def test_figures_have_the_digits_that_tell_them_apart():
+    assert numbers_apart([132.01, 132.0, 131.5]) == ("132.01", "132.00", "131.50")
+    assert numbers_apart([132.0, 132.0 * (1 + 1e-12)]) == ("132", "132")
+    assert numbers_apart([183386.2, 175812.4]) == ("183,386", "175,812")
+    assert numbers_apart([1.0, 1.0 + 1e-8]) == ("1.000000", "1.000000")
+
+
+def test_a_design_has_one_row_with_all_that_it_is_least_of():
+    points = [
+        DesignPoint(num_tc=n, num_vc=1, tc_width=8, tc_depth=8, glb_bytes=1, hbm_bytes=1, micro_batch=1, vc_width=8)
+        for n in (1, 2)
+    ]
+    amounts = {LeastOf.SMALLEST: 1.0, LeastOf.COOLEST: 2.0}
+    best = NearBest(("best",), points[0], 10.0, amounts)
+    found = [
+        LeastDesign(0.01, LeastOf.SMALLEST, points[0], 10.0, amounts, is_proved=True),
+        LeastDesign(0.01, LeastOf.COOLEST, points[1], 9.9, amounts),
+        LeastDesign(0.05, LeastOf.COOLEST, points[1], 9.9, amounts, is_proved=True),
+    ]
+    rows = near_rows(best, found)
+    assert [row.what for row in rows] == [("best", "1 % smallest"), ("1 % coolest*", "5 % coolest")]
+
+
+@pytest.mark.slow
+def test_the_demo_fits_a_screen(folder, capsys):
+    """The command of ``make demo``, as the Makefile has it."""
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    command = next(line for line in makefile.splitlines() if "phaze-opt search" in line)
+    words = command.partition("phaze-opt ")[2].replace("$(DEMO)", str(folder)).split()
+    out = printed(words, capsys)
+    fits(out)
+    text = " ".join(out.split())
+    for said in (
+        "Build ",
+        "of them train bert-large at",
+        "of tpu-v4-published",
+        "not proven to be the best",
+        "It may be ",
+    ):
+        assert said in text
+    assert all(f"{within} % {saving}" in out for within in (1, 5) for saving in ("smallest", "coolest", "cheapest"))
