@@ -93,8 +93,8 @@ def list_layouts(
         sizes, step_of_plan = np.unique(own.micro_batch, return_inverse=True)
         degrees: dict[str, Any] = {name: int(getattr(own, name)[0]) for name in names}
         degrees["is_sequence_parallel"] = bool(degrees["is_sequence_parallel"])
-        blocks, stage_recompute = plans.stage_choices[degrees.pop("stages")]
-        degrees |= {"blocks": blocks, "stage_recompute": stage_recompute}
+        blocks, stage_recompute, unit_order = plans.stage_choices[degrees.pop("stages")]
+        degrees |= {"blocks": blocks, "stage_recompute": stage_recompute, "unit_order": unit_order}
         same = [ParallelPlan(**degrees, micro_batch=int(size)) for size in sizes]
         steps = tuple(compiler.compile(model, training, plan, stack=stack) for plan in same)
         recompute = np.array([RECOMPUTES.index(each) for each in stage_recompute], np.int64)

@@ -136,7 +136,7 @@ class PlanDegrees:
     def _held(self, rows: Rows, memory_bytes: float) -> Floats:
         """`stage_room.most_blocks` of the sets that some plans are of."""
         prices = self.prices
-        is_stated = np.array([bool(recompute) for _, recompute in prices.plans.stage_choices])[prices.plans.stages]
+        is_stated = np.array([bool(recompute) for _, recompute, _ in prices.plans.stage_choices])[prices.plans.stages]
         optimizer, stack = prices.training.optimizer, prices.stack
         limits = StageLimits(prices.table, is_stated, self.recomputes, self.has_free_cuts, optimizer, stack)
         return most_blocks(limits, rows, memory_bytes)
