@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep
-from phaze_opt.cost.graph_sizes import graph_sizes
+from phaze_opt.cost.graph_sizes import StageTensors, graph_sizes, shared_bytes
 from phaze_opt.cost.plan_memory import StageRows, stage_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
-from phaze_opt.cost.stage_spans import StageSpans, list_spans
+from phaze_opt.cost.stage_spans import StageSpans, blocks_held, list_spans
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import PlanLayout
 from phaze_opt.cost.step_time import StageLoads, StepRules, shown_times
-from phaze_opt.cost.step_traffic import replica_costs, span_transfers, stage_counts, stage_places
+from phaze_opt.cost.step_traffic import border_bytes, replica_costs, span_transfers, stage_counts, stage_places
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.chain import ChainCut
@@ -69,14 +69,16 @@ class StageCosts:
     reduction_s: Floats
 
 
-def list_stage_choices(step: CompiledStep, network: Network) -> StageChoices:
+def list_stage_choices(step: CompiledStep, network: Network, spans: StageSpans | None = None) -> StageChoices:
     """All choices of every stage of a plan.
 
     Args:
         step: compiled for the plan.
         network: that its devices are on (`step_traffic.plan_network`).
+        spans: the units that stages may hold; all of units in their order unless given.
     """
-    spans, table = list_spans(step.graph.cut), build_table([PlanLayout.of_step(step, network, row=0)])
+    spans = spans or list_spans(step.graph.cut)
+    table = build_table([PlanLayout.of_step(step, network, row=0)])
     one, own = table.batch(np.zeros(1, np.intp)), _alike(step, network)
     examples = np.unique(own, return_index=True)[1]
     counts = _all_counts(spans, stage_counts(step.blocks, step.graph.cut.order)[examples])
@@ -110,7 +112,8 @@ def _transfers(step: CompiledStep, network: Network, table: StepTable, spans: St
         of_stages = np.repeat(table.runs.transfer, table.runs.length)
         return table.transfers.take(np.broadcast_to(of_stages[examples], shape))
     start, stop = np.repeat(spans.start, len(examples)), np.repeat(spans.stop, len(examples))
-    costs = span_transfers(step, network, stage=np.tile(examples, num_columns), start=start, stop=stop)
+    stage = np.tile(examples, num_columns)
+    costs = span_transfers(step, network, stage=stage, start=start, stop=stop, sets=spans.sets)
     return Traffic.of(np.tile(costs.reshape(num_columns, len(examples), -1), (len(RECOMPUTES), 1, 1)))
 
 
@@ -171,14 +174,16 @@ def _all_rows(one: StepBatch, counts: Ints) -> StepBatch:
     )
 
 
-def choice_bytes(step: CompiledStep) -> Floats:
+def choice_bytes(step: CompiledStep, spans: StageSpans | None = None) -> Floats:
     """What a device of every stage holds with each choice, shape (stages, columns, recomputations), bytes.
 
     Args:
         step: the plan; its own cuts and recomputation play no part.
+        spans: as `list_stage_choices` takes them.
     """
     cut = step.graph.cut
-    spans = list_spans(cut)
+    spans = spans or list_spans(cut)
+    tensors = _span_tensors(step, spans)
     counts = _all_counts(spans, stage_counts(step.blocks, cut.order))
     rows, num_stages = counts.shape[:2]
     recompute = np.repeat(np.arange(len(RECOMPUTES)), rows // len(RECOMPUTES) * num_stages)
@@ -199,6 +204,8 @@ def choice_bytes(step: CompiledStep) -> Floats:
         shards=all_alike(step.plan.shards),
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
+        shared_bytes=tensors.shared_bytes.transpose(2, 1, 0).reshape(-1),
+        sent_bytes=np.tile(tensors.sent_bytes.T.reshape(-1), len(RECOMPUTES)),
     )
     one = graph_sizes([[part.graph for part in step.parts]], step.stack.memory)
     sizes = one.take(np.zeros(rows * num_stages, np.intp))
@@ -206,11 +213,29 @@ def choice_bytes(step: CompiledStep) -> Floats:
     return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
 
 
+def _span_tensors(step: CompiledStep, spans: StageSpans) -> StageTensors:
+    """Of every stage and column, shapes (stages, columns, recomputations) and (stages, columns)."""
+    num_stages, num_columns = len(step.blocks), len(spans.start)
+    if step.graph.cut.branches is None:
+        none = StageTensors.none(num_stages * num_columns)
+        shape = num_stages, num_columns
+        return StageTensors(none.shared_bytes.reshape(*shape, -1), none.sent_bytes.reshape(shape))
+    ends = [(stage == 0, stage == num_stages - 1) for stage in range(num_stages)]
+    shared = {
+        each: shared_bytes(step, blocks_held(step.graph.cut, spans, is_first=each[0], is_last=each[1]))
+        for each in set(ends)
+    }
+    sent = border_bytes(step, spans.sets)[spans.stop]
+    return StageTensors(np.stack([shared[each] for each in ends]), np.tile(sent, (num_stages, 1)))
+
+
 def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Rows:
     """`step_traffic.stage_begins` of every column and stage, shape (columns, stages)."""
     if not cut.is_joined:
         return np.full((len(spans.start), num_stages), BLOCK)
     back = len(cut.parts) - 1
+    if cut.branches is not None:
+        return np.full((len(spans.start), num_stages), back + 1)
     begins = np.tile(np.array([*(BLOCK + kind for kind in cut.order), back])[spans.start], (num_stages, 1)).T
     begins[:, 0] = back + 1
     return begins

@@ -11,21 +11,28 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.cut_table import CutReading, CutTable
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
+from phaze_opt.cost.step_traffic import set_members
 from phaze_opt.record.near_ties import comparable
+from phaze_opt.workload.branches import Sets
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES
 
+NUM_ENDS = 2
+"""The first and the last stage."""
+SLACK = 1.0 + 1e-9
+"""For the last digits of a sum."""
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class MixedStages:
-    """Cuts, chips and recomputations of a pipeline's stages, first stage first."""
+    """Cuts, chips and recomputations of a pipeline's stages, first stage first; the order of units where it is free."""
 
     blocks: tuple[int, ...]
     chips: tuple[int, ...]
     recomputes: tuple[Recompute, ...]
+    unit_order: tuple[int, ...] = ()
 
     def with_stage(self, stage: int, chip: int, recompute: Recompute) -> "MixedStages":
         """The same with another chip and recomputation in one stage."""
@@ -122,21 +129,41 @@ def _solve(
             table.spans.candidates(table.sizes)[1],
             allowed,
         ),
-        PipelineRules(table.step.model.num_units, m, v, hidden_share),
+        PipelineRules(table.spans.num_steps, m, v, hidden_share),
         limit_s / factor - overhead_s,
     )
     if not most:
         return None
     chips, recomputes = np.divmod(chosen[:, 1], len(RECOMPUTES))
+    blocks, order = table.spans.cut_of(table.sizes[chosen[:, 0]])
     return StageChoice(
         (value + overhead_s) * factor,
         MixedStages(
-            tuple(int(each) for each in table.sizes[chosen[:, 0]]),
-            tuple(int(each) for each in chips),
-            tuple(RECOMPUTES[each] for each in recomputes),
+            blocks, tuple(int(each) for each in chips), tuple(RECOMPUTES[each] for each in recomputes), order
         ),
         most,
     )
+
+
+def may_be_stages(table: CutTable, sets: Sets, limit_s: float) -> Flags:
+    """Between which down-sets a stage's units alone may take no longer than a limit, shape (sets, sets).
+
+    What no stage does but these units is left out, and so is all that is sent.
+
+    Args:
+        table: of units in their order.
+        sets: the units before each border.
+        limit_s: of the step, s.
+    """
+    members = set_members(sets, table.step.graph.cut.num_units)
+    if len(table.kinds) <= NUM_ENDS:
+        # All stages begin before all units or end behind them.
+        return np.ones((len(sets), len(sets)), np.bool_)
+    alone = table.spans.number[:-1, 1]
+    busy_s = members.astype(float) @ table.loads.busy_s[alone, table.kinds[1]]
+    rules = table.rules
+    left_s = limit_s / (1.0 + float(rules.waiting[0])) - float(rules.overhead_s[0])
+    return np.asarray(float(rules.num_micro_batches[0]) * (busy_s - busy_s[:, None]) <= left_s * SLACK)
 
 
 def price_of_stages(tables: Sequence[CutTable], stages: MixedStages) -> float:

@@ -16,10 +16,18 @@ from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
-from phaze_opt.cost.stage_spans import list_spans
+from phaze_opt.cost.stage_spans import list_spans, spans_between
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import MixedStages, StageChoice, best_choice, is_as_fast, least_bound_s, least_choice_on
+from phaze_opt.plan.cuts import (
+    MixedStages,
+    StageChoice,
+    best_choice,
+    is_as_fast,
+    least_bound_s,
+    least_choice_on,
+    may_be_stages,
+)
 from phaze_opt.plan.plan_search import RankedPlan, step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.stage_room import (
@@ -30,6 +38,7 @@ from phaze_opt.plan.stage_room import (
     most_blocks,
     stage_sizes,
 )
+from phaze_opt.workload.branches import down_sets
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 
@@ -186,8 +195,37 @@ class PlanDegrees:
     def best_stages_on(self, number: int, chips: Sequence[StageChip], *, limit_s: float = np.inf) -> MixedPlan | None:
         """The fastest plan of a set; None if none that fits is below the limit.
 
-        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_choice` takes them.
+        Of equal ones the plan whose stages are even and recompute alike, and whose units are in their order; arguments
+        as `least_choice` takes them.
         """
+        in_order = self._best_in_order(number, chips, limit_s=limit_s)
+        limit_s = limit_s if in_order is None else min(limit_s, in_order.ranked.time.seconds)
+        chosen = self._best_between_sets(number, chips, limit_s=limit_s)
+        other = None if chosen is None else self.mixed(number, chosen.stages, chips)
+        if other is None or (in_order and is_as_fast(in_order.ranked.time.seconds, other.ranked.time.seconds)):
+            return in_order
+        return other
+
+    def _best_between_sets(self, number: int, chips: Sequence[StageChip], *, limit_s: float) -> StageChoice | None:
+        """The stages between any down-sets of a model with branches; None if none that fits is below the limit."""
+        step, network = self.step(number), self.network_of(number)
+        branches = step.graph.cut.branches
+        sets = () if branches is None or not self.has_free_cuts or step.plan.pipeline == 1 else down_sets(branches)
+        if not sets:
+            return None
+        in_order = self.tables(number, chips)
+        may = np.logical_or.reduce([may_be_stages(each, sets, limit_s) for each in in_order])
+        spans, sizes = spans_between(step.graph.cut, sets, may=may), range(len(sets))
+        choices = list_stage_choices(step, network, spans)
+        tables = [build_cut_table(choices, chip.times, blocks=sizes) for chip in chips]
+        fits = [
+            fitting_stages(step, sizes, chip.memory_bytes, self.recomputes, spans=spans, has_free_cuts=True)
+            for chip in chips
+        ]
+        return best_choice(tables, np.concatenate(fits, axis=2), limit_s=limit_s)
+
+    def _best_in_order(self, number: int, chips: Sequence[StageChip], *, limit_s: float) -> MixedPlan | None:
+        """The same of units in their order."""
         allowed = self._allowed_on(number, [each.memory_bytes for each in chips])
         if allowed is None:
             return None
@@ -205,7 +243,7 @@ class PlanDegrees:
 
     def mixed(self, number: int, stages: MixedStages, chips: Sequence[StageChip]) -> MixedPlan:
         """A plan of a set at its own price, each stage on one of the chips."""
-        plan = self.step(number).plan.with_stages(stages.blocks, stages.recomputes)
+        plan = self.step(number).plan.with_stages(stages.blocks, stages.recomputes, stages.unit_order)
         if len(set(stages.chips)) == 1:
             return MixedPlan(self.ranked(number, plan, chips[stages.chips[0]].times), stages.chips)
         own = self._cut_step(number, plan)
@@ -271,7 +309,8 @@ class PlanDegrees:
     def _cut_step(self, number: int, plan: ParallelPlan) -> CompiledStep:
         """The step of a plan of a set."""
         step = self.step(number)
-        return replace(step, plan=plan, blocks=blocks_of(step.model, plan))
+        graph = replace(step.graph, cut=step.graph.cut.in_order(plan.unit_order))
+        return replace(step, plan=plan, blocks=blocks_of(step.model, plan), graph=graph)
 
     def fitting(self, number: int, memory_bytes: float) -> Flags:
         """Candidates of a set's stages that fit, shape (stages, columns, recomputations)."""
