@@ -38,7 +38,7 @@ from phaze_opt.plan.stage_room import (
     most_blocks,
     stage_sizes,
 )
-from phaze_opt.workload.branches import down_sets
+from phaze_opt.workload.branches import Sets, down_sets
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 
@@ -208,9 +208,7 @@ class PlanDegrees:
 
     def _best_between_sets(self, number: int, chips: Sequence[StageChip], *, limit_s: float) -> StageChoice | None:
         """The stages between any down-sets of a model with branches; None if none that fits is below the limit."""
-        step, network = self.step(number), self.network_of(number)
-        branches = step.graph.cut.branches
-        sets = () if branches is None or not self.has_free_cuts or step.plan.pipeline == 1 else down_sets(branches)
+        step, network, sets = self.step(number), self.network_of(number), self._sets(number)
         if not sets:
             return None
         in_order = self.tables(number, chips)
@@ -223,6 +221,14 @@ class PlanDegrees:
             for chip in chips
         ]
         return best_choice(tables, np.concatenate(fits, axis=2), limit_s=limit_s)
+
+    def _sets(self, number: int) -> Sets:
+        """Down-sets that the stages of a set of degrees are cut between; nothing where units have one order."""
+        step = self.step(number)
+        branches = step.graph.cut.branches
+        if branches is None or not self.has_free_cuts or step.plan.pipeline == 1:
+            return ()
+        return down_sets(branches)
 
     def _best_in_order(self, number: int, chips: Sequence[StageChip], *, limit_s: float) -> MixedPlan | None:
         """The same of units in their order."""
@@ -278,9 +284,10 @@ class PlanDegrees:
 
     def _least_bytes_of(self, number: int) -> float:
         """What the smallest plan of a set needs, bytes."""
-        return least_memory_bytes(
-            self.step(number), self.sizes(number), self.recomputes, has_free_cuts=self.has_free_cuts
-        )
+        step, sets, sizes, spans = self.step(number), self._sets(number), self.sizes(number), None
+        if sets:
+            spans, sizes = spans_between(step.graph.cut, sets), range(len(sets))
+        return least_memory_bytes(step, sizes, self.recomputes, has_free_cuts=self.has_free_cuts, spans=spans)
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
         """A plan of a set at its own price."""
