@@ -120,7 +120,7 @@ def spans_between(cut: ChainCut, sets: Sets, *, may: Flags | None = None) -> Sta
     # Only the first and the last stage may be without units.
     ends = np.zeros(len(sets), np.bool_)
     ends[[0, -1]] = True
-    np.fill_diagonal(may_hold, ends)
+    np.fill_diagonal(may_hold, ends & np.diagonal(may_hold))
     start, stop = np.nonzero(may_hold)
     kinds = np.eye(len(cut.units), dtype=np.int64)[list(cut.order)]
     counts = members.astype(np.int64) @ kinds

@@ -17,10 +17,10 @@ from phaze_opt.workload.branches import Sets
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES
 
-NUM_ENDS = 2
-"""The first and the last stage."""
 SLACK = 1.0 + 1e-9
 """For the last digits of a sum."""
+HALVINGS = 60
+"""Steps of a search for a number by halves, to its last digits."""
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -145,25 +145,60 @@ def _solve(
     )
 
 
-def may_be_stages(table: CutTable, sets: Sets, limit_s: float) -> Flags:
-    """Between which down-sets a stage's units alone may take no longer than a limit, shape (sets, sets).
+def may_be_stages(tables: Sequence[CutTable], sets: Sets, limit_s: float) -> Flags:
+    """Between which down-sets there may be a stage of a step below a limit, shape (sets, sets).
 
-    What no stage does but these units is left out, and so is all that is sent.
+    The slowest stage is limited, so as many stages as stand before a span hold no more than that many times as long
+    units as it may have; likewise behind it. What is sent is left out.
 
     Args:
-        table: of units in their order.
+        tables: of units in their order, one for each chip.
         sets: the units before each border.
         limit_s: of the step, s.
     """
-    members = set_members(sets, table.step.graph.cut.num_units)
-    if len(table.kinds) <= NUM_ENDS:
-        # All stages begin before all units or end behind them.
-        return np.ones((len(sets), len(sets)), np.bool_)
-    alone = table.spans.number[:-1, 1]
-    busy_s = members.astype(float) @ table.loads.busy_s[alone, table.kinds[1]]
-    rules = table.rules
+    front_s, back_s, units_s = _alone_s(tables)
+    units_before_s = set_members(sets, len(units_s)).astype(float) @ units_s
+    whole_s, num_stages = front_s + float(units_s.sum()) + back_s, len(tables[0].kinds)
+    most_s = SLACK * _slowest_below(tables[0], whole_s, limit_s)
+    span_s = units_before_s - units_before_s[:, None]
+    before_s, behind_s = front_s + units_before_s, whole_s - front_s - units_before_s
+    may = np.zeros(span_s.shape, np.bool_)
+    for stage in range(num_stages):
+        is_first, is_last = stage == 0, stage == num_stages - 1
+        starts, stops = before_s <= stage * most_s, behind_s <= (num_stages - 1 - stage) * most_s
+        if is_first:
+            starts = np.arange(len(sets)) == 0
+        if is_last:
+            stops = np.arange(len(sets)) == len(sets) - 1
+        may |= starts[:, None] & stops & (span_s + front_s * is_first + back_s * is_last <= most_s)
+    return may
+
+
+def _alone_s(tables: Sequence[CutTable]) -> tuple[float, float, Floats]:
+    """What front, back and every unit take a micro-batch by themselves, at least on any chip, s."""
+    number, kinds = tables[0].spans.number, tables[0].kinds
+    busy_s = [table.loads.busy_s for table in tables]
+    fronts = [each[number[0, 0], kinds[0]] for each in busy_s]
+    backs = [each[number[-1, 0], kinds[-1]] for each in busy_s]
+    units = [each[number[:-1, 1], kinds[0]] - front for each, front in zip(busy_s, fronts, strict=True)]
+    return float(min(fronts)), float(min(backs)), np.min(units, axis=0)
+
+
+def _slowest_below(table: CutTable, whole_s: float, limit_s: float) -> float:
+    """The longest that the slowest of stages that take so long together may take in a step below a limit, s."""
+    from phaze_opt.plan.cut_bound import pipeline_bound_s  # noqa: PLC0415 - pulls in numba
+
+    rules, num_stages = table.rules, float(len(table.kinds))
+    m, v = float(rules.num_micro_batches[0]), float(rules.interleave[0])
     left_s = limit_s / (1.0 + float(rules.waiting[0])) - float(rules.overhead_s[0])
-    return np.asarray(float(rules.num_micro_batches[0]) * (busy_s - busy_s[:, None]) <= left_s * SLACK)
+    if not np.isfinite(left_s):
+        return np.inf
+    low_s, high_s = 0.0, max(0.0, left_s)
+    for _ in range(HALVINGS):
+        middle_s = (low_s + high_s) / 2.0
+        is_below = pipeline_bound_s(whole_s, middle_s, num_stages, m, v) < left_s
+        low_s, high_s = (middle_s, high_s) if is_below else (low_s, middle_s)
+    return high_s
 
 
 def price_of_stages(tables: Sequence[CutTable], stages: MixedStages) -> float:

@@ -211,9 +211,10 @@ class PlanDegrees:
         step, network, sets = self.step(number), self.network_of(number), self._sets(number)
         if not sets:
             return None
-        in_order = self.tables(number, chips)
-        may = np.logical_or.reduce([may_be_stages(each, sets, limit_s) for each in in_order])
+        may = may_be_stages(self.tables(number, chips), sets, limit_s)
         spans, sizes = spans_between(step.graph.cut, sets, may=may), range(len(sets))
+        if not len(spans.start):
+            return None
         choices = list_stage_choices(step, network, spans)
         tables = [build_cut_table(choices, chip.times, blocks=sizes) for chip in chips]
         fits = [
