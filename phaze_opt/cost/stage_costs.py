@@ -25,6 +25,7 @@ from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, SELECTIVE, Ints, Rows
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +143,8 @@ def stage_costs(choices: StageChoices, times: LayerTimes) -> StageCosts:
 
 def stage_loads(choices: StageChoices, times: LayerTimes) -> tuple[StageLoads, StepRules]:
     """The same as loads of the rows of the batch, to be priced by `step_time`."""
-    rows = len(choices.batch)
-    classes_s = np.broadcast_to(times.classes_s, (rows, *times.classes_s.shape))
-    attention_s = np.broadcast_to(times.attention_s, (rows, *times.attention_s.shape))
-    return batch_loads(choices.batch, classes_s, attention_s, StackColumns([choices.step.stack]))
+    stack = StackColumns([choices.step.stack])
+    return batch_loads(choices.batch, times.classes_s[None], times.attention_s[None], stack)
 
 
 def _all_counts(spans: StageSpans, stages: Ints) -> Ints:
@@ -156,45 +155,46 @@ def _all_counts(spans: StageSpans, stages: Ints) -> Ints:
 
 
 def _all_rows(one: StepBatch, counts: Ints) -> StepBatch:
-    """The batch of one step, repeated for all choices; traffic is still the step's own."""
+    """The batch of one step, repeated for all choices: its layers are stated once, and traffic is still its own."""
     same = np.zeros(len(counts), np.intp)
     recompute = np.repeat(np.arange(len(RECOMPUTES)), len(counts) // len(RECOMPUTES))
     of_stages = np.broadcast_to(recompute[:, None], counts.shape[:2])
     return replace(
         one,
-        inside=one.inside.take(same),
         layers=counts.astype(float),
         num_micro_batches=one.num_micro_batches[same],
         interleave=one.interleave[same],
         again=(of_stages == FULL).astype(float),
         is_selective=(of_stages == SELECTIVE).astype(float),
         update_shards=one.update_shards[same],
-        tied_share=one.tied_share[same],
         islands=one.islands[same],
     )
 
 
-def choice_bytes(step: CompiledStep, spans: StageSpans | None = None) -> Floats:
+def choice_bytes(step: CompiledStep, spans: StageSpans | None = None, may: Flags | None = None) -> Floats:
     """What a device of every stage holds with each choice, shape (stages, columns, recomputations), bytes.
 
     Args:
         step: the plan; its own cuts and recomputation play no part.
         spans: as `list_stage_choices` takes them.
+        may: which columns are asked of each stage, if not all, shape (stages, columns); the others hold no end.
     """
-    cut = step.graph.cut
+    cut, num_stages = step.graph.cut, len(step.blocks)
     spans = spans or list_spans(cut)
+    may = np.ones((num_stages, len(spans.start)), np.bool_) if may is None else may
+    stage, column = (np.tile(each, len(RECOMPUTES)) for each in np.nonzero(may))
+    recompute = np.repeat(np.arange(len(RECOMPUTES)), np.count_nonzero(may))
+    counts = stage_counts(step.blocks, cut.order)[stage]
+    counts[:, BLOCK:HEAD] = spans.counts[column]
     tensors = _span_tensors(step, spans)
-    counts = _all_counts(spans, stage_counts(step.blocks, cut.order))
-    rows, num_stages = counts.shape[:2]
-    recompute = np.repeat(np.arange(len(RECOMPUTES)), rows // len(RECOMPUTES) * num_stages)
 
     def all_alike(number: int) -> Ints:
-        return np.full(rows * num_stages, number)
+        return np.full(len(stage), number)
 
     stages = StageRows(
-        counts=counts.reshape(-1, counts.shape[-1]),
-        begins=np.tile(_begins(cut, spans, num_stages).reshape(-1), len(RECOMPUTES)),
-        stage=np.tile(np.arange(num_stages), rows),
+        counts=counts,
+        begins=_begins(cut, spans, num_stages)[column, stage],
+        stage=stage,
         tensor=all_alike(step.plan.tensor),
         pipeline=all_alike(step.plan.pipeline),
         replicas=all_alike(step.plan.data * step.plan.context),
@@ -204,13 +204,16 @@ def choice_bytes(step: CompiledStep, spans: StageSpans | None = None) -> Floats:
         shards=all_alike(step.plan.shards),
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
-        shared_bytes=tensors.shared_bytes.transpose(2, 1, 0).reshape(-1),
-        sent_bytes=np.tile(tensors.sent_bytes.T.reshape(-1), len(RECOMPUTES)),
+        shared_bytes=tensors.shared_bytes[stage, column, recompute],
+        sent_bytes=tensors.sent_bytes[stage, column],
     )
     one = graph_sizes([[part.graph for part in step.parts]], step.stack.memory)
-    sizes = one.take(np.zeros(rows * num_stages, np.intp))
-    memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
-    return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
+    memory = stage_memory(
+        one.take(np.zeros(len(stage), np.intp)), stages, optimizer=step.training.optimizer, stack=step.stack
+    )
+    found = np.full((num_stages, len(spans.start), len(RECOMPUTES)), np.inf)
+    found[stage, column, recompute] = memory.total_bytes
+    return found
 
 
 def _span_tensors(step: CompiledStep, spans: StageSpans) -> StageTensors:

@@ -146,10 +146,10 @@ def _solve(
 
 
 def may_be_stages(tables: Sequence[CutTable], sets: Sets, limit_s: float) -> Flags:
-    """Between which down-sets there may be a stage of a step below a limit, shape (sets, sets).
+    """Between which down-sets each stage of a step below a limit may be, shape (stages, sets, sets).
 
-    The slowest stage is limited, so as many stages as stand before a span hold no more than that many times as long
-    units as it may have; likewise behind it. What is sent is left out.
+    The slowest stage is limited; a span no longer than that is left where such spans lead to it and from it to the
+    end, as many as there are stages. What is sent is left out.
 
     Args:
         tables: of units in their order, one for each chip.
@@ -157,20 +157,21 @@ def may_be_stages(tables: Sequence[CutTable], sets: Sets, limit_s: float) -> Fla
         limit_s: of the step, s.
     """
     front_s, back_s, units_s = _alone_s(tables)
-    units_before_s = set_members(sets, len(units_s)).astype(float) @ units_s
-    whole_s, num_stages = front_s + float(units_s.sum()) + back_s, len(tables[0].kinds)
-    most_s = SLACK * _slowest_below(tables[0], whole_s, limit_s)
-    span_s = units_before_s - units_before_s[:, None]
-    before_s, behind_s = front_s + units_before_s, whole_s - front_s - units_before_s
-    may = np.zeros(span_s.shape, np.bool_)
-    for stage in range(num_stages):
-        is_first, is_last = stage == 0, stage == num_stages - 1
-        starts, stops = before_s <= stage * most_s, behind_s <= (num_stages - 1 - stage) * most_s
-        if is_first:
-            starts = np.arange(len(sets)) == 0
-        if is_last:
-            stops = np.arange(len(sets)) == len(sets) - 1
-        may |= starts[:, None] & stops & (span_s + front_s * is_first + back_s * is_last <= most_s)
+    members, num_stages = set_members(sets, len(units_s)).astype(float), len(tables[0].kinds)
+    before_s = members @ units_s
+    most_s = SLACK * _slowest_below(tables[0], front_s + float(units_s.sum()) + back_s, limit_s)
+    span_s = before_s - before_s[:, None]
+    is_behind = (members @ (1.0 - members.T) == 0.0) & ~np.eye(len(sets), dtype=np.bool_)
+    may = np.array([is_behind & (span_s <= most_s)] * num_stages)
+    may[0, 0, 0] = may[-1, -1, -1] = True
+    may[0] &= span_s + front_s <= most_s
+    may[-1] &= span_s + back_s <= most_s
+    may[0, 1:] = False
+    may[-1, :, :-1] = False
+    for stage in range(1, num_stages):
+        may[stage] &= may[stage - 1].any(axis=0)[:, None]
+    for stage in range(num_stages - 2, -1, -1):
+        may[stage] &= may[stage + 1].any(axis=1)
     return may
 
 

@@ -212,13 +212,14 @@ class PlanDegrees:
         if not sets:
             return None
         may = may_be_stages(self.tables(number, chips), sets, limit_s)
-        spans, sizes = spans_between(step.graph.cut, sets, may=may), range(len(sets))
+        spans, sizes = spans_between(step.graph.cut, sets, may=may.any(axis=0)), range(len(sets))
         if not len(spans.start):
             return None
+        may = may[:, spans.start, spans.stop]
         choices = list_stage_choices(step, network, spans)
         tables = [build_cut_table(choices, chip.times, blocks=sizes) for chip in chips]
         fits = [
-            fitting_stages(step, sizes, chip.memory_bytes, self.recomputes, spans=spans, has_free_cuts=True)
+            fitting_stages(step, sizes, chip.memory_bytes, self.recomputes, spans=spans, may=may)
             for chip in chips
         ]
         return best_choice(tables, np.concatenate(fits, axis=2), limit_s=limit_s)

@@ -48,6 +48,7 @@ def fitting_stages(
     *,
     has_free_cuts: bool = True,
     spans: StageSpans | None = None,
+    may: Flags | None = None,
 ) -> Flags:
     """Which candidates each stage may take: they fit, and are of the plan; shape (stages, columns, recomputations).
 
@@ -58,11 +59,12 @@ def fitting_stages(
         recomputes: what each stage may recompute.
         has_free_cuts: whether stages may be cut otherwise than the step's.
         spans: the units that stages may hold; all of units in their order unless given.
+        may: which of their columns each stage may take, if not all, shape (stages, columns).
     """
     spans = spans or list_spans(step.graph.cut)
     columns, _ = spans.candidates(np.asarray(blocks, np.intp))
     possible = _possible(step, spans, columns, recomputes, has_free_cuts=has_free_cuts)
-    return possible & (choice_bytes(step, spans)[:, columns] <= memory_bytes)
+    return possible & (choice_bytes(step, spans, may)[:, columns] <= memory_bytes)
 
 
 def holds_all_blocks(allowed: Flags, step: CompiledStep, blocks: Sequence[int]) -> bool:
