@@ -83,7 +83,10 @@ def list_stage_choices(step: CompiledStep, network: Network, spans: StageSpans |
     one, own = table.batch(np.zeros(1, np.intp)), _alike(step, network)
     examples = np.unique(own, return_index=True)[1]
     counts = _all_counts(spans, stage_counts(step.blocks, step.graph.cut.order)[examples])
-    kinds, place = np.unique(counts.reshape(-1, counts.shape[-1]), axis=0, return_inverse=True)
+    kinds, place = counts.reshape(-1, counts.shape[-1]), np.arange(counts.shape[0] * counts.shape[1])
+    if not spans.sets:
+        # Few spans between down-sets hold the same.
+        kinds, place = np.unique(kinds, axis=0, return_inverse=True)
     place = place.reshape(counts.shape[:2])
     sent = replica_costs(step, kinds, network)
     batch = replace(

@@ -129,12 +129,13 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
         ends += count * sum(graph.layers[kind].num_parameters for kind in kinds)
     tied = sum(count * own for count, own in zip(of_parts, _tied_of(step), strict=True))
     ends = np.maximum(0.0, ends - of_parts[EMBEDDING] * of_parts[HEAD] * tied)
-    inner = graph.cut.inner
+    kinds = sorted(set().union(*graph.cut.inner))
+    # Sums of whole numbers: exact in any order.
+    of_kinds = np.array([[part.count(kind) for part in graph.cut.inner] for kind in kinds], float) @ of_parts
     dense, experts = [], []
-    for kind in sorted(set().union(*inner)):
+    for kind, times in zip(kinds, of_kinds, strict=True):
         layer = graph.layers[kind]
         own = layer.num_expert_parameters if has_own else 0
-        times = np.asarray(sum(count * part.count(kind) for count, part in zip(of_parts, inner, strict=True)))
         dense.append((times, (layer.num_parameters - own) * one))
         experts += [(times, own * one)] if own else []
     return (*dense, (one, ends)), tuple(experts)

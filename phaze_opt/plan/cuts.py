@@ -145,21 +145,21 @@ def _solve(
     )
 
 
-def may_be_stages(tables: Sequence[CutTable], sets: Sets, limit_s: float) -> Flags:
+def may_be_stages(table: CutTable, sets: Sets, limit_s: float) -> Flags:
     """Between which down-sets each stage of a step below a limit may be, shape (stages, sets, sets).
 
     The slowest stage is limited; a span no longer than that is left where such spans lead to it and from it to the
     end, as many as there are stages. What is sent is left out.
 
     Args:
-        tables: of units in their order, one for each chip.
+        table: of units in their order.
         sets: the units before each border.
         limit_s: of the step, s.
     """
-    front_s, back_s, units_s = _alone_s(tables)
-    members, num_stages = set_members(sets, len(units_s)).astype(float), len(tables[0].kinds)
+    front_s, back_s, units_s = _alone_s(table)
+    members, num_stages = set_members(sets, len(units_s)).astype(float), len(table.kinds)
     before_s = members @ units_s
-    most_s = SLACK * _slowest_below(tables[0], front_s + float(units_s.sum()) + back_s, limit_s)
+    most_s = SLACK * _slowest_below(table, front_s + float(units_s.sum()) + back_s, limit_s)
     span_s = before_s - before_s[:, None]
     is_behind = (members @ (1.0 - members.T) == 0.0) & ~np.eye(len(sets), dtype=np.bool_)
     may = np.array([is_behind & (span_s <= most_s)] * num_stages)
@@ -175,14 +175,11 @@ def may_be_stages(tables: Sequence[CutTable], sets: Sets, limit_s: float) -> Fla
     return may
 
 
-def _alone_s(tables: Sequence[CutTable]) -> tuple[float, float, Floats]:
-    """What front, back and every unit take a micro-batch by themselves, at least on any chip, s."""
-    number, kinds = tables[0].spans.number, tables[0].kinds
-    busy_s = [table.loads.busy_s for table in tables]
-    fronts = [each[number[0, 0], kinds[0]] for each in busy_s]
-    backs = [each[number[-1, 0], kinds[-1]] for each in busy_s]
-    units = [each[number[:-1, 1], kinds[0]] - front for each, front in zip(busy_s, fronts, strict=True)]
-    return float(min(fronts)), float(min(backs)), np.min(units, axis=0)
+def _alone_s(table: CutTable) -> tuple[float, float, Floats]:
+    """What front, back and every unit take a micro-batch by themselves, s."""
+    number, kinds, busy_s = table.spans.number, table.kinds, table.loads.busy_s
+    front_s = busy_s[number[0, 0], kinds[0]]
+    return float(front_s), float(busy_s[number[-1, 0], kinds[-1]]), busy_s[number[:-1, 1], kinds[0]] - front_s
 
 
 def _slowest_below(table: CutTable, whole_s: float, limit_s: float) -> float:

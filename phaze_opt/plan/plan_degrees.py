@@ -195,45 +195,9 @@ class PlanDegrees:
     def best_stages_on(self, number: int, chips: Sequence[StageChip], *, limit_s: float = np.inf) -> MixedPlan | None:
         """The fastest plan of a set; None if none that fits is below the limit.
 
-        Of equal ones the plan whose stages are even and recompute alike, and whose units are in their order; arguments
-        as `least_choice` takes them.
+        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_choice` takes them. Units
+        are in their order.
         """
-        in_order = self._best_in_order(number, chips, limit_s=limit_s)
-        limit_s = limit_s if in_order is None else min(limit_s, in_order.ranked.time.seconds)
-        chosen = self._best_between_sets(number, chips, limit_s=limit_s)
-        other = None if chosen is None else self.mixed(number, chosen.stages, chips)
-        if other is None or (in_order and is_as_fast(in_order.ranked.time.seconds, other.ranked.time.seconds)):
-            return in_order
-        return other
-
-    def _best_between_sets(self, number: int, chips: Sequence[StageChip], *, limit_s: float) -> StageChoice | None:
-        """The stages between any down-sets of a model with branches; None if none that fits is below the limit."""
-        step, network, sets = self.step(number), self.network_of(number), self._sets(number)
-        if not sets:
-            return None
-        may = may_be_stages(self.tables(number, chips), sets, limit_s)
-        spans, sizes = spans_between(step.graph.cut, sets, may=may.any(axis=0)), range(len(sets))
-        if not len(spans.start):
-            return None
-        may = may[:, spans.start, spans.stop]
-        choices = list_stage_choices(step, network, spans)
-        tables = [build_cut_table(choices, chip.times, blocks=sizes) for chip in chips]
-        fits = [
-            fitting_stages(step, sizes, chip.memory_bytes, self.recomputes, spans=spans, may=may)
-            for chip in chips
-        ]
-        return best_choice(tables, np.concatenate(fits, axis=2), limit_s=limit_s)
-
-    def _sets(self, number: int) -> Sets:
-        """Down-sets that the stages of a set of degrees are cut between; nothing where units have one order."""
-        step = self.step(number)
-        branches = step.graph.cut.branches
-        if branches is None or not self.has_free_cuts or step.plan.pipeline == 1:
-            return ()
-        return down_sets(branches)
-
-    def _best_in_order(self, number: int, chips: Sequence[StageChip], *, limit_s: float) -> MixedPlan | None:
-        """The same of units in their order."""
         allowed = self._allowed_on(number, [each.memory_bytes for each in chips])
         if allowed is None:
             return None
@@ -248,6 +212,39 @@ class PlanDegrees:
             if even is not None and is_as_fast(plan.ranked.time.seconds, best.ranked.time.seconds):
                 return plan
         return best
+
+    def best_between_sets(
+        self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf
+    ) -> RankedPlan | None:
+        """The fastest plan of a set whose stages are cut between any down-sets of a model with branches.
+
+        None if none that fits is below the limit; arguments as `least_bound_s` takes them.
+        """
+        step, sets, chip = self.step(number), self._sets(number), StageChip(times, memory_bytes)
+        if not sets:
+            return None
+        may = may_be_stages(self.tables(number, [chip])[0], sets, limit_s)
+        spans, sizes = spans_between(step.graph.cut, sets, may=may.any(axis=0)), range(len(sets))
+        if not len(spans.start):
+            return None
+        table = build_cut_table(list_stage_choices(step, self.network_of(number), spans), times, blocks=sizes)
+        may = may[:, spans.start, spans.stop]
+        allowed = fitting_stages(step, sizes, memory_bytes, self.recomputes, spans=spans, may=may)
+        chosen = best_choice([table], allowed, limit_s=limit_s)
+        return None if chosen is None else self.mixed(number, chosen.stages, [chip]).ranked
+
+    @property
+    def has_branches(self) -> bool:
+        """Whether units of the model stand beside one another."""
+        return self.prices.sets[0].graph.cut.branches is not None
+
+    def _sets(self, number: int) -> Sets:
+        """Down-sets that the stages of a set of degrees are cut between; nothing where units have one order."""
+        step = self.step(number)
+        branches = step.graph.cut.branches
+        if branches is None or not self.has_free_cuts or step.plan.pipeline == 1:
+            return ()
+        return down_sets(branches)
 
     def mixed(self, number: int, stages: MixedStages, chips: Sequence[StageChip]) -> MixedPlan:
         """A plan of a set at its own price, each stage on one of the chips."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from phaze_opt.errors import InputError
 
-MAX_DOWN_SETS = 320
+MAX_DOWN_SETS = 256
 """Down-sets up to which pipelines are cut between all of them; with more they are cut in one order of the units."""
 Sets = tuple[int, ...]
 
