@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +18,20 @@ from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.cost.step_traffic import border_bytes
 from phaze_opt.errors import InputError
 from phaze_opt.graph import operations as ops
+from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.program import Program, Tape, TensorRole
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.traced import folding, layered_model
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, step_memory
+from phaze_opt.report.plans import describe_plan
 from phaze_opt.workload.branches import Branches, down_sets, narrowest_order, order_of, prefixes
 from phaze_opt.workload.chain import ChainCut, cut_branches
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
@@ -35,6 +41,8 @@ NETWORK = Network(
 TRAINING = TrainingSpec(micro_batch=1, sequence_length=64, global_batch=16)
 WIDTH = 64
 TENSOR_BYTES = 2 * 64 * WIDTH
+TRACED = Path(__file__).parents[1] / "traced_models"
+STUDIES = Path(__file__).parents[2] / "studies" / "models"
 NAMES = [each.name for each in fields(StageLoads)]
 
 
@@ -47,21 +55,20 @@ class Dag(VisionLike):
     products: tuple[int, ...] = ()
 
     @property
-    def kinds(self) -> dict[tuple[int, ...], int]:
-        places = range(len(self.products))
-        ends = [(place if place in (0, len(places) - 1) else 0) for place in places]
-        keys = zip(ends, self.products, map(len, self.branches.reads), map(len, self.branches.makes), strict=True)
-        return {key: number for number, key in enumerate(dict.fromkeys((place == 0, *key) for place, key in enumerate(keys)))}
+    def keys(self) -> tuple[tuple[int, ...], ...]:
+        """Of every block its products, what it reads and makes, and its place if that is the first or the last."""
+        last = len(self.products) - 1
+        of_blocks = zip(self.products, self.branches.reads, self.branches.makes, strict=True)
+        return tuple(
+            (products, len(reads), len(makes), place if place in (0, last) else 1)
+            for place, (products, reads, makes) in enumerate(of_blocks)
+        )
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        last, kinds = len(self.products) - 1, self.kinds
-        return tuple(
-            kinds[place == 0, place if place == last else 0, products, len(reads), len(makes)]
-            for place, (products, reads, makes) in enumerate(
-                zip(self.products, self.branches.reads, self.branches.makes, strict=True)
-            )
-        )
+        """Kind of every block."""
+        kinds = list(dict.fromkeys(self.keys))
+        return tuple(map(kinds.index, self.keys))
 
     @property
     def cut(self) -> ChainCut:
@@ -74,11 +81,11 @@ class Dag(VisionLike):
         self, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions
     ) -> tuple[Program, ...]:
         rows = training.micro_batch * training.sequence_length
-        return tuple(self._record(kind, rows) for kind in self.kinds)
+        kinds = dict.fromkeys(self.keys)
+        return tuple(self._record(f"kind{number}", *key[:-1], rows) for number, key in enumerate(kinds))
 
-    def _record(self, key: tuple[int, ...], rows: int) -> Program:
+    def _record(self, name: str, products: int, num_reads: int, num_makes: int, rows: int) -> Program:
         """A product for each tensor read, their sum, more products, and a ReLU for each tensor made; or the loss."""
-        _, _, products, num_reads, num_makes = key
         tape = Tape(dtype_bytes=2)
         reads = [tape.tensor(f"read{number}", rows * WIDTH) for number in range(max(1, num_reads))]
         sizes = {"rows": rows, "inner": WIDTH, "width": WIDTH}
@@ -95,11 +102,10 @@ class Dag(VisionLike):
             ops.loss(tape, "loss", middle)
         tape.run_backward(None)
         gradients = tuple(tape.gradient(each) for each in reads)
-        own = f"kind{self.kinds[key]}"
         outputs, sent = (*makes, *gradients), sum(each.num_bytes for each in makes)
         taken = replace(reads[0], name="inputs", elements=max(1, num_reads) * rows * WIDTH)
         read = tuple(reads[:num_reads])
-        return Program(own, tape.nodes, taken, outputs, sent, tape.num_parameters, 0, reads=read, makes=makes)
+        return Program(name, tape.nodes, taken, outputs, sent, tape.num_parameters, 0, reads=read, makes=makes)
 
 
 def dag(reads: list[list[int]], makes: list[int], products: list[int]) -> Dag:
@@ -225,3 +231,126 @@ def test_equals_pricing_every_partition(name, pipeline, zero, software):
 )
 def test_drawn_blocks_are_cut_at_the_best_of_all_partitions(model, pipeline, zero, software, quantile):
     compare_with_every_partition(model, pipeline, zero, software, quantile)
+
+
+@given(model=drawn())
+@settings(max_examples=30, deadline=None)
+def test_down_sets_are_all_sets_that_hold_what_their_units_read(model):
+    branches = model.branches
+    edges, sets = unit_edges(branches), range(1 << branches.num_units)
+    expected = {each for each in sets if all(each >> one & 1 or not each >> two & 1 for one, two in edges)}
+    found = down_sets(branches)
+    assert set(found) == expected
+    assert len(found) == len(expected)
+    assert all(one.bit_count() <= two.bit_count() for one, two in pairwise(found))
+    assert set(prefixes(branches)) <= expected
+    assert down_sets(branches, len(expected) - 1) == ()
+    order = narrowest_order(branches)
+    assert order_of(prefixes(branches.in_order(order))) == tuple(range(len(order))), "an order of the units"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+def test_stages_hold_every_tensor_once(name, recompute):
+    """Counted one by one, for every partition into three stages: what blocks read, make and need inside."""
+    model = SHAPES[name]
+    reads, makes, last = model.branches.reads, model.branches.makes, len(model.products) - 1
+
+    def kept(block: int) -> set[object]:
+        if recompute is Recompute.FULL and 0 < block < last:
+            return {*(reads[block] or [("data", block)])}
+        # Every product keeps its input; the loss keeps logits. A block that reads nothing keeps data.
+        inside = {("inside", block, number) for number in range(model.products[block] + (block == last))}
+        return {*reads[block], *makes[block], *inside, *({("data", block)} if not reads[block] else set())}
+
+    compiler = StepCompiler()
+    for cuts, order in all_partitions(model.branches, 3):
+        plan = ParallelPlan(pipeline=3, blocks=cuts, unit_order=order, recompute=recompute)
+        step = compiler.compile(model, TRAINING, plan, stack=IDEAL_STACK)
+        ends = np.cumsum((0, *cuts)).tolist()
+        for stage, memory in enumerate(step_memory(step).stages):
+            units = [1 + unit for unit in order[ends[stage] : ends[stage + 1]]]
+            blocks = [*[0] * (stage == 0), *units, *[last] * (stage == 2)]
+            tensors = len(set().union(*map(kept, blocks)))
+            own = [step.graph.layers[model.blocks[unit]].working_set_bytes for unit in units]
+            again = max(own, default=0.0) if recompute is Recompute.FULL else 0.0
+            assert memory.activation_bytes == pytest.approx((3 - stage) * tensors * TENSOR_BYTES + again, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_tensor_that_is_read_behind_a_border_crosses_it_once(name):
+    model = SHAPES[name]
+    step = compile_step(model, TRAINING, ParallelPlan(), stack=IDEAL_STACK)
+    sets = down_sets(model.branches)
+    for held, sent in zip(sets, border_bytes(step, sets), strict=True):
+        inside = [place == 0 or bool(held >> place - 1 & 1) for place in range(len(model.products) - 1)] + [False]
+        made = {each for own, makes in zip(inside, model.branches.makes, strict=True) if own for each in makes}
+        read = {each for own, reads in zip(inside, model.branches.reads, strict=True) if not own for each in reads}
+        assert sent == TENSOR_BYTES * len(made & read)
+
+
+def test_a_chain_has_the_down_sets_of_its_order_alone():
+    model = dag([[], [0], [1], [2], [3]], [1, 1, 1, 1, 0], [1, 1, 2, 1, 1])
+    assert down_sets(model.branches) == prefixes(model.branches)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "t5-large", "vgg16", "llama-2-7b"])
+def test_models_without_towers_are_cut_as_between_layers(name):
+    model = load_any_model(str(TRACED / f"{name}.json"))
+    one, other = model.cut_by_layers(), model.cut_by_branches()
+    assert one.cut == other.cut
+    assert one.layered.folded == other.layered.folded
+
+
+@pytest.mark.parametrize("path", [TRACED / "gnmt4.json", STUDIES / "inception_v3.json"])
+def test_towers_do_the_work_of_the_model(path):
+    """Parameters, products and what one stage keeps do not depend on where the model is cut."""
+    model = load_any_model(str(path))
+    towers, length = model.cut_by_branches(), model.own_sequence_length
+    assert towers.cut.branches is not None
+    assert towers.num_units > model.cut_by_layers().num_units
+    assert towers.model_flops(length) == model.model_flops(length)
+    training = replace(TRAINING, sequence_length=length)
+    one, other = (
+        step_memory(compile_step(each, training, ParallelPlan(), stack=IDEAL_STACK)).stages[0]
+        for each in (model.cut_by_layers(), towers)
+    )
+    assert other.weight_bytes == one.weight_bytes
+    assert other.activation_bytes == pytest.approx(one.activation_bytes, rel=0.02)
+
+
+def test_too_many_ways_are_cut_in_one_order_and_it_is_said(monkeypatch):
+    monkeypatch.setattr(folding, "down_sets", lambda _: ())
+    monkeypatch.setattr(layered_model, "down_sets", lambda *_: ())
+    layered_model.layered_model_of.cache_clear()
+    model = load_any_model(str(TRACED / "gnmt4.json")).cut_by_branches()
+    try:
+        assert any("more than 256 ways" in note for note in model.notes)
+        assert model.cut.branches is not None
+    finally:
+        layered_model.layered_model_of.cache_clear()
+
+
+def test_orders_that_units_cannot_have_are_refused():
+    model, plan = SHAPES["towers"], ParallelPlan(pipeline=2, blocks=(2, 2), unit_order=(1, 0, 2, 3))
+    with pytest.raises(InputError) as raised:
+        compile_step(model, TRAINING, plan, stack=IDEAL_STACK)
+    assert raised.value.key == "unit_order"
+    with pytest.raises(InputError) as raised:
+        ParallelPlan(pipeline=2, blocks=(2, 2), unit_order=(0, 1))
+    assert raised.value.key == "unit_order"
+    with pytest.raises(InputError) as raised:
+        load_model("tiny").cut.in_order((1, 0, 2, 3))
+    assert raised.value.key == "unit_order"
+
+
+def test_plans_with_an_order_come_back_from_columns():
+    plans = [ParallelPlan(pipeline=2, blocks=(2, 2), unit_order=(1, 0, 2, 3)), ParallelPlan(pipeline=2)]
+    assert list(PlanColumns.of(plans)) == plans
+    assert describe_plan(plans[0]).endswith("blocks a stage 2, in the order 1, 0, 2 to 3")
+
+
+def test_searches_keep_a_chain():
+    with pytest.raises(InputError) as raised:
+        make_scenario("bert-large", cuts="branches", devices=8)
+    assert raised.value.source == "--cuts"
