@@ -173,7 +173,15 @@ def _as_run(
 
 
 _ANY_STAGES: Mapping[str, Any] = MappingProxyType(
-    {"interleave": 1, "zero": 0, "state_shards": 0, "recompute": Recompute.NONE, "blocks": (), "stage_recompute": (), "unit_order": ()}
+    {
+        "interleave": 1,
+        "zero": 0,
+        "state_shards": 0,
+        "recompute": Recompute.NONE,
+        "blocks": (),
+        "stage_recompute": (),
+        "unit_order": (),
+    }
 )
 """Fields of a plan that its graphs do not depend on, all neutral."""
 

@@ -316,7 +316,8 @@ class TableParts:
 
         Args:
             runs: of the plans.
-            transfer, replica: those rows.
+            transfer: row of each plan's first pair of boundaries.
+            replica: row of its first kind of stage.
             columns: what plans do not share, each of shape (plans, runs).
         """
         shape = (len(transfer), len(runs.kind))

@@ -129,11 +129,11 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
         ends += count * sum(graph.layers[kind].num_parameters for kind in kinds)
     tied = sum(count * own for count, own in zip(of_parts, _tied_of(step), strict=True))
     ends = np.maximum(0.0, ends - of_parts[EMBEDDING] * of_parts[HEAD] * tied)
-    kinds = sorted(set().union(*graph.cut.inner))
+    inside = sorted(set().union(*graph.cut.inner))
     # Sums of whole numbers: exact in any order.
-    of_kinds = np.array([[part.count(kind) for part in graph.cut.inner] for kind in kinds], float) @ of_parts
+    of_kinds = np.array([[part.count(kind) for part in graph.cut.inner] for kind in inside], float) @ of_parts
     dense, experts = [], []
-    for kind, times in zip(kinds, of_kinds, strict=True):
+    for kind, times in zip(inside, of_kinds, strict=True):
         layer = graph.layers[kind]
         own = layer.num_expert_parameters if has_own else 0
         dense.append((times, (layer.num_parameters - own) * one))

@@ -138,9 +138,7 @@ def _solve(
     blocks, order = table.spans.cut_of(table.sizes[chosen[:, 0]])
     return StageChoice(
         (value + overhead_s) * factor,
-        MixedStages(
-            blocks, tuple(int(each) for each in chips), tuple(RECOMPUTES[each] for each in recomputes), order
-        ),
+        MixedStages(blocks, tuple(int(each) for each in chips), tuple(RECOMPUTES[each] for each in recomputes), order),
         most,
     )
 

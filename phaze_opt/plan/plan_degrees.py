@@ -224,7 +224,7 @@ class PlanDegrees:
         if not sets:
             return None
         may = may_be_stages(self.tables(number, [chip])[0], sets, limit_s)
-        spans, sizes = spans_between(step.graph.cut, sets, may=may.any(axis=0)), range(len(sets))
+        spans, sizes = spans_between(step.graph.cut, sets, may=np.asarray(may.any(axis=0))), range(len(sets))
         if not len(spans.start):
             return None
         table = build_cut_table(list_stage_choices(step, self.network_of(number), spans), times, blocks=sizes)

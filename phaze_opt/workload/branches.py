@@ -32,8 +32,11 @@ class Branches:
         made: set[int] = set()
         for place, (read, own) in enumerate(zip(self.reads, self.makes, strict=True)):
             if not made.issuperset(read) or not made.isdisjoint(own) or len(set(own)) < len(own):
-                message = f"block {place} reads {list(read)} and makes {list(own)}, where {sorted(made)} are made"
-                raise InputError(f"{message}; each tensor must be made once, before it is read")
+                message = (
+                    f"block {place} reads {list(read)} and makes {list(own)}, where {sorted(made)} are made; each "
+                    "tensor must be made once, before it is read"
+                )
+                raise InputError(message)
             made.update(own)
 
     @property

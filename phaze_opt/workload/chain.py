@@ -93,7 +93,7 @@ class ChainCut:
         return self.parts, self.is_joined and self.chain[: -len(self.back)][-1:]
 
     def before(self, part: int) -> int | None:
-        """Kind of the layer that a kind of unit, or the back, is joined to; none where units have several neighbours."""
+        """Kind of the layer that a kind of unit, or the back, is joined to; none where units have branches."""
         if not self.is_joined or part == 0 or self.branches is not None:
             return None
         is_back = part > len(self.units)

@@ -203,7 +203,7 @@ class _Recording:
         return sum(self.parameters[each] for each in names)
 
     def _makes(self) -> tuple[Tensor, ...]:
-        """What it gives others of its own, as a device has it outside; of two views of one tensor the second is nothing."""
+        """What it gives others of its own, as a device has it outside; a tensor that has two names is sent once."""
         named = {name: self._values[name] for name in self._layer.outputs if name not in self._layer.inputs}
         first = {tensor.name: name for name, tensor in reversed(named.items())}
         sizes = {name: prod(self._outside.own(name)) * (first[each.name] == name) for name, each in named.items()}

@@ -22,7 +22,7 @@ MIN_TOWER_SHARE = 1 / 16
 """Share of the products of the nodes looked at that two towers have at least: a decoder's first attention, which may
 run beside all of the encoder, is none."""
 MAX_BLOCK_PRODUCTS = 8
-"""Products up to which a tower inside a layer is one block; larger ones, and towers of models, are cut as models are."""
+"""Products up to which a tower inside a layer is one block; larger ones, and towers of a model, are cut as models."""
 MAX_HEAD = 8
 """Operations, none of them a product, that towers may have before them in common."""
 

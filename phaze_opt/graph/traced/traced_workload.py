@@ -75,10 +75,7 @@ class TracedWorkload:
             InputError: the text is no traced model.
         """
         return layered_model_of(
-            self.text,
-            self.source or self.name,
-            has_combined_qkv=self.has_combined_qkv,
-            cuts=self.cuts,
+            self.text, self.source or self.name, has_combined_qkv=self.has_combined_qkv, cuts=self.cuts
         )
 
     @property
