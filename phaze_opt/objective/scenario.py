@@ -248,7 +248,7 @@ def build_scenario(
     has_plans = form.plans is PlanSpace.FULL
     cuts = cut_places(options, CutPlaces.UNITS)
     if cuts is CutPlaces.BRANCHES:
-        message = "'branches' is for evaluate alone: searches, studies and certificates keep a chain; give layers"
+        message = "'branches' is for machines that exist: designs, searches and certificates keep a chain; give layers"
         raise InputError(message, source="--cuts")
     if cuts is CutPlaces.LAYERS:
         models = tuple(model.cut_by_layers() for model in models)
