@@ -89,8 +89,9 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         raise InputError(message, source="--sensitivity")
     # Designs are priced as searches and certificates have them, which figures on record are of.
     usual = CutPlaces.UNITS if device is None else CutPlaces.LAYERS
-    if cut_places(request.scenario, usual) is CutPlaces.LAYERS:
-        model = model.cut_by_layers()
+    cuts = cut_places(request.scenario, usual)
+    if cuts is not CutPlaces.UNITS:
+        model = model.cut_by_layers() if cuts is CutPlaces.LAYERS else model.cut_by_branches()
     choices = plan_choices(request.scenario, micro_batches(request), (model,))
     fitted = load_fitted(request.machine.constants)
     dtype = "" if device is None else request.machine.dtype or DEFAULT_DTYPE

@@ -141,6 +141,7 @@ def compile_step(model: Workload, training: TrainingSpec, plan: ParallelPlan, *,
     layers = tuple(_compile_layer(layer, operators, kept) for layer in graph.layers)
     parts = tuple(_compile_parts(layers, graph))
     blocks = blocks_of(model, plan)
+    graph = replace(graph, cut=graph.cut.in_order(plan.unit_order))
     return CompiledStep(model, training, plan, stack, tuple(operators), graph, layers, parts, blocks)
 
 
@@ -172,7 +173,15 @@ def _as_run(
 
 
 _ANY_STAGES: Mapping[str, Any] = MappingProxyType(
-    {"interleave": 1, "zero": 0, "state_shards": 0, "recompute": Recompute.NONE, "blocks": (), "stage_recompute": ()}
+    {
+        "interleave": 1,
+        "zero": 0,
+        "state_shards": 0,
+        "recompute": Recompute.NONE,
+        "blocks": (),
+        "stage_recompute": (),
+        "unit_order": (),
+    }
 )
 """Fields of a plan that its graphs do not depend on, all neutral."""
 
@@ -195,7 +204,7 @@ class StepCompiler:
             self._known[key] = compile_step(model, training, plan, stack=stack)
         model, training = _as_run(model, training, plan, stack)
         known, blocks = self._known[key], blocks_of(model, plan)
-        graph = replace(known.graph, model=model.name, cut=model.cut)
+        graph = replace(known.graph, model=model.name, cut=model.cut.in_order(plan.unit_order))
         return replace(known, model=model, training=training, plan=plan, graph=graph, blocks=blocks)
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.graph.part import NUM_PLAIN_PARTS, PartGraph, tied_parameters
-from phaze_opt.workload.plan_columns import Rows
+from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 from phaze_opt.workload.software import StackMemory
 
 Floats = NDArray[np.float64]
+
+Flags = NDArray[np.bool_]
 
 LOGITS, LOGIT_BYTES = "logits", 2
 """Name of the output matmul in graphs, and bytes of one of its results there."""
@@ -120,3 +122,62 @@ def _num_logits(back: PartGraph) -> int:
     operators = (operator for layer in back.layers for operator in layer.forward.operators)
     logits = (each.matmuls[0] for each in operators if each.name.partition("+")[0] == LOGITS)
     return next((each.m * each.n for each in logits), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTensors:
+    """What stages of blocks with branches have that sums over their blocks do not tell.
+
+    Attributes:
+        shared_bytes: of the sum of what their blocks keep, what is there more than once, under each recomputation;
+            shape (stages, recomputations).
+        sent_bytes: what crosses the border behind each, shape (stages,); below 0 where the units of a graph tell.
+    """
+
+    shared_bytes: Floats
+    sent_bytes: Floats
+
+    @classmethod
+    def none(cls, num_stages: int) -> "StageTensors":
+        """Of units whose neighbours alone share something."""
+        return cls(np.zeros((num_stages, len(RECOMPUTES))), np.full(num_stages, -1.0))
+
+
+def stage_tensors(step: CompiledStep) -> StageTensors:
+    """Of the stages of a step."""
+    graph, num_stages = step.graph, len(step.blocks)
+    if graph.cut.branches is None:
+        return StageTensors.none(num_stages)
+    own = np.repeat(np.arange(num_stages), step.blocks)
+    held = np.array([0, *own, num_stages - 1]) == np.arange(num_stages)[:, None]
+    return StageTensors(shared_bytes(step, held), graph.crossing_bytes(np.logical_or.accumulate(held)))
+
+
+def shared_bytes(step: CompiledStep, held: Flags) -> Floats:
+    """`StageTensors.shared_bytes` of stages of any blocks.
+
+    A tensor is held once, as the block that keeps the most of it has it. Where all runs again, and where selective
+    recomputation keeps results by their names, units keep what they read.
+
+    Args:
+        step: of a model with branches.
+        held: whether each block of the chain is on each stage, shape (stages, blocks).
+    """
+    graph, habits = step.graph, step.stack.memory
+    last = len(graph.chain) - 1
+    reads_alone = [
+        _keeps_some(PartGraph((graph.layers[kind],)), habits) and 0 < place < last
+        for place, kind in enumerate(graph.chain)
+    ]
+    found = np.zeros((len(held), len(RECOMPUTES)))
+    for (maker, made), readers in graph.border_tensors():
+        places = [maker, *(place for place, _ in readers)]
+        kept = np.array([made.kept_bytes, *(each.kept_bytes for _, each in readers)])
+        again = np.array([0.0, *(each.num_bytes for _, each in readers)])
+        again = np.where([0 < place < last for place in places], again, kept)
+        selective = np.where([reads_alone[place] for place in places], again, kept)
+        here = held[:, places]
+        for column, values in enumerate((kept, selective, again)):
+            own = here * values
+            found[:, column] += own.sum(axis=1) - own.max(axis=1)
+    return found

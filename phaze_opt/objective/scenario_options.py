@@ -238,8 +238,8 @@ class ScenarioOptions:
     )
     cuts: str | None = _of_plan(
         None,
-        "Where pipelines are cut: units (between a model's equal units) or layers (between any two, where little of a "
-        "model repeats).",
+        "Where pipelines are cut: units (between a model's equal units), layers (between any two, where little of a "
+        "model repeats) or branches (on machines that exist: between sets of blocks, where some run beside others).",
         kind=Kind.WORD,
         enumeration="phaze_opt.workload.chain:CutPlaces",
         shown="layers on machines that exist, units of designs",

@@ -133,6 +133,10 @@ class ModelSpec:
         """Itself: its blocks are equal."""
         return self
 
+    def cut_by_branches(self) -> "ModelSpec":
+        """Itself: its blocks are a chain."""
+        return self
+
     def with_combined_qkv(self) -> "ModelSpec":
         """The same with one matmul for query, key and value."""
         return replace(self, is_qkv_combined=True)

@@ -208,6 +208,10 @@ class TransformerSpec:
         """The same with pipelines cut between any two layers."""
         return replace(self, is_cut_by_layers=True)
 
+    def cut_by_branches(self) -> "TransformerSpec":
+        """The same: its layers are a chain."""
+        return self.cut_by_layers()
+
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, exact to the unit; a tied matrix counts once."""

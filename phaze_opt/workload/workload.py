@@ -91,6 +91,13 @@ class Workload(Protocol):
         """The same with pipelines cut between any two of its layers, where little repeats (`cut_between_layers`)."""
         ...
 
+    def cut_by_branches(self) -> Self:
+        """The same with pipelines cut between sets of blocks that stand beside one another, where some do.
+
+        Else as `cut_by_layers`.
+        """
+        ...
+
     def with_combined_qkv(self) -> Self:
         """The same with query, key and value from one product, as some software runs it, where it has them."""
         ...

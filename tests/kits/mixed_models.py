@@ -124,6 +124,9 @@ class VisionLike:
     def cut_by_layers(self) -> "VisionLike":
         return replace(self, is_cut_by_layers=True)
 
+    def cut_by_branches(self) -> "VisionLike":
+        return self.cut_by_layers()
+
     def with_combined_qkv(self) -> "VisionLike":
         return self
 

@@ -5,13 +5,14 @@ from functools import lru_cache
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
-from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_layers
+from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_branches, fold_layers
 from phaze_opt.graph.traced.normalise.normalising import OF_OTHER_FORM, form_fault, normalised
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, shard_layer
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
-from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
+from phaze_opt.workload.branches import MAX_DOWN_SETS, down_sets
+from phaze_opt.workload.chain import ChainCut, CutPlaces, cut_between_layers, cut_branches, cut_chain
 
 _MAX_KEPT = 16
 """Models that are kept ready."""
@@ -51,7 +52,13 @@ class LayeredModel:
     @property
     def cut(self) -> ChainCut:
         """Front, units and back."""
-        return self.cut_of(self.folded.chain)
+        branches = self.folded.branches
+        return self.cut_of(self.folded.chain) if branches is None else cut_branches(self.folded.chain, branches)
+
+    @property
+    def has_one_order(self) -> bool:
+        """Whether its branches are cut in one order, as there are too many ways to cut them."""
+        return self.folded.branches is not None and not down_sets(self.folded.branches, MAX_DOWN_SETS)
 
     @property
     def idle_parameters(self) -> tuple[int, str]:
@@ -83,7 +90,7 @@ class LayeredModel:
 
 @lru_cache(maxsize=_MAX_KEPT)
 def layered_model_of(
-    text: str, source: str, *, has_combined_qkv: bool = False, is_cut_by_layers: bool = False
+    text: str, source: str, *, has_combined_qkv: bool = False, cuts: CutPlaces = CutPlaces.UNITS
 ) -> LayeredModel:
     """The model of a file's text, as it was traced or with query, key and value from one product.
 
@@ -91,7 +98,7 @@ def layered_model_of(
         text: of the file.
         source: where it is from.
         has_combined_qkv: whether query, key and value are from one product.
-        is_cut_by_layers: whether pipelines are cut between any two of its layers (`cut_between_layers`).
+        cuts: where pipelines are cut.
 
     Raises:
         InputError: as `parse_traced_model`.
@@ -99,8 +106,9 @@ def layered_model_of(
     model = parse_traced_model(text, source=source)
     flat = flatten(model)
     graph = normalised(flat, has_combined_qkv=has_combined_qkv)
-    cut_of = cut_between_layers if is_cut_by_layers else cut_chain
-    folded = fold_layers(graph, cut_of=cut_of)
+    cut_of = cut_chain if cuts is CutPlaces.UNITS else cut_between_layers
+    folded = fold_branches(graph) if cuts is CutPlaces.BRANCHES else None
+    folded = folded or fold_layers(graph, cut_of=cut_of)
     try:
         shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)
         experts = _experts(graph, model)

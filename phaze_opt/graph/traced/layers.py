@@ -20,6 +20,7 @@ class TracedLayer:
         parameters: ids of the parameters that it reads and holds, in the order of their first use.
         passing: ids of inputs that it passes on, as a neighbour does, such as an encoder's result; the last layer that
             reads them has them too.
+        is_apart: whether it stands beside others, so that nothing passes through it unread.
     """
 
     nodes: tuple[TracedNode, ...]
@@ -29,6 +30,7 @@ class TracedLayer:
     data: tuple[str, ...]
     parameters: tuple[str, ...]
     passing: tuple[str, ...] = ()
+    is_apart: bool = False
 
     @property
     def handed_on(self) -> frozenset[str]:

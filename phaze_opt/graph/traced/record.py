@@ -186,6 +186,8 @@ class _Recording:
             num_tied_parameters=self._num(shared.tied),
             num_expert_parameters=self._num(self._expert_parameters - shared.lent),
             passing=passing,
+            reads=tuple(self._inputs) if self._layer.is_apart else (),
+            makes=self._makes() if self._layer.is_apart else (),
         )
 
     def _input(self, passing: Collection[str]) -> Tensor:
@@ -199,6 +201,13 @@ class _Recording:
     def _num(self, names: Iterable[str]) -> int:
         """Elements of some parameters on a device."""
         return sum(self.parameters[each] for each in names)
+
+    def _makes(self) -> tuple[Tensor, ...]:
+        """What it gives others of its own, as a device has it outside; a tensor that has two names is sent once."""
+        named = {name: self._values[name] for name in self._layer.outputs if name not in self._layer.inputs}
+        first = {tensor.name: name for name, tensor in reversed(named.items())}
+        sizes = {name: prod(self._outside.own(name)) * (first[each.name] == name) for name, each in named.items()}
+        return tuple(replace(tensor, elements=sizes[name]) for name, tensor in named.items())
 
     def _outputs(self) -> list[Tensor]:
         """What leaves the layer, each tensor once, as a device has it outside."""

@@ -18,7 +18,8 @@ from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.record.plain_data import later
-from phaze_opt.workload.chain import ChainCut
+from phaze_opt.workload.branches import MAX_DOWN_SETS
+from phaze_opt.workload.chain import ChainCut, CutPlaces
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 _NUMBERED = re.compile(r"(?:[^.]*[^.\d][^.]*\.)*\d+(?::\d+)?(?=\.|$)")
@@ -55,6 +56,7 @@ class TracedWorkload:
         allow_unknown: whether operations without a rule are counted by their bytes.
         has_combined_qkv: whether query, key and value of an attention are made by one product where three were traced.
         is_cut_by_layers: whether pipelines are cut between any two of its layers.
+        is_cut_by_branches: whether towers of it that stand beside one another are cut as well.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TracedWorkload:
     allow_unknown: bool = False
     has_combined_qkv: bool = False
     is_cut_by_layers: Annotated[bool, later(False)] = False
+    is_cut_by_branches: Annotated[bool, later(False)] = False
 
     @property
     def layered(self) -> LayeredModel:
@@ -72,11 +75,15 @@ class TracedWorkload:
             InputError: the text is no traced model.
         """
         return layered_model_of(
-            self.text,
-            self.source or self.name,
-            has_combined_qkv=self.has_combined_qkv,
-            is_cut_by_layers=self.is_cut_by_layers,
+            self.text, self.source or self.name, has_combined_qkv=self.has_combined_qkv, cuts=self.cuts
         )
+
+    @property
+    def cuts(self) -> CutPlaces:
+        """Where pipelines are cut."""
+        if self.is_cut_by_branches:
+            return CutPlaces.BRANCHES
+        return CutPlaces.LAYERS if self.is_cut_by_layers else CutPlaces.UNITS
 
     @property
     def unknown_operators(self) -> tuple[str, ...]:
@@ -104,6 +111,11 @@ class TracedWorkload:
             )
         if self.has_experts:
             yield f"Experts of {self.name} are split over a tensor group by channels, and not spread over devices."
+        if self.layered.has_one_order:
+            yield (
+                f"Blocks of {self.name} that stand beside one another can be taken in more than {MAX_DOWN_SETS} ways: "
+                "pipelines are cut in one order of them, in which few tensors cross."
+            )
         if extra:
             yield (
                 f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers "
@@ -175,7 +187,7 @@ class TracedWorkload:
     @property
     def layers_key(self) -> Hashable:
         """Equal for equal files."""
-        return (type(self).__name__, self.text, self.allow_unknown, self.has_combined_qkv, self.is_cut_by_layers)
+        return (type(self).__name__, self.text, self.allow_unknown, self.has_combined_qkv, self.cuts)
 
     def length_obstacle(self, length: int) -> str | None:
         """Why it cannot be run on a sequence of ``length``, and what to give; None if it can."""
@@ -199,6 +211,10 @@ class TracedWorkload:
     def cut_by_layers(self) -> "TracedWorkload":
         """The same with pipelines cut between any two layers."""
         return replace(self, is_cut_by_layers=True)
+
+    def cut_by_branches(self) -> "TracedWorkload":
+        """The same with pipelines cut between any two sets of blocks, where some stand beside others."""
+        return replace(self, is_cut_by_branches=True)
 
     def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
         """Why it cannot be sharded so, as a sentence; None if it can."""
