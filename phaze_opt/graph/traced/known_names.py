@@ -7,14 +7,16 @@ sum that its result reaches.
 from collections import Counter
 from collections.abc import Iterable
 
+from phaze_opt.graph.mlp import COMBINE as COMBINED
+from phaze_opt.graph.mlp import DISPATCH
 from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.layer_sharding import LOSS, PRODUCTS, LayerSharding, has_tokens, left_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
-from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, PRODUCTS, LayerSharding, has_tokens, left_of
 from phaze_opt.graph.traced.traced_model import TracedNode
 
 LOGITS, QUERY_KEY_VALUE = "logits", "query_key_value"
@@ -28,6 +30,8 @@ def known_names(graph: FlatGraph, layer: TracedLayer, sharding: LayerSharding) -
     """Names of the operators of a layer that have known ones, by their first outputs."""
     downs = _downs(layer, sharding)
     found = {node.outputs[0]: MLP_DOWN for node in downs}
+    for region in sharding.experts:
+        found |= {region.sent: DISPATCH, region.combine: COMBINED}
     return found | _behind(graph, layer, downs) | _combined(layer, sharding) | _logits(graph, layer)
 
 

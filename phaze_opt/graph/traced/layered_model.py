@@ -1,14 +1,16 @@
 """A traced model made ready: normalised, cut into layers and folded, once for each file."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_layers
+from phaze_opt.graph.traced.layer_sharding import LayerSharding
 from phaze_opt.graph.traced.normalise.normalising import OF_OTHER_FORM, form_fault, normalised
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
-from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, shard_layer
+from phaze_opt.graph.traced.sharding_by_dataflow import shard_layer, vocabulary_sizes
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
@@ -102,11 +104,20 @@ def layered_model_of(
     cut_of = cut_between_layers if is_cut_by_layers else cut_chain
     folded = fold_layers(graph, cut_of=cut_of)
     try:
-        shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)
+        shardings = tuple(_shardings(graph, folded))
         experts = _experts(graph, model)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
     return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of)
+
+
+def _shardings(graph: FlatGraph, folded: LayerChain) -> Iterator[LayerSharding]:
+    """That of each kind of layer, in the order of their first places in the chain."""
+    sizes, apart = vocabulary_sizes(graph), set[str]()
+    for layer in folded.layers:
+        sharding = shard_layer(graph, layer, vocabularies=sizes, apart=apart)
+        apart |= sharding.patches
+        yield sharding
 
 
 def _num_parameters(flat: FlatGraph) -> int:

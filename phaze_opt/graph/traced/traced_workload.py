@@ -3,10 +3,12 @@
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Annotated
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
+from phaze_opt.graph.sharding import ExpertSizes, division_obstacle, expert_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
@@ -15,7 +17,6 @@ from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
-from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
 from phaze_opt.graph.traced.traced_model import SEQUENCE
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.chain import ChainCut
@@ -102,8 +103,6 @@ class TracedWorkload:
                 f"{idle:,} of the {self.num_parameters:,} parameters of {self.name} are read by nothing that its loss "
                 f"depends on ('{example[:80]}'): they cost neither time nor memory here."
             )
-        if self.has_experts:
-            yield f"Experts of {self.name} are split over a tensor group by channels, and not spread over devices."
         if extra:
             yield (
                 f"Repeated layers of {self.name} share parameters, which each of them is counted to hold: layers "
@@ -204,21 +203,40 @@ class TracedWorkload:
         """Why it cannot be sharded so, as a sentence; None if it can."""
         if options.context > 1:
             return f"{self.name}: sequences of traced models are not sharded; give context parallel degree 1"
-        if (options.expert or 1) > 1 or (options.expert_tensor or 1) > 1:
-            return f"{self.name}: experts of traced models are split by channels; give expert parallel degree 1"
-        if tensor_parallel == 1:
-            return None
         shardings = self.layered.shardings
-        if not any(each.products for each in shardings):
-            return f"{self.name}: no product of it can be split over a group; give tensor parallel degree 1"
-        for what, count in _divided(shardings, tensor_parallel, options):
-            if count % tensor_parallel:
-                degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
-                return (
-                    f"{self.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
-                    f"its divisors up to that are {', '.join(degrees)}"
-                )
-        return None
+        if tensor_parallel > 1:
+            if not any(each.products for each in shardings):
+                return f"{self.name}: no product of it can be split over a group; give tensor parallel degree 1"
+            obstacle = division_obstacle(self.name, self._divided(tensor_parallel, options), tensor_parallel)
+            if obstacle is not None:
+                return obstacle
+        return expert_obstacle(self._expert_sizes, tensor_parallel, options)
+
+    @property
+    def _expert_sizes(self) -> ExpertSizes:
+        """Experts that tokens are sent to; those whose routing is of another form run on every device."""
+        layered = self.layered
+        regions = [(sharding, region) for sharding in layered.shardings for region in sharding.experts]
+        counts = [layered.graph.tensors[region.weight].shape[0].evaluate({}) for _, region in regions]
+        widths = [sharding.width_of(region) for sharding, region in regions]
+        return ExpertSizes(self.name, bool(regions), gcd(*counts) or 1, gcd(*widths))
+
+    def _divided(self, tensor_parallel: int, options: ShardingOptions) -> Iterator[tuple[str, int]]:
+        """What must divide by a tensor-parallel degree."""
+        for sharding in self.layered.shardings:
+            for queries, keys in sharding.heads:
+                yield "attention heads", queries
+                if not (options.has_kv_replicas and tensor_parallel % keys == 0):
+                    yield "key-value heads", keys
+            for count in sharding.normed_channels:
+                yield "normalised channels", count
+            for count in sharding.channels:
+                yield "channels", count
+        experts = self._expert_sizes
+        if experts.has_experts and options.expert is None:
+            yield "experts", experts.num_experts
+        elif experts.has_experts and options.expert_tensor is None:
+            yield "channels of an expert", experts.width
 
     def sharded_products(self) -> tuple[ShardedProduct, ...]:
         """Every product with a weight of every kind of layer, and how a tensor-parallel group shares it."""
@@ -246,9 +264,7 @@ class TracedWorkload:
             InputError: an operation has no rule, or the sizes cannot be had.
         """
         layered = self.layered
-        recording = LayerSettings(
-            training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
-        )
+        recording = LayerSettings(training, operator_rules(), self.allow_unknown, tensor_parallel, options)
         layers = layered.folded.layers
         recorded = [
             record_layer(layered.graph, layer, recording, name=name, sharding=sharding, shared=shared)
@@ -261,19 +277,6 @@ class TracedWorkload:
             max(each.parameters.get(name, 0) for each in recorded) for name in layered.folded.of_units
         )
         return (replace(first, num_parameters=first.num_parameters + shared_elements), *others)
-
-
-def _divided(
-    shardings: tuple[LayerSharding, ...], tensor_parallel: int, options: ShardingOptions
-) -> Iterator[tuple[str, int]]:
-    """What must divide by a tensor-parallel degree."""
-    for sharding in shardings:
-        for queries, keys in sharding.heads:
-            yield "attention heads", queries
-            if not (options.has_kv_replicas and tensor_parallel % keys == 0):
-                yield "key-value heads", keys
-        for count in sharding.channels:
-            yield "channels", count
 
 
 def _macs(program: Program) -> int:
