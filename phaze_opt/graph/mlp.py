@@ -92,7 +92,7 @@ def is_expert_product(operator: Operator) -> bool:
 def is_permutation(operator: Operator) -> bool:
     """Whether an operator sorts tokens by expert or adds results up by token, forward or backward."""
     first = operator.name.partition("+")[0].partition(".")[0]
-    return operator.kind is OperatorKind.VECTOR and first in _PERMUTATIONS
+    return operator.kind is OperatorKind.VECTOR and first.rstrip("_0123456789") in _PERMUTATIONS
 
 
 def num_launches(operator: Operator) -> int:
@@ -152,6 +152,7 @@ class ExpertShare:
         num_splits: devices that share these experts by channels.
         splitters: these devices.
         has_regather: whether backward gathers again what these devices gathered.
+        suffix: of the names of its exchanges, where a layer has several mixtures.
     """
 
     batch: int
@@ -162,6 +163,7 @@ class ExpertShare:
     num_splits: int
     splitters: CollectiveGroup = CollectiveGroup.TENSOR
     has_regather: bool = False
+    suffix: str = ""
 
     @classmethod
     def of(cls, sharding: Sharding, *, num_experts: int, width: int, copies: int) -> "ExpertShare":
@@ -206,12 +208,12 @@ class ExpertShare:
 
     def arrive(self, tape: Tape, sent: Tensor, *, hidden: int) -> Tensor:
         """From the tokens that this device sends to those that its experts get."""
-        arrived = self._exchange(tape, f"{DISPATCH}_all_to_all", sent, elements=self.own_rows * hidden)
+        arrived = self._exchange(tape, f"{DISPATCH}_all_to_all{self.suffix}", sent, elements=self.own_rows * hidden)
         if not self.is_split:
             return arrived
         return ops.collective(
             tape,
-            "experts_gather",
+            f"experts_gather{self.suffix}",
             arrived,
             kind=CollectiveKind.ALL_GATHER,
             elements=self.rows * hidden,
@@ -224,11 +226,13 @@ class ExpertShare:
         if not self.is_split:
             return done
         kind, elements = CollectiveKind.REDUCE_SCATTER, self.own_rows * hidden
-        return ops.collective(tape, "experts_scatter", done, kind=kind, elements=elements, group=self.splitters)
+        return ops.collective(
+            tape, f"experts_scatter{self.suffix}", done, kind=kind, elements=elements, group=self.splitters
+        )
 
     def send_back(self, tape: Tape, done: Tensor, *, elements: int) -> Tensor:
         """Results on the devices that sent the tokens."""
-        return self._exchange(tape, f"{COMBINE}_all_to_all", done, elements=elements)
+        return self._exchange(tape, f"{COMBINE}_all_to_all{self.suffix}", done, elements=elements)
 
     def _exchange(self, tape: Tape, name: str, tensor: Tensor, *, elements: int) -> Tensor:
         """All-to-all, if there is anyone to exchange with."""

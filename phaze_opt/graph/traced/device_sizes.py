@@ -5,7 +5,7 @@ up. Experts have rows of their own: the tokens that are sent to those of a devic
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, prod
 
@@ -125,12 +125,14 @@ class DeviceSizes:
 
     def share_of(self, region: ExpertRegion) -> ExpertShare:
         """What a device does of the experts of a mixture."""
-        return ExpertShare.of(
+        share = ExpertShare.of(
             self.group,
             num_experts=self.whole(region.weight)[0],
             width=self.sharding.width_of(region),
             copies=prod(self.whole(region.sent)[:-1]),
         )
+        number = self.sharding.experts.index(region)
+        return replace(share, suffix=f"_{number + 1}") if number else share
 
     def copies(self, region: ExpertRegion) -> int:
         """Rows that a device sends."""

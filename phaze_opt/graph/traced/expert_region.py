@@ -77,6 +77,10 @@ def _region(
     routing = _above(graph, weights, producers, ends=(), stop=_behind_views(source, producers))
     views = _views_above(source, producers)
     own = {name for node in (*routing, *views) for name in node.outputs}
+    experts = {name for node in (*inside, combine) for name in node.outputs}
+    for node in producers.values():
+        if not experts & set(node.outputs) and own & set(graph.varying(node)):
+            own |= {name for name in node.outputs if len(graph.tensors[name].shape) > 1}
     inner = {name for node in between for name in node.outputs} - behind
     weight = next(name for name in products[0].tensor_ids() if graph.role(name) is TracedRole.PARAMETER)
     return ExpertRegion(

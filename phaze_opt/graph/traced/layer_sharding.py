@@ -15,6 +15,7 @@ from phaze_opt.graph.traced.traced_model import BATCH, TensorRef, TracedNode
 _LINEAR = {"aten.linear", "aten.addmm", "aten.mm"}
 PRODUCTS = _LINEAR | set(words.GROUPED_PRODUCTS)
 LOSS = "aten.cross_entropy_loss"
+_BEHIND_LOGITS = words.SHAPES | {regions.SCALE, regions.CAP}
 LOOKUP, _ADD = "aten.embedding", "aten.add"
 ANY_AXIS = words.ELEMENTWISE | {
     "aten.dropout",
@@ -111,6 +112,19 @@ def left_of(node: TracedNode) -> str:
     """The tensor that a product multiplies."""
     argument = node.inputs[1 if node.op == "aten.addmm" else 0]
     return argument.id if isinstance(argument, TensorRef) else ""
+
+
+def logits_of(graph: FlatGraph, layer: TracedLayer) -> frozenset[str]:
+    """Results of the products of the outputs of every token that losses read."""
+    producers = {node.outputs[0]: node for node in layer.nodes}
+    found = set()
+    for loss in (node for node in layer.nodes if node.op == LOSS):
+        node = producers.get(left_of(loss))
+        while node is not None and node.op in _BEHIND_LOGITS:
+            node = producers.get(left_of(node))
+        if node is not None and node.op in PRODUCTS and has_tokens(graph, left_of(node)):
+            found.add(node.outputs[0])
+    return frozenset(found)
 
 
 def readers_of(layer: TracedLayer) -> dict[str, list[TracedNode]]:

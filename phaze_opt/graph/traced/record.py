@@ -173,7 +173,7 @@ class _Recording:
         if output in region.last:
             return share.add_up(self._tape, tensor, hidden=hidden)
         if output == region.combine and self._options.degree > 1 and not self._sizes.is_shared(output):
-            return self._group.gather("gather_tokens", tensor, self._sizes.whole(output))
+            return self._group.gather(f"gather_tokens{share.suffix}", tensor, self._sizes.whole(output))
         return tensor
 
     def _run(self, call: OperatorCall) -> tuple[Tensor, ...]:

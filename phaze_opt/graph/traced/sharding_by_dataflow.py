@@ -30,7 +30,9 @@ from phaze_opt.graph.traced.layer_sharding import (
     gathered_columns,
     has_tokens,
     left_of,
+    logits_of,
     patches_of,
+    readers_of,
 )
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
@@ -64,7 +66,7 @@ def shard_layer(
     """
     tables = _large_tables(graph, layer, vocabularies)
     candidates = {node.outputs[0] for node in layer.nodes if _may_split(graph, node)}
-    candidates |= {node.outputs[0] for node in layer.nodes if node.op == LOOKUP}
+    candidates |= _lookups(layer, tables)
     reasons: dict[str, str] = {}
     while True:
         attempt = ShardingPass(graph, layer, frozenset(candidates), tables)
@@ -102,6 +104,14 @@ def _large_tables(graph: FlatGraph, layer: TracedLayer, vocabularies: Collection
     return frozenset(found)
 
 
+def _lookups(layer: TracedLayer, tables: frozenset[str]) -> set[str]:
+    """Lookups that may give columns: of tables that every device has, and of others where products alone read them."""
+    readers = readers_of(layer)
+    lookups = {node.outputs[0] for node in layer.nodes if node.op == LOOKUP}
+    is_of_products = {name for name in lookups if all(node.op in PRODUCTS for node in readers.get(name, ()))}
+    return lookups - tables | is_of_products
+
+
 class ShardingPass:
     """One pass through a layer with products, and columns of tables, taken to be split."""
 
@@ -114,6 +124,7 @@ class ShardingPass:
         self._splits: dict[str, SplitAxis] = {}
         self._products: dict[str, ShardedAs] = {}
         self._begun: list[str] = []
+        self._logits = logits_of(graph, layer)
         self._roots = SplitRoots()
         self._heads: list[tuple[int, int]] = []
         self._normed: set[str] = set()
@@ -202,18 +213,25 @@ class ShardingPass:
 
     def _product(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> None:
         left, name = left_of(node), node.outputs[0]
-        if left in given:
-            if given[left].is_normed:
-                self._refuse(given.values(), "its columns are normalised together and then summed over")
-            elif given[left].axis == len(self._graph.tensors[left].shape) - 1:
-                self._products[name] = ShardedAs.ROWS
-            else:
-                self._refuse(given.values(), f"{node.op} has another axis of it as its rows")
-        elif given:
-            self._refuse(given.values(), f"{node.op} reads it beside what it multiplies")
-        elif name in self._columns:
+        fault = self._rows_fault(node, given) if given else ""
+        if given and not fault:
+            self._products[name] = ShardedAs.ROWS
+            return
+        self._refuse(given.values(), fault)
+        if name in self._columns:
             self._products[name] = ShardedAs.COLUMNS
             self._begin(name)
+
+    def _rows_fault(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> str:
+        """Why a product cannot sum over what is split; empty if it can."""
+        left = left_of(node)
+        if left not in given:
+            return f"{node.op} reads it beside what it multiplies"
+        if given[left].is_normed:
+            return "all of its columns are normalised at once"
+        if given[left].axis != len(self._graph.tensors[left].shape) - 1:
+            return f"{node.op} has another axis of it as its rows"
+        return "the vocabulary's product reads its columns" if node.outputs[0] in self._logits else ""
 
     def _after(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
         """Splits of what an operation gives; None if it cannot be done apart."""
@@ -312,6 +330,11 @@ class ShardingPass:
     def _joined(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
         """Tensors side by side within heads: some of each head, others of all heads alike."""
         whole = self._graph.tensors[node.outputs[0]].shape
+        heads = {name: each for name, each in given.items() if each.units > 1}
+        if heads:
+            # What all heads share is best made by every device.
+            self._refuse((given[name] for name in given.keys() - heads.keys()), f"{node.op} has it in all heads")
+            given = heads
         alike = {(each.axis, each.units) for each in given.values()}
         if len(alike) != 1:
             return None
