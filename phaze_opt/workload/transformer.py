@@ -119,12 +119,35 @@ class TransformerSpec:
     @property
     def chain(self) -> tuple[int, ...]:
         """Kind of every layer, first to last: fronts, kinds of blocks, the encoder's end and the head, as they come."""
+        chain = self._chain_of_kinds
+        if not self.has_end_apart:
+            return chain
+        *others, _, head = chain
+        return (*others, head, head + 1)
+
+    @property
+    def _chain_of_kinds(self) -> tuple[int, ...]:
+        """The chain with all blocks of a kind alike."""
         chain: tuple[int, ...] = ()
         if self.encoder is not None:
             chain = _numbered(self.encoder.stack, 0)
             chain = (*chain, max(chain) + 1)
         chain = (*chain, *_numbered(self.stack, len(set(chain))))
         return (*chain, max(chain) + 1)
+
+    @property
+    def hands_on_nothing(self) -> bool:
+        """Whether the last block that reads the encoder's output is told from those that hand it on.
+
+        So it is where pipelines are cut between all layers; elsewhere blocks that a stage may end with are alike.
+        """
+        between = self.encoder is not None and self.is_cut_by_layers
+        return between and cut_between_layers(self._chain_of_kinds).is_joined
+
+    @property
+    def has_end_apart(self) -> bool:
+        """Whether that makes it a kind of its own: others are of its kind."""
+        return self.hands_on_nothing and self.stack.pattern.count(self.stack.pattern[-1]) > 1
 
     @property
     def cut(self) -> ChainCut:

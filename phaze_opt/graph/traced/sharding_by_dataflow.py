@@ -212,7 +212,7 @@ class ShardingPass:
                 self._roots.limit(split.root, split.units)
 
     def _product(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> None:
-        left, name = left_of(node), node.outputs[0]
+        name = node.outputs[0]
         fault = self._rows_fault(node, given) if given else ""
         if given and not fault:
             self._products[name] = ShardedAs.ROWS
