@@ -81,13 +81,13 @@ def show(
     from phaze_opt.objective.caveats import Answer, traced_model_note
     from phaze_opt.objective.priced_as import priced_as, priced_to_json
     from phaze_opt.report.graph_page import findings, layer_table
-    from phaze_opt.report.sharding_table import products_shared, sharding_table
+    from phaze_opt.report.sharding_table import sharding_table, weights_shared
 
     check_file_to_write(output, option="--out", example="layers.html")
     loaded = load_any_model(model, allow_unknown=options.allow_unknown)
     profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel)
     priced = priced_as((loaded,), options.sequence_length)
-    products = products_shared(loaded, options.tensor_parallel)
+    products = weights_shared(loaded, options.tensor_parallel)
     note = traced_model_note(Answer(load_constants(), models=(loaded,)))
     if json:
         rest = {"priced_as": priced_to_json(priced)[0], "note": note, "page": None if output is None else str(output)}

@@ -1,10 +1,11 @@
 """Sizes of a traced layer's tensors and parameters on one device of a tensor-parallel group.
 
 Between the regions that are split every device has all tokens, or with sequence parallelism its share of them, rounded
-up. Experts have rows of their own: the tokens that are sent to those of a device.
+up. Experts have rows of their own: the tokens that are sent to those of a device. `weight_shares` says what a device
+has of every weight, and why.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, prod
@@ -15,7 +16,8 @@ from phaze_opt.graph.sharding import Sharding
 from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.expert_region import ExpertRegion
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.layer_sharding import LOOKUP, LayerSharding, has_tokens, left_of
+from phaze_opt.graph.traced.layer_sharding import LOOKUP, PRODUCTS, LayerSharding, has_tokens, left_of
+from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.operator_rule import Shape
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedNode, TracedRole
@@ -189,6 +191,57 @@ class DeviceSizes:
         rows = shape[: max(1, len(shape) - 1)]
         of_sequence = [axis for axis, size in enumerate(rows) if SEQUENCE in size.symbols]
         return of_sequence[0] if of_sequence else min(1, len(rows) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightShare:
+    """What one device of a tensor-parallel group has of a weight.
+
+    Attributes:
+        layer: name of its kind of layer.
+        module: path of the module that runs it.
+        split: how it is split; None if every device has all of it.
+        share: of its elements.
+        reason: why a device has more than its share of them; empty if it has not.
+    """
+
+    layer: str
+    module: str
+    split: ShardedAs | None
+    share: float
+    reason: str
+
+
+def weight_shares(sizes: DeviceSizes, layer: TracedLayer, name: str) -> Iterator[WeightShare]:
+    """Of every product with a weight, and every lookup in a table, of a layer of that name."""
+    for node in layer.nodes:
+        weights = [each for each in node.tensor_ids() if sizes.graph.role(each) is TracedRole.PARAMETER]
+        weights = [each for each in weights if len(sizes.whole(each)) > 1]
+        if not weights or node.op not in {*PRODUCTS, LOOKUP}:
+            continue
+        split, reason = _split_of(sizes, node)
+        share = prod(sizes.parameter(node, weights[0])) / prod(sizes.whole(weights[0]))
+        yield WeightShare(name, node.module, split, share, reason)
+
+
+def _split_of(sizes: DeviceSizes, node: TracedNode) -> tuple[ShardedAs | None, str]:
+    """How a weight is split, and why it is not, or why more than one device has a part of it."""
+    output, sharding = node.outputs[0], sizes.sharding
+    if sizes.region_of(output) is not None:
+        return ShardedAs.EXPERTS, ""
+    if output in sharding.tables:
+        return ShardedAs.VOCABULARY, ""
+    if node.op == LOOKUP and output in sharding.splits:
+        return ShardedAs.COLUMNS, ""
+    kind = sharding.products.get(output)
+    if kind is None:
+        return None, sharding.replicated.get(output, "a table of few rows")
+    roots = sharding.roots
+    leaves = roots.leaves(output) if kind is ShardedAs.COLUMNS else ()
+    copied = [roots.units[leaf] for leaf in leaves if leaf in roots.headed and roots.units[leaf] < sizes.degree]
+    if not copied:
+        return kind, ""
+    return kind, f"{sizes.degree // copied[0]} devices have a copy of each of {copied[0]} key-value heads"
 
 
 def _cut(shape: Shape, axis: int, share: Fraction) -> Shape:

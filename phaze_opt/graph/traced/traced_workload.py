@@ -8,16 +8,16 @@ from typing import Annotated
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
-from phaze_opt.graph.sharding import ExpertSizes, division_obstacle, expert_obstacle
+from phaze_opt.graph.sharding import ExpertSizes, Sharding, division_obstacle, expert_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.graph.traced.axes import ShardedAs
+from phaze_opt.graph.traced.device_sizes import DeviceSizes, WeightShare, weight_shares
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
-from phaze_opt.graph.traced.traced_model import SEQUENCE
+from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -26,23 +26,6 @@ _NUMBERED = re.compile(r"(?:[^.]*[^.\d][^.]*\.)*\d+(?::\d+)?(?=\.|$)")
 """A module's path up to its first number."""
 _TOLD_SHARE = 0.01
 """Share of parameters without work from which on it is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardedProduct:
-    """How a tensor-parallel group shares a product with a weight.
-
-    Attributes:
-        layer: name of its kind of layer.
-        module: path of the module that runs it.
-        split: how it is split; None if every device computes all of it.
-        reason: why it is not split.
-    """
-
-    layer: str
-    module: str
-    split: ShardedAs | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +221,15 @@ class TracedWorkload:
         elif experts.has_experts and options.expert_tensor is None:
             yield "channels of an expert", experts.width
 
-    def sharded_products(self) -> tuple[ShardedProduct, ...]:
-        """Every product with a weight of every kind of layer, and how a tensor-parallel group shares it."""
-        layers = self.layered.folded.layers
+    def weight_shares(self, degree: int) -> tuple[WeightShare, ...]:
+        """Every product with a weight, and lookup in a table, of every kind of layer: what a device of a group has."""
+        layered, length = self.layered, self.own_sequence_length
+        group = Sharding(TrainingSpec(1, length, 1), degree, ShardingOptions(has_kv_replicas=True))
+        values, layers = {BATCH: 1, SEQUENCE: length}, layered.folded.layers
         return tuple(
-            ShardedProduct(name, node.module, sharding.products.get(output), sharding.replicated.get(output, ""))
-            for name, layer, sharding in zip(_layer_names(layers), layers, self.layered.shardings, strict=True)
-            for node in layer.nodes
-            for output in node.outputs
-            if output in sharding.products or output in sharding.replicated
+            share
+            for name, layer, sharding in zip(_layer_names(layers), layers, layered.shardings, strict=True)
+            for share in weight_shares(DeviceSizes(layered.graph, values, group, sharding, True), layer, name)
         )
 
     def model_flops(self, sequence_length: int) -> float:
