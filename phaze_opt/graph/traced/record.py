@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from phaze_opt.errors import InputError
-from phaze_opt.graph.operations import COPY, add, bias, elementwise
+from phaze_opt.graph.operations import add, bias
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
 from phaze_opt.graph.sharding import Sharding
 from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
@@ -19,14 +18,13 @@ from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.known_names import MLP_DOWN, MLP_OUTPUT_BIAS, known_names
 from phaze_opt.graph.traced.layer_sharding import LOSS, LayerSharding, left_of
 from phaze_opt.graph.traced.layers import TracedLayer
-from phaze_opt.graph.traced.normalise.after_loss import LOSSES
-from phaze_opt.graph.traced.normalise.regions import ROTARY, WORK
+from phaze_opt.graph.traced.normalise.regions import WORK
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
+from phaze_opt.graph.traced.operator_rules import record_by_bytes, record_call, unknown_operation
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
-from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
 
 
@@ -179,10 +177,10 @@ class _Recording:
     def _run(self, call: OperatorCall) -> tuple[Tensor, ...]:
         rule = self._options.rules.get(call.op)
         if rule is not None:
-            return _recorded(rule, self._tape, call)
+            return record_call(rule, self._tape, call)
         if self._options.allow_unknown:
-            return _by_bytes(self._tape, call)
-        raise _unknown(call, self._options.rules)
+            return record_by_bytes(self._tape, call)
+        raise unknown_operation(call, self._options.rules)
 
     def _biased(self, node: TracedNode, call: OperatorCall, summed: Tensor) -> Tensor:
         """Biases of rows come behind the sum over the group, else every device would add them."""
@@ -387,66 +385,3 @@ _OF_COLUMNS = (ShardedAs.COLUMNS, ShardedAs.VOCABULARY, ShardedAs.GATHERED)
 def _first(node: TracedNode) -> str:
     """The first tensor that a node reads."""
     return next(node.tensor_ids())
-
-
-_OF_OTHER_FORM = (IndexError, KeyError, ValueError, TypeError, ArithmeticError, AttributeError)
-"""What a rule may raise of a call whose arguments are not the operation's: a file may say anything."""
-
-
-def _recorded(rule: OperatorRule, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-    """What a rule records.
-
-    Raises:
-        InputError: the call is not of the form that the rule knows.
-    """
-    try:
-        results = rule.record(tape, call)
-    except InputError as error:
-        if call.op in str(error):
-            raise
-        raise call.fault(str(error)) from None
-    except _OF_OTHER_FORM as error:
-        rule_broken = f"its arguments are not of the form that its rule knows ({type(error).__name__}: {error})"
-        raise call.fault(rule_broken) from error
-    if len(results) != len(call.results):
-        rule_broken = f"its rule gives {len(results)} results, where the file has {len(call.results)}"
-        raise call.fault(rule_broken)
-    _check_sizes(call, results)
-    return results
-
-
-def _check_sizes(call: OperatorCall, results: tuple[Tensor, ...]) -> None:
-    """Refuse results of other sizes than the file states: one of both is wrong, and no figure of it would be right.
-
-    A view is what it looks at, a rotation may be of keys that heads share, a loss is what its backward begins with, and
-    statistics and places that only backward reads are nothing.
-    """
-    if call.op in SHAPES or call.op in LOSSES:
-        return
-    for number, (result, shape) in enumerate(zip(results, call.results, strict=True)):
-        is_shared = call.op == ROTARY and result.elements > 0 and prod(shape) % result.elements == 0
-        if result.elements != prod(shape) and (result.elements or not number) and not is_shared:
-            rule = f"its result {number} has {result.elements} elements, where the file has {prod(shape)}; correct it"
-            raise call.fault(rule)
-
-
-def _unknown(call: OperatorCall, rules: Mapping[str, OperatorRule]) -> InputError:
-    close = near(call.op, list(rules))
-    hint = f" ({close[0]} has one)" if close else ""
-    return call.fault(
-        f"no rule says what it costs{hint}; register one under phaze_opt.operators (docs/traced-model.md), "
-        "or allow unknown operations to be counted by their bytes"
-    )
-
-
-def _by_bytes(tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-    """An operation that nothing is known of: it reads its inputs, writes its results, and the same again backward."""
-    tensors = [operand.tensor for operand in call.varying if operand.tensor is not None]
-    weights = [
-        tape.weight(f"{call.name}.weight{number}", operand.parameter_elements)
-        for number, operand in enumerate(call.parameters)
-    ]
-    first, *others = (prod(shape) for shape in call.results)
-    rule = replace(COPY, needs_input=True)
-    result = elementwise(tape, call.name, tensors, rule, elements=first, weights=weights)
-    return (result, *(tape.tensor(f"{call.name}.result{number}", size) for number, size in enumerate(others, 1)))
