@@ -10,7 +10,7 @@ from phaze_opt.workload.block_spec import BlockSpec, NormSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.front_specs import Front, TokenFront
 from phaze_opt.workload.head_spec import HeadSpec
-from phaze_opt.workload.mlp_spec import ExpertsSpec
+from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec
 from phaze_opt.workload.model_family import ModelFamily
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
@@ -195,6 +195,11 @@ class TransformerSpec:
     def num_active_experts(self) -> int:
         """Routed experts that one token meets in a block that has any, else 1."""
         return 1 if self.experts is None else self.experts.num_active
+
+    @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which of them a token meets; None without any."""
+        return None if self.experts is None else self.experts.routing
 
     @property
     def has_learned_positions(self) -> bool:

@@ -20,6 +20,7 @@ from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.chain import ChainCut
+from phaze_opt.workload.mlp_spec import ExpertRouting
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 _NUMBERED = re.compile(r"(?:[^.]*[^.\d][^.]*\.)*\d+(?::\d+)?(?=\.|$)")
@@ -119,7 +120,7 @@ class TracedWorkload:
     def num_active_parameters(self) -> int:
         """Parameters that one token meets: all but those of experts that it is not sent to."""
         experts = self.layered.experts
-        idle = experts.num_parameters * (experts.num_experts - experts.num_active) // experts.num_experts
+        idle = experts.num_parameters * (experts.num_experts - experts.routing.num_active) // experts.num_experts
         return self.num_parameters - idle
 
     @property
@@ -130,7 +131,12 @@ class TracedWorkload:
     @property
     def num_active_experts(self) -> int:
         """Experts that a token meets; 1 without any."""
-        return self.layered.experts.num_active
+        return self.layered.experts.routing.num_active
+
+    @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which experts of a layer a token meets; None without any."""
+        return self.layered.experts.routing if self.has_experts else None
 
     @property
     def has_experts(self) -> bool:
