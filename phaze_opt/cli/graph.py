@@ -172,6 +172,7 @@ def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: in
     """
     from phaze_opt.cost.model_profile import profile_model
     from phaze_opt.graph.build import build_model_graph
+    from phaze_opt.graph.sharding_options import ShardingOptions
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.hardware.silicon.silicon import constants_with
@@ -189,10 +190,11 @@ def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: in
         attention=parse_word(AttentionForm, options.attention, source="--attention"),
     )
     accelerator = load_architecture(options.arch, constants=constants)
+    sharding = ShardingOptions(has_kv_replicas=True)
     return profile_model(
         model,
         training,
-        build_model_graph(model, training, tensor_parallel=options.tensor_parallel),
+        build_model_graph(model, training, tensor_parallel=options.tensor_parallel, options=sharding),
         accelerator=accelerator if accelerator.name else replace(accelerator, name=options.arch),
         estimator=load_estimator(options.estimator).with_constants(constants),
         network=network,

@@ -55,6 +55,16 @@ def test_a_traced_model_over_a_group_says_what_is_shared_and_why_not(tmp_path, c
     assert "self_attn.q_proj" in printed(command, capsys)
 
 
+def test_fewer_key_value_heads_than_devices_are_copied_as_in_plans(capsys):
+    found = run_json(["graph", "show", "tests/traced_models/qwen3-8b.json", "--tensor-parallel", "16"], capsys)
+    (keys,) = {
+        (one["share"], one["reason"]) for one in found["sharding"] if one["module"].endswith(("k_proj", "v_proj"))
+    }
+    assert keys == (1 / 8, "2 devices have a copy of each of 8 key-value heads")
+    (output,) = {one["share"] for one in found["sharding"] if one["module"].endswith("o_proj")}
+    assert output == 1 / 16
+
+
 def test_show_draws_a_page(tmp_path, capsys):
     path = tmp_path / "deep" / "layers.html"
     found = run_json(["graph", "show", TRACED, "--arch", "h100", "--out", str(path)], capsys)
