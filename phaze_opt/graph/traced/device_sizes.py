@@ -90,7 +90,7 @@ class DeviceSizes:
         if split is not None:
             return _cut(shape, split.axis, self.sharding.roots.share(split.root, self.degree))
         if name in self.sharding.patches and self.has_token_shares:
-            return self._positions(name, shape)
+            return self._positions(shape)
         return self.token_share(name) if self.is_shared(name) else shape
 
     def token_share(self, name: str) -> Shape:
@@ -99,9 +99,8 @@ class DeviceSizes:
         rows = -(-prod(shape[: axis + 1]) // self.degree)
         return (*(1,) * axis, rows, *shape[axis + 1 :])
 
-    def _positions(self, name: str, shape: Shape) -> Shape:
+    def _positions(self, shape: Shape) -> Shape:
         """Samples x channels x positions: a share of the first axis of positions of all samples."""
-        del name
         rows = -(-shape[0] * prod(shape[2:]) // self.degree)
         rest = prod(shape[3:])
         return (1, shape[1], rows, *(1,) * (len(shape) - 3)) if rows % rest else (1, shape[1], rows // rest, *shape[3:])
