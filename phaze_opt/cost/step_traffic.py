@@ -20,7 +20,6 @@ from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
 from phaze_opt.workload.branches import Sets, prefixes
-from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
 from phaze_opt.workload.workload import Workload
@@ -235,10 +234,9 @@ def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
 
     With D of n nodes that have any of a token's k experts, D (n - 1) / n copies in place of k (n - 1) / n.
     """
-    spec = transformer_of(model)
-    experts = None if spec is None else spec.experts
+    routing = model.expert_routing
     nodes = math.prod(dimension.size for dimension in members[1:])
-    return 1.0 if experts is None else experts.num_places(nodes) / experts.num_active
+    return 1.0 if routing is None else routing.num_places(nodes) / routing.num_active
 
 
 def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:

@@ -13,7 +13,6 @@ from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -255,8 +254,8 @@ def _build_set(
 
 def _groups_of(model: Workload) -> tuple[int, int]:
     """Groups of experts, and those of one token."""
-    spec = transformer_of(model)
-    return (0, 0) if spec is None or spec.experts is None else (spec.experts.num_groups, spec.experts.num_active_groups)
+    routing = model.expert_routing
+    return (0, 0) if routing is None else (routing.num_groups, routing.num_active_groups)
 
 
 @dataclass(frozen=True, slots=True)
