@@ -210,9 +210,12 @@ def _run_words(answer: PricedJob, request: EvaluateRequest) -> str:
 
 
 def _print_sensitivity(answer: PricedJob) -> None:
+    from phaze_opt.report.bill import prices_table
     from phaze_opt.report.design import sensitivity_content
 
     print_tables(sensitivity_content(answer.sensitivity))
+    if answer.price_rows and answer.bill is not None:
+        print_tables(prices_table(answer.price_rows, answer.bill))
 
 
 def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:
