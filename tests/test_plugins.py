@@ -14,8 +14,7 @@ from child_process import run_python
 
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.protocol import Estimator
-from phaze_opt.graph.traced.operator_rule import OperatorRule
-from phaze_opt.graph.traced.operator_rules import operator_rules
+from phaze_opt.graph.traced.operator_rule import OperatorRule, operator_rules
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Pruner
@@ -238,7 +237,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlugin:
 
 
 def test_two_rules_of_one_operation_are_refused(add: AddPlugin) -> None:
-    add(PluginGroup.OPERATORS, "other-softmax", "phaze_opt.graph.traced.rules.softmax:SoftmaxRule")
+    add(PluginGroup.OPERATORS, "other-softmax", "phaze_opt.graph.traced.rules.elementwise:SoftmaxRule")
     with pytest.raises(PluginError, match=r"'other-softmax' and 'softmax' both have a rule for aten\.softmax"):
         operator_rules()
 

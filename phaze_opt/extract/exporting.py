@@ -8,9 +8,8 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.fx_recording import record_program
-from phaze_opt.extract.leaves import leaves_for
-from phaze_opt.extract.recorded_graph import RecordedGraph
-from phaze_opt.extract.simplify import simplify
+from phaze_opt.extract.own_operations import leaves_for
+from phaze_opt.extract.recorded_graph import RecordedGraph, simplify
 from phaze_opt.extract.training_step import TrainingStep
 from phaze_opt.extract.versions import TORCH
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract import attention
 from phaze_opt.extract.exporting import count_parameters, quiet
 from phaze_opt.extract.extracting import extract
+from phaze_opt.extract.own_operations import ATTENTION_KERNEL, register_attention
 from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
@@ -18,7 +18,7 @@ from phaze_opt.record.input_files import is_directory, shorten
 from phaze_opt.record.suggestions import near
 
 CONFIG_FILE = "config.json"
-ATTENTION_KERNELS = (attention.NAME, "sdpa", "eager")
+ATTENTION_KERNELS = (ATTENTION_KERNEL, "sdpa", "eager")
 """Of transformers, in the order in which they are tried: an operation of ours, one of torch, products and a softmax."""
 MOST_TOKENS = 4096
 """Sequence that a model is exported for whose own is longer."""
@@ -85,7 +85,9 @@ def _language_model_of(step: TrainingStep) -> TrainingStep | None:
     return replace(step, module=module, notes=(*step.notes, note))
 
 
-def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel: str = attention.NAME) -> TrainingStep:
+def hugging_face_step(
+    path: Path, *, sequence_length: int | None = None, kernel: str = ATTENTION_KERNEL
+) -> TrainingStep:
     """The training step of a config.
 
     Args:
@@ -172,7 +174,7 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
 def _build(kind: Any, config: Any, document: Document, *, kernel: str) -> Any:
     """The model without data, with the kernel of attention, or the next that its class takes."""
     torch = TORCH.load()
-    attention.register_attention()
+    register_attention()
     config.use_cache = False
     config.return_dict = True
     for key, value in AT_RANDOM.items():

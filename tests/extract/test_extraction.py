@@ -23,10 +23,9 @@ from phaze_opt.extract.depth import KEPT, shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.extracting import extract, num_parameters, traced_of
 from phaze_opt.extract.hugging_face import hugging_face_model, hugging_face_step
-from phaze_opt.extract.loss import training_loss
 from phaze_opt.extract.size_fitting import sample_sizes
 from phaze_opt.extract.torch_module import torch_module_step
-from phaze_opt.extract.training_step import step_module
+from phaze_opt.extract.training_step import step_module, training_loss
 from phaze_opt.extract.whole_model import is_told_by_few
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model

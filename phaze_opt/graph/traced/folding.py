@@ -18,9 +18,8 @@ from itertools import pairwise
 import numpy as np
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.layers import TracedLayer, layer_of
+from phaze_opt.graph.traced.layers import TracedLayer, cut_segments, layer_of, losses_of
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
-from phaze_opt.graph.traced.segments import cut_segments, losses_of
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
 from phaze_opt.workload.chain import ChainCut, cut_chain
 

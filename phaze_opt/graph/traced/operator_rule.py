@@ -1,16 +1,19 @@
-"""The protocol of an operator rule: how an operation of a framework is recorded on a tape.
+"""The protocol of an operator rule, how an operation of a framework is recorded on a tape, and the rules installed.
 
 A rule says which operations it knows, by name without overload (``aten.linear``), and records a call of one: its
 operators forward, and with them the gradients. It sees sizes of one device and one micro-batch, and never a model.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, PluginError
 from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.workload.training import AttentionForm
 
 Shape: TypeAlias = tuple[int, ...]
@@ -182,3 +185,33 @@ class OperatorRule(Protocol):
             InputError: the call is of a form that the rule does not know.
         """
         ...
+
+
+def operator_rules() -> Mapping[str, OperatorRule]:
+    """Every installed rule by the operations that it knows, loaded once for a search path.
+
+    Raises:
+        PluginError: a rule fails to load, is none, or two know one operation.
+    """
+    return _loaded(tuple(sys.path))
+
+
+@lru_cache(maxsize=4)
+def _loaded(path: tuple[str, ...]) -> Mapping[str, OperatorRule]:
+    del path
+    found: dict[str, OperatorRule] = {}
+    homes: dict[str, str] = {}
+    for entry in list_plugins(PluginGroup.OPERATORS):
+        rule = load_plugin(PluginGroup.OPERATORS, entry.name)
+        if not isinstance(rule, OperatorRule):
+            message = (
+                f"{PluginGroup.OPERATORS.value}: '{entry.name}' is no operator rule: it needs operators and record"
+            )
+            raise PluginError(message)
+        for op in rule.operators:
+            if op in found:
+                both = f"'{homes[op]}' and '{entry.name}'"
+                message = f"{PluginGroup.OPERATORS.value}: {both} both have a rule for {op}; uninstall one of them"
+                raise PluginError(message)
+            found[op], homes[op] = rule, entry.name
+    return found

@@ -15,7 +15,7 @@ from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.known_names import MLP_DOWN, MLP_OUTPUT_BIAS, known_names
 from phaze_opt.graph.traced.layers import TracedLayer
-from phaze_opt.graph.traced.normalise.after_loss import LOSSES
+from phaze_opt.graph.traced.normalise.identities import LOSSES
 from phaze_opt.graph.traced.normalise.regions import ROTARY, WORK
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value

@@ -17,7 +17,7 @@ from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
-from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
+from phaze_opt.graph.traced.normalise.views import PART, SPLIT
 from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
 from phaze_opt.graph.traced.traced_model import BATCH, TensorRef, TracedNode, TracedRole
 

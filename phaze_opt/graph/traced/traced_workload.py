@@ -13,7 +13,7 @@ from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
-from phaze_opt.graph.traced.operator_rules import operator_rules
+from phaze_opt.graph.traced.operator_rule import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
 from phaze_opt.graph.traced.traced_model import SEQUENCE

@@ -7,21 +7,39 @@ and pooling does not keep its input, which PyTorch needs for its shape alone.
 
 import pytest
 
-from phaze_opt.graph.traced.operator_rule import OperatorRule
-from phaze_opt.graph.traced.operator_rules import operator_rules
-from phaze_opt.graph.traced.rules.attention import AttentionRule
-from phaze_opt.graph.traced.rules.convolution import ConvolutionRule
-from phaze_opt.graph.traced.rules.elementwise import ActivationRule, DropoutRule, ProductRule, SumRule
-from phaze_opt.graph.traced.rules.embedding import EmbeddingBagRule, EmbeddingRule
-from phaze_opt.graph.traced.rules.experts import CombineRule, GroupedProductRule, SelectionRule
-from phaze_opt.graph.traced.rules.losses import CrossEntropyRule, PointwiseLossRule
-from phaze_opt.graph.traced.rules.mamba import MambaRule
-from phaze_opt.graph.traced.rules.moves import CopyRule, JoinRule, PartRule, ScatterRule, SplitRule, ViewRule
-from phaze_opt.graph.traced.rules.norms import BatchNormRule, NormRule
-from phaze_opt.graph.traced.rules.pooling import PoolingRule
-from phaze_opt.graph.traced.rules.products import BatchedProductRule, EinsumRule, LinearRule
-from phaze_opt.graph.traced.rules.recurrent import RecurrentRule
-from phaze_opt.graph.traced.rules.softmax import SoftmaxRule
+from phaze_opt.graph.traced.operator_rule import OperatorRule, operator_rules
+from phaze_opt.graph.traced.rules.elementwise import (
+    ActivationRule,
+    BatchNormRule,
+    CrossEntropyRule,
+    DropoutRule,
+    NormRule,
+    PointwiseLossRule,
+    ProductRule,
+    SoftmaxRule,
+    SumRule,
+)
+from phaze_opt.graph.traced.rules.moves import (
+    CopyRule,
+    EmbeddingBagRule,
+    EmbeddingRule,
+    JoinRule,
+    PartRule,
+    ScatterRule,
+    SplitRule,
+    ViewRule,
+)
+from phaze_opt.graph.traced.rules.products import (
+    AttentionRule,
+    BatchedProductRule,
+    CombineRule,
+    EinsumRule,
+    GroupedProductRule,
+    LinearRule,
+    SelectionRule,
+)
+from phaze_opt.graph.traced.rules.recurrent import MambaRule, RecurrentRule
+from phaze_opt.graph.traced.rules.windows import ConvolutionRule, PoolingRule
 from phaze_opt.plugins import PluginGroup, list_plugins
 from phaze_opt.testing.operators import OperatorRuleConformance, RuleCase, given, ids, operator_call, weight
 from phaze_opt.workload.training import AttentionForm
