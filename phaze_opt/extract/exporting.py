@@ -2,8 +2,10 @@
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from phaze_opt.errors import InputError
@@ -14,6 +16,8 @@ from phaze_opt.extract.training_step import TrainingStep
 from phaze_opt.extract.versions import TORCH
 
 _MAX_REASON = 400
+_ELSEWHERE = ("meta and cpu", "cpu and meta", "meta, cpu", "cpu, meta")
+"""Of what torch says when an operation takes tensors of two devices."""
 
 
 def export_step(step: TrainingStep, values: Mapping[str, int]) -> RecordedGraph:
@@ -28,12 +32,13 @@ def export_step(step: TrainingStep, values: Mapping[str, int]) -> RecordedGraph:
     """
     torch = TORCH.load()
     with quiet(), leaves_for(step.module):
+        export = partial(torch.export.export, step.module, _inputs(step, values), strict=False)
         try:
-            program = torch.export.export(step.module, _inputs(step, values), strict=False)
+            program, questions = _answered(export)
         except Exception as error:  # noqa: BLE001 - the model's code may raise anything
             raise _fault(step, values, error) from error
     graph = record_program(program, canonical_names(step))
-    return simplify(graph)
+    return simplify(replace(graph, num_questions=questions))
 
 
 def run_step(step: TrainingStep, values: Mapping[str, int]) -> None:
@@ -47,7 +52,46 @@ def run_step(step: TrainingStep, values: Mapping[str, int]) -> None:
     """
     torch = TORCH.load()
     with quiet(), leaves_for(step.module), torch.no_grad(), _as_exported(torch.compiler):
-        step.module(*_inputs(step, values))
+        _answered(partial(step.module, *_inputs(step, values)))
+
+
+def _answered(run: Callable[[], Any]) -> tuple[Any, int]:
+    """What a run of a model's code gives, and how often it asked for the truth of a tensor, which holds no data.
+
+    Each time the answer is no: no element is infinite, none is masked, none has global attention. Where the code makes
+    tensors that lie elsewhere than its parameters, it runs again with all of them on no device.
+    """
+    torch = TORCH.load()
+    with _saying_no() as questions:
+        try:
+            return run(), len(questions)
+        except Exception as error:
+            if not any(text in str(error) for text in _ELSEWHERE):
+                raise
+        questions.clear()
+        with torch.device("meta"):
+            return run(), len(questions)
+
+
+@contextmanager
+def _saying_no() -> Iterator[list[str]]:
+    """Let tensors without data be false while the block lasts; gives the questions that were asked."""
+    torch = TORCH.load()
+    from torch.overrides import TorchFunctionMode
+
+    questions: list[str] = []
+
+    class _No(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            is_asked = name == "__bool__" or (name == "item" and args[0].dtype is torch.bool)
+            if is_asked and args[0].device.type == "meta" and getattr(args[0], "constant", None) is None:
+                questions.append(name)
+                return False
+            return func(*args, **(kwargs or {}))
+
+    with _No():
+        yield questions
 
 
 @contextmanager

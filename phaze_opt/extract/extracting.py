@@ -125,9 +125,20 @@ def _traced(
         symbols=step.symbols,
         num_positions=step.num_positions,
         max_sequence_length=step.max_sequence_length,
-        notes=step.notes,
+        notes=(*step.notes, *_questions_note(graphs)),
     )
     return fold(model, runs)
+
+
+def _questions_note(graphs: Sequence[RecordedGraph]) -> tuple[str, ...]:
+    """That the model's code decides by values that an export does not have."""
+    count = max(each.num_questions for each in graphs)
+    if not count:
+        return ()
+    return (
+        f"the model's code asks {count} times whether something holds for the values of its tensors (infinite? "
+        "masked?), and is recorded as if it never did",
+    )
 
 
 def traced_of(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ HEADS = (
 """Heads that models are trained with, the first that a family has (transformers' names of its tables)."""
 PAIRED_HEADS = ("PRETRAINING", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
 """Those of a family with an encoder and a decoder come first."""
+TOWER_HEADS = ("ZERO_SHOT_IMAGE_CLASSIFICATION",)
+"""Those of a family that compares texts with images come first."""
 
 
 def hugging_face_model(
@@ -161,7 +164,8 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
             raise document.fault(sentence, "architectures")
         return found
     tables = transformers.models.auto.modeling_auto
-    heads = (*PAIRED_HEADS, *HEADS) if _is_paired(config) else HEADS
+    first = PAIRED_HEADS if _is_paired(config) else TOWER_HEADS if _has_two_towers(config) else ()
+    heads = (*first, *HEADS)
     for table in (*(f"MODEL_FOR_{head}_MAPPING" for head in heads), "MODEL_MAPPING"):
         if type(config) in getattr(tables, table, {}):
             found = getattr(tables, table)[type(config)]
@@ -208,7 +212,7 @@ def _inputs(model: Any, config: Any, document: Document) -> tuple[StepInput, ...
         "input_ids": StepInput("input_ids", tokens, "int64"),
         "pixel_values": StepInput("pixel_values", (BATCH, *_image(config)), "float32"),
         "input_features": StepInput("input_features", (BATCH, *_spectrogram(config)), "float32"),
-        "input_values": StepInput("input_values", (BATCH, 16_000), "float32"),
+        "input_values": StepInput("input_values", (BATCH, *_sound(config)), "float32"),
     }
     if name not in main:
         rule = f"the model takes '{name}', of which only a program can say what it is"
@@ -217,16 +221,30 @@ def _inputs(model: Any, config: Any, document: Document) -> tuple[StepInput, ...
     inputs = [main[name]]
     if _is_paired(config):
         inputs.append(StepInput("decoder_input_ids", tokens, "int64"))
-    if hasattr(config, "vision_config") and hasattr(config, "projection_dim"):
+    if _has_two_towers(config):
         inputs = [main["input_ids"], StepInput("pixel_values", (BATCH, *_image(config.vision_config)), "float32")]
-    return tuple(inputs)
+    taken = signature(model.forward).parameters
+    return tuple(each for each in inputs if each.name in taken) or (main[name],)
+
+
+def _has_two_towers(config: Any) -> bool:
+    """Whether a family compares texts with images."""
+    tables = TRANSFORMERS.load().models.auto.modeling_auto
+    return type(config) in tables.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING
 
 
 def _image(config: Any) -> tuple[int, int, int]:
     """Channels, height and width of an image."""
-    size = getattr(config, "image_size", None) or 224
+    own = config if getattr(config, "image_size", None) else getattr(config, "vision_config", config)
+    size = getattr(own, "image_size", None) or 224
     height, width = size if isinstance(size, list | tuple) else (size, size)
-    return getattr(config, "num_channels", 3), height, width
+    return getattr(own, "num_channels", 3), height, width
+
+
+def _sound(config: Any) -> tuple[int, ...]:
+    """A second of sound, with an axis of channels where the config counts them."""
+    channels = getattr(config, "audio_channels", None)
+    return (16_000,) if channels is None else (channels, 16_000)
 
 
 def _spectrogram(config: Any) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Mamba mixer is one operation, as its code is a loop over the sequence. The exper
 they are sent: its code runs every expert on every token, most of them on zeros.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ _SCHEMAS = {
     "float? softcap, int? window, float dropout_p) -> Tensor",
     "mamba_mixer": "(Tensor x, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor x_proj, Tensor dt_proj, "
     "Tensor dt_bias, Tensor a_log, Tensor d, Tensor out_proj) -> Tensor",
+    "selective_scan": "(Tensor x, Tensor dt, Tensor a, Tensor b, Tensor c, Tensor? d, Tensor? z, Tensor? dt_bias) "
+    "-> Tensor",
 }
 
 
@@ -26,6 +29,7 @@ def own_operations() -> Any:
     shapes = {
         "attention": lambda q, k, v, *_, **__: q.new_empty((*q.shape[:-1], v.shape[-1])),
         "mamba_mixer": lambda x, *_: torch.empty_like(x),
+        "selective_scan": lambda x, *_: torch.empty_like(x),
     }
     space = getattr(torch.ops, OWN)
     for name, schema in _SCHEMAS.items():
@@ -140,24 +144,47 @@ def _llama4_experts(module: Any, hidden_states: Any, *_: Any, **__: Any) -> tupl
     return module.shared_expert(rows) + routed, logits
 
 
+def _selective_scan(  # noqa: PLR0917 - callers give them by position
+    x: Any,
+    dt: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+    D: Any = None,
+    z: Any = None,
+    delta_bias: Any = None,
+    **_: Any,  # noqa: N803
+) -> Any:
+    """Mamba's scan in place of a loop over its steps; the state behind the last one is nobody's in training."""
+    return own_operations().selective_scan(x, dt, a, b, c, D, z, delta_bias)
+
+
 LEAVES: Mapping[str, Forward] = {
     "transformers.models.mamba.modeling_mamba.MambaMixer": _mamba_mixer,
     "transformers.models.llama4.modeling_llama4.Llama4TextMoe": _llama4_experts,
 }
 """What runs in place of a module, by its class."""
+LEAF_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"mamba_selective_scan": _selective_scan}
+"""What runs in place of a function of a model's code, by its name in whatever family."""
 
 
 @contextmanager
 def leaves_for(module: Any) -> Iterator[None]:
-    """Let the leaves of a model run as one operation while the block lasts."""
+    """Let the leaves of a model, and of its code, run as one operation while the block lasts."""
     replaced = []
     for each in module.modules():
         forward = LEAVES.get(f"{type(each).__module__}.{type(each).__qualname__}")
         if forward is not None:
             each.forward = forward.__get__(each)
             replaced.append(each)
+    homes = [sys.modules[name] for name in {type(each).__module__ for each in module.modules()}]
+    functions = [(home, name, vars(home)[name]) for home in homes for name in LEAF_FUNCTIONS if name in vars(home)]
+    for home, name, _ in functions:
+        setattr(home, name, LEAF_FUNCTIONS[name])
     try:
         yield
     finally:
         for each in replaced:
             del each.forward
+        for home, name, function in functions:
+            setattr(home, name, function)

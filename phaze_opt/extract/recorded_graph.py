@@ -7,7 +7,7 @@ again. Copies of what is there, constants and dead code are taken out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedNode, TracedRole
@@ -26,11 +26,19 @@ class RecordedTensor:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """Operations in topological order, tensors by their ids, and the ids of what it ends with."""
+    """Operations in topological order, tensors by their ids, and the ids of what it ends with.
+
+    Attributes:
+        tensors: by their ids.
+        nodes: in topological order.
+        outputs: ids of what it ends with.
+        num_questions: how often the model's code asked for the truth of a tensor, and was told no.
+    """
 
     tensors: Mapping[str, RecordedTensor]
     nodes: tuple[TracedNode, ...]
     outputs: tuple[str, ...]
+    num_questions: int = 0
 
 
 def renamed(value: Argument, names: Mapping[str, str]) -> Argument:
@@ -157,7 +165,7 @@ def _without_copies(graph: RecordedGraph) -> RecordedGraph:
         else:
             names[now.outputs[0]] = same
     outputs = tuple(names.get(each, each) for each in graph.outputs)
-    return RecordedGraph(graph.tensors, tuple(kept), outputs)
+    return replace(graph, nodes=tuple(kept), outputs=outputs)
 
 
 def _with_names(node: TracedNode, names: dict[str, str]) -> TracedNode:
@@ -191,7 +199,7 @@ def _without_constants(graph: RecordedGraph) -> RecordedGraph:
         for name in node.outputs:
             old = tensors[name]
             tensors[name] = RecordedTensor(name, old.shape, old.dtype, TracedRole.CONSTANT)
-    return RecordedGraph(tensors, tuple(kept), graph.outputs)
+    return replace(graph, tensors=tensors, nodes=tuple(kept))
 
 
 def _without_dead_code(graph: RecordedGraph) -> RecordedGraph:
@@ -207,4 +215,4 @@ def _without_dead_code(graph: RecordedGraph) -> RecordedGraph:
         for name, tensor in graph.tensors.items()
         if name in needed or name in given or tensor.role is TracedRole.PARAMETER
     }
-    return RecordedGraph(tensors, tuple(reversed(kept)), graph.outputs)
+    return replace(graph, tensors=tensors, nodes=tuple(reversed(kept)))

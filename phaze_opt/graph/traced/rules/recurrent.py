@@ -70,7 +70,7 @@ def _last_states(tape: Tape, call: OperatorCall, states: Tensor, number: int) ->
     return ops.view(tape, name, states, elements=min(prod(call.results[number]), states.elements), adjoint=None)
 
 
-MIXER = "phaze.mamba_mixer"
+MIXER, SCAN = "phaze.mamba_mixer", "phaze.selective_scan"
 
 
 class MambaRule:
@@ -106,3 +106,26 @@ class MambaRule:
         shape = ConvolutionShape(batch, channels, channels, (steps,), (taps,), padding=(taps - 1,), groups=channels)
         wide = convolution(tape, f"{call.name}.convolution", mixed, shape, has_bias=call.operand(3).is_parameter)
         return ops.view(tape, f"{call.name}.cut", wide, elements=mixed.elements, adjoint=None)
+
+
+class SelectiveScanRule:
+    """Mamba's scan with what its kernel does besides: the bias and the softplus of the steps, and the gate."""
+
+    operators = (SCAN,)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """From channels [b, d, s], steps, decays [d, n], B and C [b, n, s]; skip, gate and bias may be absent."""
+        name, (batch, channels, steps) = call.name, call.operand(0).shape
+        mixed, delta, taken, given_out = (call.tensor(position) for position in (0, 1, 3, 4))
+        skip, gate, added = (call.argument(position) for position in (5, 6, 7))
+        if isinstance(added, CallOperand) and added.is_parameter:
+            delta = ops.bias(tape, f"{name}.step_bias", (delta,), size=added.parameter_elements)[0]
+        delta = ops.elementwise(tape, f"{name}.softplus", (delta,), ops.SMOOTH_ACTIVATION)
+        shape = ScanShape(steps=steps, batch=batch, channels=channels, states=call.operand(2).shape[-1])
+        has_skip = isinstance(skip, CallOperand) and skip.is_parameter
+        is_gated = isinstance(gate, CallOperand) and gate.tensor is not None
+        inner = f"{name}.scan" if is_gated else name
+        scanned = selective_scan(tape, inner, (mixed, delta, taken, given_out), shape, has_skip=has_skip)
+        if not is_gated:
+            return (scanned,)
+        return (ops.elementwise(tape, name, (call.tensor(6), scanned), ops.GATED_ACTIVATION),)
