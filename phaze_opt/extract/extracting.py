@@ -41,11 +41,13 @@ def extract(step: TrainingStep, *, tell: Callable[[str], None] = lambda _: None)
     """
     fault: InputError | None = None
     expected = count_parameters(step)
+    tell(f"running {step.name} to see which of its layers are alike")
     for kept in (KEPT, 0):
         if kept and not is_told_by_few(step, kept=kept):
             continue
         with shallow(step.module, kept=kept) as runs:
             for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
+                tell(f"counting the operations of {step.name}")
                 if not check_operations(step, values, kept=0):
                     continue
                 try:

@@ -38,6 +38,8 @@ HEADS = (
     "CTC",
     "AUDIO_CLASSIFICATION",
     "SEMANTIC_SEGMENTATION",
+    "OBJECT_DETECTION",
+    "DEPTH_ESTIMATION",
     "ZERO_SHOT_IMAGE_CLASSIFICATION",
 )
 """Heads that models are trained with, the first that a family has (transformers' names of its tables)."""
@@ -103,8 +105,8 @@ def hugging_face_step(
     """
     file = path / CONFIG_FILE if is_directory(path) else path
     document = read_json(file, kind="a Hugging Face config.json")
-    torch, transformers = TORCH.load(), TRANSFORMERS.load()
     with quiet():
+        torch, transformers = TORCH.load(), TRANSFORMERS.load()
         config = _config(document, transformers)
         kind = _class_of(document, config, transformers)
         model = _build(kind, config, document, kernel=kernel)
@@ -188,7 +190,9 @@ def _build(kind: Any, config: Any, document: Document, *, kernel: str) -> Any:
     for choice in ATTENTION_KERNELS[ATTENTION_KERNELS.index(kernel) :]:
         try:
             with torch.device("meta"):
-                return kind._from_config(config, attn_implementation=choice, dtype=torch.float32)
+                model = kind._from_config(config, attn_implementation=choice, dtype=torch.float32)
+            # Some parameters are made without asking for the device.
+            return model.to("meta")
         except Exception as error:  # noqa: BLE001 - classes refuse in ways of their own
             refused = refused or error
     raise _refused(document, kind.__name__, refused or ValueError()) from refused

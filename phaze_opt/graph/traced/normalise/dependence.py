@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, PARTS
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
 LOOKUPS = {"aten.embedding", "aten.index", "aten.index_select"}
@@ -34,7 +34,7 @@ def fold_constants(graph: FlatGraph) -> FlatGraph:
         role = _role(node, read, {name: roles[name] for name in read}, graph)
         if role is TracedRole.PARAMETER:
             named = [parameter_of.get(name, name) for name in read if roles[name] is TracedRole.PARAMETER]
-            parameter_of[node.outputs[0]] = _largest(graph, named)
+            parameter_of |= dict.fromkeys(node.outputs, _largest(graph, named))
         if role is TracedRole.ACTIVATION:
             kept.append(node)
         for name in node.outputs:
@@ -57,7 +57,8 @@ def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], g
     if node.op in LOOKUPS and any(_is_of_pairs(graph, name) for name in read if name not in parameters):
         return TracedRole.ACTIVATION
     is_view = len(parameters) == 1 or node.op not in HEAVY
-    if is_view and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
+    is_one = len(node.outputs) == 1 or node.op in PARTS
+    if is_view and is_one and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER}:
         return TracedRole.PARAMETER
     return TracedRole.ACTIVATION
 

@@ -37,10 +37,24 @@ _SYNONYMS = {
     "aten.unsafe_chunk": "aten.chunk",
 }
 
+_LIKE = {
+    "aten.type_as": "aten.to",
+    "aten.expand_as": "aten.expand",
+    "aten.view_as": "aten.view",
+    "aten.reshape_as": "aten.view",
+}
+
 
 def plain_names(graph: FlatGraph) -> FlatGraph:
-    """Every operation under one name."""
-    return replace(graph, nodes=tuple(replace(node, op=_plain(node.op)) for node in graph.nodes))
+    """Every operation under one name; what takes the shape or type of another tensor does not depend on it."""
+    return replace(graph, nodes=tuple(_plain_node(node) for node in graph.nodes))
+
+
+def _plain_node(node: TracedNode) -> TracedNode:
+    op = _plain(node.op)
+    if op in _LIKE:
+        return replace(node, op=_LIKE[op], inputs=node.inputs[:1])
+    return replace(node, op=op)
 
 
 def _plain(op: str) -> str:
@@ -56,7 +70,6 @@ def _plain(op: str) -> str:
 _ALWAYS = {
     "aten.to",
     "aten._to_copy",
-    "aten.type_as",
     "aten.float",
     "aten.clone",
     "aten.contiguous",
@@ -64,7 +77,6 @@ _ALWAYS = {
     "aten.lift_fresh_copy",
     "aten.alias",
     "aten.positive",
-    "aten.expand_as",
     "prims.convert_element_type",
 }
 

@@ -69,7 +69,6 @@ SHAPES = {
     "aten.movedim",
     "aten.view_as_complex",
     "aten.view_as_real",
-    "aten.view_as",
 }
 COMPLEX = {"aten.view_as_complex", "aten.view_as_real"}
 MOVES = JOINS | PARTS | SHAPES

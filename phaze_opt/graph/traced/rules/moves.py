@@ -87,6 +87,18 @@ class CopyRule:
         "aten.im2col",
         "aten.cumsum",
         "aten.unfold",
+        "aten.as_strided",
+        "aten.col2im",
+        "aten.grid_sampler",
+        "aten.pixel_unshuffle",
+        "aten.reflection_pad3d",
+        "aten.replication_pad1d",
+        "aten.replication_pad3d",
+        "aten.upsample_bicubic2d",
+        "aten.upsample_linear1d",
+        "aten.upsample_nearest1d",
+        "aten.upsample_nearest3d",
+        "aten.upsample_trilinear3d",
     )
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
@@ -115,6 +127,7 @@ class ScatterRule:
         "aten.scatter_add",
         "aten.index_copy",
         "aten.slice_scatter",
+        "aten.select_scatter",
     )
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
