@@ -221,7 +221,7 @@ def spared(what: str) -> Iterator[None]:
 class _SlowLines:
     """Lines on standard error, a few seconds apart."""
 
-    printed_at_s: float = field(default_factory=time.monotonic)
+    printed_at_s: float
 
     def note(self, words: str) -> None:
         """Print the words if the last ones, or the beginning, are some seconds ago."""
@@ -242,7 +242,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     if not screen.is_terminal:
-        yield _SlowLines().note
+        yield _SlowLines(time.monotonic()).note
         return
     with screen.status(Text(what)) as status:
         yield lambda words: status.update(Text(words))

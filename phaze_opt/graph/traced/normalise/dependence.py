@@ -3,7 +3,8 @@
 Integers and truth values (shifted labels, masks of padding, places of chosen experts) are data: every device can make
 them, and nothing of them is priced. A value that depends on a parameter and on constants alone is a view of it (its
 transpose, the rows of the positions there are, 1 + it); of several parameters, but for products, a view of the largest
-(a normalised weight). What is looked up for every pair of positions is a copy.
+(a normalised weight). A product with a constant (of the sines of relative positions, say) is work, and what is looked
+up for every pair of positions is a copy.
 """
 
 from collections.abc import Iterable
@@ -56,7 +57,7 @@ def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], g
     parameters = [name for name in read if roles[name] is TracedRole.PARAMETER]
     if node.op in LOOKUPS and any(_is_of_pairs(graph, name) for name in read if name not in parameters):
         return TracedRole.ACTIVATION
-    is_view = len(parameters) == 1 or node.op not in HEAVY
+    is_view = node.op not in HEAVY
     is_one = len(node.outputs) == 1 or node.op in PARTS
     if is_view and is_one and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER}:
         return TracedRole.PARAMETER
