@@ -442,3 +442,18 @@ def test_a_constant_with_the_type_of_another_tensor_is_constant():
     shapes = SHAPES | {"c_m": X, "m": X, "wide": X, "y": X}
     steps = [*LINEAR, ("m", "type_as", "%c_m", "%x"), ("wide", "expand_as", "%m", "%x"), ("y", "mul", "%x", "%wide")]
     assert forms(shapes, steps, "y") == ["aten.linear", "aten.mul"]
+
+
+def test_two_vectors_added_to_one_tensor_give_two_sums():
+    """As XLNet's queries, with a vector for contents and one for positions."""
+    shapes = {"w_in": (16, 16), "w_a": (16,), "w_b": (16,), **dict.fromkeys(("x", "one", "other", "y"), ("b", 16))}
+    steps = [
+        *LINEAR,
+        ("one", "add", "%x", "%w_a"),
+        ("other", "add", "%x", "%w_b"),
+        ("y", "mul", "%one", "%other"),
+        LOSS,
+    ]
+    for layer in recorded(written(shapes, steps)):
+        names = [each.name for node in layer.nodes for each in node.outputs]
+        assert len(names) == len(set(names))
