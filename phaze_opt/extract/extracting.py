@@ -41,6 +41,10 @@ def extract(step: TrainingStep, *, tell: Callable[[str], None] = lambda _: None)
     """
     fault: InputError | None = None
     expected = count_parameters(step)
+    # What a few layers run too much of, all do: said before the whole model runs.
+    for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
+        check_operations(step, values, kept=KEPT)
+        break
     tell(f"running {step.name} to see which of its layers are alike")
     for kept in (KEPT, 0):
         if kept and not is_told_by_few(step, kept=kept):
