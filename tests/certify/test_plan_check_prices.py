@@ -106,7 +106,7 @@ def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
         step = compile_step(model, training, plans[layers.key], stack=scenario.stack)
         option = compile_steps([step]).options[0]
         operators = compile_steps([step]).operators
-        for own, theirs, attention in zip(layers.phases, option.phases, option.attention_columns, strict=True):
+        for own, theirs, attention in zip(layers.phases, option.phases, option.partly_columns, strict=True):
             assert [each.core_types for each in own] == [each.core_types for each in theirs]
             assert [each.edges for each in own] == [each.edges for each in theirs]
             for mine, other in zip(own, theirs, strict=True):

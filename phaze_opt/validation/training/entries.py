@@ -181,7 +181,7 @@ def options_of(row: Row, software: str) -> tuple[str, ...]:
     recipe = f"float8-{row.text('float8', '').lower()}"
     asynchronous = "async-tp" if row.text("async_tp", "") == "1" else ""
     known = {*option_tables(), *software_options(software)}
-    found = (words, recipe, asynchronous, row.text("recompute", "").lower(), row.text("dtype", "").lower())
+    found = (words, recipe, asynchronous, row.text("dtype", "").lower())
     return tuple(each for each in found if each in known)
 
 
@@ -212,8 +212,6 @@ def read_entries(row: Row, *, without: Collection[str] | None = None) -> tuple[T
 def _entry(read: TrainingRow, software: str) -> TrainingEntry:
     """A row under a software."""
     row, options = read.row, options_of(read.row, software)
-    if row.text("recompute", "").lower() in options:
-        read = replace(read, plan=replace(read.plan, recompute=Recompute.FULL))
     network = SETS[row.dataset].network or read.device.network or DEFAULT_NETWORK
     path = path_of(read.dtype)
     read.device.peak(path)
