@@ -2,13 +2,15 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from phaze_opt import __version__
 from phaze_opt.cli import evaluate_request
 from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
-from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
+from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
+from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
@@ -50,15 +52,18 @@ from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
-from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-DEFAULT_DTYPE = "bf16"
 OF_SILICON = ("silicon", "process_nm", "hbm_generation")
 """Options of what designs are built of; a machine that exists keeps its own area and power."""
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
+OF_MACHINES = MappingProxyType(
+    {"float8": "designed chips compute in 16 bits", "power_limit_w": "--max-tdp-w is the budget of designs"}
+)
+"""Options of machines that exist, and why designs do not have them."""
 OPERATORS_IN_TURN = "operators in turn"
 """What times the layers of a real machine, where a designed chip names its estimator."""
 
@@ -93,9 +98,18 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         model = model.cut_by_layers()
     choices = plan_choices(request.scenario, micro_batches(request), (model,))
     fitted = load_fitted(request.machine.constants)
-    dtype = "" if device is None else request.machine.dtype or DEFAULT_DTYPE
-    software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted, dtype=dtype)
-    path = _path(request.machine.dtype or DEFAULT_DTYPE)
+    for name in OF_MACHINES:
+        if getattr(request.machine, name) is not None:
+            _refuse_design(request, declarations(MachineOptions)[name].flag, OF_MACHINES[name])
+    number_format = request.machine.number_format
+    software = evaluate_request.choose_software(
+        request.scenario,
+        device=device,
+        fitted=fitted,
+        dtype="" if device is None else number_format,
+        float8=request.machine.float8,
+    )
+    path = _path(number_format)
     network = _network(request, device, fitted)
     known = _constants(request, network)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
@@ -189,7 +203,7 @@ def _with_load(training: TrainingSpec, request: EvaluateRequest, model: Workload
         if not model.has_experts:
             message = f"is for models with experts, and {model.name} has none; leave it out"
             raise InputError(message, source=flag)
-        _refuse_design(request, flag)
+        _refuse_design(request, flag, "designs are priced with balanced experts")
         try:
             training = replace(training, **{name: value})
         except InputError as error:
@@ -197,9 +211,9 @@ def _with_load(training: TrainingSpec, request: EvaluateRequest, model: Workload
     return training
 
 
-def _refuse_design(request: EvaluateRequest, flag: str) -> None:
+def _refuse_design(request: EvaluateRequest, flag: str, why: str) -> None:
     if request.device is None:
-        message = "is for machines that exist; designs are priced with balanced experts; leave it out"
+        message = f"is for machines that exist; {why}; leave it out"
         raise InputError(message, source=flag)
 
 
@@ -305,10 +319,20 @@ def _notes(
     said = (*said, Note("traced_model", traced.rstrip("."))) if traced else said
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
+    if request.machine.power_limit_w is not None:
+        said = (*said, Note("power_limit", _power_note(device, stack)))
     if device.network or request.network:
         return said
     sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"
     return (*said, Note("network", sentence))
+
+
+def _power_note(device: Device, stack: TrainingStack) -> str:
+    """What a limit of power changes."""
+    share = power_share(device, stack)
+    if not stack.power_exponent:
+        return f"{stack.name} has no share that goes with power: the limit of {device.tdp_w:g} W changes energy alone"
+    return f"under {device.tdp_w:g} W a device matmuls reach {share:.3f} of their share of the peak on the usual power"
 
 
 def _own_space(request: EvaluateRequest, network: Network) -> SearchSpace | None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from phaze_opt.cost.stacks import DESIGN_SOFTWARE, find_software, list_stacks, load_stack, software_options
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, find_software, list_stacks, load_stack, no_option, software_options
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.any_model import AnyModel, load_any_model
@@ -32,6 +32,7 @@ from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import PlanChoices, Recompute
+from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload, sequence_length_of
@@ -317,12 +318,13 @@ def form_of(options: ScenarioOptions) -> Form:
     return Form(plans, estimator)
 
 
+RUN_OPTIONS_OF_PLANS = tuple(column for column in RUN_OPTIONS if column != FLOAT8)
 OF_DEGREES = (
     "pipeline", "data", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave", "zero",
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
-OF_FULL_PLANS = ("software", *OF_DEGREES, "cuts", "gradient_bits")
+OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
 
@@ -334,25 +336,29 @@ def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
             raise InputError(message, source=known[name].flag)
 
 
-def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = "") -> TrainingStack:
-    """A software by name, with gradients as wide as the options say; only the ideal one takes their attention form.
+def named_stack(
+    options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = "", float8: str | None = None
+) -> TrainingStack:
+    """A software by name, run as the options say; only the ideal one takes their attention form.
 
     Args:
         options: of the scenario.
         name: of the software.
         fitted: constants.
         dtype: of its matmuls, which some software keeps gradients by; empty where nothing is said.
+        float8: recipe of 8-bit matmuls; the software's own unless given.
 
     Raises:
         InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
-            are of another width than 16 or 32 bits.
+            are of another width than 16 or 32 bits, or it cannot run as asked.
     """
     known = find_software(name, fitted)
     if not known:
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
     name = known
-    stack = load_stack(name, fitted, [dtype] if dtype in software_options(name) else [])
+    said = [dtype] if dtype in software_options(name) else []
+    stack = load_stack(name, fitted, [*said, *_run_tables(options, name, float8)])
     attention = parse_word(AttentionForm, options.attention, source="--attention")
     if name == IDEAL_STACK.name:
         stack = replace(stack, attention=attention)
@@ -366,6 +372,27 @@ def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants,
         return stack
     bits = parse_word(GradientBits, options.gradient_bits, source="--gradient-bits")
     return replace(stack, gradient_bytes=int(bits) // 8)
+
+
+def _run_tables(options: ScenarioOptions, software: str, float8: str | None) -> list[str]:
+    """Tables of the words that options say of a run of a software.
+
+    Raises:
+        InputError: a word is unknown, or the software cannot run so.
+    """
+    found = []
+    for column, known in RUN_OPTIONS.items():
+        word = float8 if column == FLOAT8 else getattr(options, column)
+        if word is None:
+            continue
+        flag = f"--{column.replace('_', '-')}"
+        table = known.table(parse_word(known.words, word, source=flag))
+        fault = no_option(software, table) if table else ""
+        if fault:
+            message = f"{fault}; leave it out or name one of them"
+            raise InputError(message, source=flag)
+        found += [table] if table else []
+    return found
 
 
 def _placed_recompute(options: ScenarioOptions) -> RecomputePolicy:

@@ -311,9 +311,11 @@ def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
     if not text:
         is_needed = column.is_required and (column.type is ColumnType.TEXT or not may_lack)
         return "is empty; give a value" if is_needed else ""
+    shown = _short(text)
+    if column.words and text.lower() not in column.words:
+        return f"value '{shown}' is unknown; known: {', '.join(column.words)}"
     if column.type is ColumnType.TEXT:
         return ""
-    shown = _short(text)
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
         return f"value '{shown}' is no finite number; it must be {column.type.value}"

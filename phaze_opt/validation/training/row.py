@@ -77,6 +77,8 @@ def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: i
         InputError: a malformed value, by file, line and column; no model of it can be made.
     """
     measured_s, device = row.number("iter_time_s"), row.device()
+    limit_w = row.number("power_limit_w", 0.0)
+    device = device.limited_to(limit_w) if limit_w else device
     run = read_run(row, micro_batch=micro_batch, interleave=interleave)
     dtype = row.text("dtype", "bf16").lower()
     return TrainingRow(row, device, dtype, run.model, run.training, run.plan, measured_s)
