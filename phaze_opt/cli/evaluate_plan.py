@@ -18,6 +18,7 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
+from phaze_opt.hardware.device_catalogue import is_shipped
 from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_machine
@@ -45,7 +46,7 @@ from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import error_share, software_notes
+from phaze_opt.report.software import SoftwareChoice, error_share, software_notes
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
@@ -118,7 +119,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None or model.cut.is_joined)
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
-    setting = _setting(request, job, chip, path, notes, is_real=device is not None)
+    setting = _setting(request, job, chip, path, notes, device=device)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
@@ -297,11 +298,12 @@ def _notes(
 ) -> tuple[Note, ...]:
     """What is to be known of the software, the network (as it is without links that a chip states) and the chip."""
     own, stack = request.machine.constants, software.stack
+    is_users = device is not None and not is_shipped(device)
     said = software_notes(
         stack.name,
-        machine=chip.name,
+        machine=_measured_name(chip, device),
         dtype=str(path),
-        choice=software.choice,
+        choice=SoftwareChoice.RULE if is_users and software.choice is SoftwareChoice.MEASURED else software.choice,
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
         num_experts=job.model.num_experts,
         sequence_length=job.training.sequence_length,
@@ -327,6 +329,11 @@ def _notes(
     return (*said, Note("network", sentence))
 
 
+def _measured_name(chip: _Chip, device: Device | None) -> str:
+    """The name under which measurements of a machine are looked for: those of the package are not of a user's file."""
+    return chip.name if device is None or is_shipped(device) else f"{chip.name} of your file"
+
+
 def _power_note(device: Device, stack: TrainingStack) -> str:
     """What a limit of power changes."""
     share = power_share(device, stack)
@@ -342,9 +349,16 @@ def _own_space(request: EvaluateRequest, network: Network) -> SearchSpace | None
 
 
 def _setting(
-    request: EvaluateRequest, job: PlannedJob, chip: _Chip, path: ComputePath, notes: tuple[Note, ...], *, is_real: bool
+    request: EvaluateRequest,
+    job: PlannedJob,
+    chip: _Chip,
+    path: ComputePath,
+    notes: tuple[Note, ...],
+    *,
+    device: Device | None,
 ) -> PriceSetting:
     """What every plan of the answer shares."""
+    is_real = device is not None
     training, stack = job.training, job.machine.stack
     # What a user fitted errs as the user's own rows say, not as published ones.
     is_own = bool(evaluate_request.own_fit(request.machine.constants, stack.name))
@@ -353,7 +367,11 @@ def _setting(
     is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
     spread = load_spreads().find([UNSEEN]) if is_training else None
     share = error_share(
-        measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
+        measured_rows(stack.name),
+        errors,
+        machine=_measured_name(chip, device),
+        dtype=str(path),
+        has_experts=job.model.has_experts,
     )
     return PriceSetting(
         machine=chip.name,

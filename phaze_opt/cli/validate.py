@@ -55,10 +55,7 @@ def validate(
     check_file_to_write(predictions, option="--predictions", example="predictions.csv")
     machines = measurements.read_machines(machine)
     result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
-    if json:
-        print_json(result.to_json())
-    else:
-        _print(result)
+    # Files come first: who reads the answer may stop reading (`validate | head`).
     if predictions is not None:
         from phaze_opt.report.predictions_file import write_predictions
 
@@ -69,6 +66,10 @@ def validate(
         with spared("the page of --report"):
             _write_page(result, report, constants)
             say(f"report: {report}")
+    if json:
+        print_json(result.to_json())
+    else:
+        _print(result)
 
 
 def score_measurements(

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.price_step import LayerTimes
-from phaze_opt.cost.stage_costs import StageChoices, stage_loads
-from phaze_opt.cost.stage_spans import StageSpans
+from phaze_opt.cost.stage_costs import StageChoices, StageSpans, stage_loads
 from phaze_opt.cost.step_time import StageLoads, StageReading, StepRules, lower_reading, price_reading
 from phaze_opt.workload.plan_columns import RECOMPUTES
 

@@ -114,7 +114,7 @@ class SerialSteps:
         self._kept, self._kept_segments = np.concatenate(kept), np.concatenate(kept_segments)
 
     def add_up(self, operator_s: Floats) -> tuple[Floats, Floats]:
-        """Times by class, shape (steps, layers, passes, classes), and what selective recomputation repeats, (steps, layers), s.
+        """Times by class, (steps, layers, passes, classes); what selective recomputation repeats, (steps, layers), s.
 
         The last pass is forward as full recomputation runs it again: without what the software keeps.
 

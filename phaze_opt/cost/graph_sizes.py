@@ -85,7 +85,10 @@ def _joints_of(parts: Sequence[PartGraph], habits: StackMemory) -> list[tuple[fl
     is_plain = len(parts) == NUM_PLAIN_PARTS
     is_joined = [at == BLOCK if is_plain else at > EMBEDDING for at in range(len(parts))]
     joints = [(part.joint_bytes if joined else 0.0, part) for part, joined in zip(parts, is_joined, strict=True)]
-    return [*((joint, 0.0 if part.keeps_any(habits.kept_operators) else joint, 0.0) for joint, part in joints), (0.0, 0.0, 0.0)]
+    return [
+        *((joint, 0.0 if part.keeps_any(habits.kept_operators) else joint, 0.0) for joint, part in joints),
+        (0.0, 0.0, 0.0),
+    ]
 
 
 def _largest_kept(units: Sequence[PartGraph], habits: StackMemory) -> Floats:

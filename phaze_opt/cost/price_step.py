@@ -143,9 +143,7 @@ class LayerSeconds:
         return np.concatenate(compute_s, axis=-1) + self.tensor_s + self.launch_s
 
 
-def layer_seconds(
-    inside: LayerColumns, classes_s: Floats, attention_s: Floats, stack: StackColumns
-) -> LayerSeconds:
+def layer_seconds(inside: LayerColumns, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> LayerSeconds:
     """What a software makes of the times of layers.
 
     Args:

@@ -158,7 +158,9 @@ def can_run(software: str, option: str) -> bool:
     own = lineage(software)
     if any(option in software_tables().get(each, {}).get("cannot", ()) for each in own):
         return False
-    return option in software_options(software) or not set(own).isdisjoint(option_tables().get(option, {}).get(_ABLE, ()))
+    return option in software_options(software) or not set(own).isdisjoint(
+        option_tables().get(option, {}).get(_ABLE, ())
+    )
 
 
 def no_option(software: str, option: str) -> str:

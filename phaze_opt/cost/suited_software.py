@@ -1,4 +1,4 @@
-"""What is priced where nobody says which software runs: the middle of all measured software that suits plan and machine.
+"""What is priced where nobody says which software runs: the middle of measured software that suits plan and machine.
 
 `evaluate`, rows of steps and rows of memory ask here, so that one plan has one answer.
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from phaze_opt.cost.stacks import DESIGN_SOFTWARE, find_software, list_stacks, load_stack, no_option, software_options
+from phaze_opt.cost.stacks import DESIGN_SOFTWARE, find_software, list_stacks, load_stack, software_options
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.any_model import AnyModel, load_any_model
@@ -18,7 +18,7 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
-from phaze_opt.objective.plan_options import RECOMPUTES, RecomputeChoice, plan_choices
+from phaze_opt.objective.plan_options import RECOMPUTES, RUN_OPTIONS_OF_PLANS, RecomputeChoice, plan_choices, run_tables
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
@@ -32,7 +32,6 @@ from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import PlanChoices, Recompute
-from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload, sequence_length_of
@@ -318,7 +317,6 @@ def form_of(options: ScenarioOptions) -> Form:
     return Form(plans, estimator)
 
 
-RUN_OPTIONS_OF_PLANS = tuple(column for column in RUN_OPTIONS if column != FLOAT8)
 OF_DEGREES = (
     "pipeline", "data", "context_parallel", "expert_parallel", "expert_tensor_parallel", "interleave", "zero",
     "state_shards", "stage_blocks", "stage_recompute",
@@ -358,7 +356,7 @@ def named_stack(
         raise InputError(message, source="--software")
     name = known
     said = [dtype] if dtype in software_options(name) else []
-    stack = load_stack(name, fitted, [*said, *_run_tables(options, name, float8)])
+    stack = load_stack(name, fitted, [*said, *run_tables(options, name, float8)])
     attention = parse_word(AttentionForm, options.attention, source="--attention")
     if name == IDEAL_STACK.name:
         stack = replace(stack, attention=attention)
@@ -372,27 +370,6 @@ def named_stack(
         return stack
     bits = parse_word(GradientBits, options.gradient_bits, source="--gradient-bits")
     return replace(stack, gradient_bytes=int(bits) // 8)
-
-
-def _run_tables(options: ScenarioOptions, software: str, float8: str | None) -> list[str]:
-    """Tables of the words that options say of a run of a software.
-
-    Raises:
-        InputError: a word is unknown, or the software cannot run so.
-    """
-    found = []
-    for column, known in RUN_OPTIONS.items():
-        word = float8 if column == FLOAT8 else getattr(options, column)
-        if word is None:
-            continue
-        flag = f"--{column.replace('_', '-')}"
-        table = known.table(parse_word(known.words, word, source=flag))
-        fault = no_option(software, table) if table else ""
-        if fault:
-            message = f"{fault}; leave it out or name one of them"
-            raise InputError(message, source=flag)
-        found += [table] if table else []
-    return found
 
 
 def _placed_recompute(options: ScenarioOptions) -> RecomputePolicy:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
-from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
-from phaze_opt.cost.stage_spans import list_spans
+from phaze_opt.cost.stage_costs import StageChoices, list_spans, list_stage_choices
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import MixedStages, StageChoice, best_choice, is_as_fast, least_bound_s, least_choice_on

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
 from phaze_opt.cost.plan_memory import TableStages, list_table_stages
-from phaze_opt.cost.stage_costs import choice_bytes
-from phaze_opt.cost.stage_spans import StageSpans, list_spans
+from phaze_opt.cost.stage_costs import StageSpans, choice_bytes, list_spans
 from phaze_opt.cost.step_table import StepTable
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows

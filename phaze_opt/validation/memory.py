@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 STEPS = "train_"
 """Beginning of the names of published sets of whole steps, which tables may leave out."""
-SETS_BY_SOFTWARE = MappingProxyType({name: software for software, name in reversed(SETS_OF_SOFTWARE.items())})
+SETS_BY_SOFTWARE = MappingProxyType({name: software for software, name in reversed(tuple(SETS_OF_SOFTWARE.items()))})
 """Software of published sets, where several have one the first."""
 _PART_NAMES = MappingProxyType(
     {

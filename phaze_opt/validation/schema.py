@@ -80,7 +80,9 @@ def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema
             kind_of = _TYPES[type_name]
             most = _MOST.get(name, _MOST_OF_COUNTS if kind_of is ColumnType.COUNT else _LARGEST)
             known = RUN_OPTIONS.get(name)
-            columns[name] = MeasuredColumn(name, kind_of, is_required, most, tuple(map(str, known.words)) if known else ())
+            columns[name] = MeasuredColumn(
+                name, kind_of, is_required, most, tuple(map(str, known.words)) if known else ()
+            )
     return Schema(kind, MappingProxyType(columns), tuple(identity.split()))
 
 
@@ -133,6 +135,16 @@ TRAINING = _schema(
     "tokens_per_s_per_dev:amount tflops_per_dev:amount "
     "tflops_kind:text mfu:amount hfu:amount time_kind:text "
     "experts:count experts_per_token:count ep:count etp:count capacity:amount imbalance:amount",
+    identity="hardware n_devices model",
+)
+# Runs whose sizes are those of a model of the zoo or of a config beside the table, their plan a command or a word.
+NAMED_RUNS = _schema(
+    "runs of named models",
+    required="hardware:text n_devices:count model:text",
+    optional="table:text command:text plan:text dtype:text seq:count per_device_batch:positive estimator:text "
+    "step_s:positive tokens_per_s:positive measured_tokens_per_s_per_dev:positive tokens_per_s_per_dev:positive "
+    "step_cv_pct:amount compute_active_pct:amount comm_active_pct:amount comm_exposed_pct:amount "
+    "comm_hidden_pct:amount idle_pct:amount",
     identity="hardware n_devices model",
 )
 _OF_RUNS = " ".join(
@@ -212,6 +224,7 @@ SCHEMAS = (
     NVDLA,
     EYERISS,
     MLPERF,
+    NAMED_RUNS,
 )
 
 DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(

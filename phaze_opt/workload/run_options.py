@@ -1,7 +1,8 @@
 """What may be said of a run of training software beside its plan: one table for commands, functions, studies and CSV.
 
-Each option is a column of training rows and, by the same name and words, an option of commands. A word stands for a table
-of ``cost/software_options.toml`` (or of a software's own file), which says what it changes and which software can do it.
+Each option is a column of training rows and, by the same name and words, an option of commands. A word stands for a
+table of ``cost/software_options.toml`` (or of a software's own file), which says what it changes and which software can
+run so.
 """
 
 from collections.abc import Mapping
@@ -78,7 +79,8 @@ FLOAT8 = "float8"
 
 
 def _option(column: str, words: type[StrEnum], text: str, **tables: str) -> tuple[str, RunOption]:
-    return column, RunOption(column, words, MappingProxyType({words[name]: table for name, table in tables.items()}), text)
+    known = MappingProxyType({words[name].value: table for name, table in tables.items()})
+    return column, RunOption(column, words, known, text)
 
 
 RUN_OPTIONS: Mapping[str, RunOption] = MappingProxyType(

@@ -120,11 +120,9 @@ def test_software_is_what_columns_say_or_the_middle_of_what_suits() -> None:
 
 
 def test_what_columns_say_of_a_run_is_held() -> None:
-    """Attention alone runs again: more is kept; without gathers ahead one layer's weights less; what cannot run is said."""
+    """Attention alone runs again: more is kept; without gathers ahead less is whole; what cannot run is said."""
     row = changed(row_of("torchtitan_h000"), kind="allocated")
-    usual, by_attention, waiting = peaks_gib(
-        [row, changed(row, selective="attention"), changed(row, prefetch="none")]
-    )
+    usual, by_attention, waiting = peaks_gib([row, changed(row, selective="attention"), changed(row, prefetch="none")])
     assert by_attention > usual > waiting
     assert usual - waiting == pytest.approx(2 * (128256 + 1) * 4096 / GIB, rel=1e-3)
     found = MEMORY.compile([changed(row, software="megatron-core", prefetch="none")])

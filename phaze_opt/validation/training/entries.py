@@ -16,7 +16,7 @@ from phaze_opt.hardware.networks import DEFAULT_NETWORK
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.parameters import BASE, BRIDGE, CORE, DEEPSPEED, FMS, NEXT, PAX, PROFILE, TITAN, ZERO
-from phaze_opt.validation.training.row import TrainingRow, read_layer_row, read_training_row, zero_stage
+from phaze_opt.validation.training.row import REFUSAL, TrainingRow, read_layer_row, read_training_row, zero_stage
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.run_options import RUN_OPTIONS
 
@@ -161,6 +161,8 @@ def read_row(row: Row) -> TrainingRow:
     Raises:
         InputError: a malformed value, by file, line and column; no model of it can be made.
     """
+    if row.text(REFUSAL, ""):
+        raise InputError(row.text(REFUSAL))
     if row.dataset == LAYER:
         return read_layer_row(row)
     known = SETS[row.dataset]

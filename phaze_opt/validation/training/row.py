@@ -16,6 +16,8 @@ from phaze_opt.workload.training import TrainingSpec
 
 MOST_SEQUENCES = 16
 """Of a micro-batch that is not published: SC21's models without stages ran 16 or 8 at a time (README of the data)."""
+REFUSAL = " refusal"
+"""Key of a row that cannot be one of training: why. No header has it, as names of columns are stripped."""
 _STATE_SHARDS = re.compile(r"(?:fsdp|full_shard|hybrid_shard|zero3)\s+(\d+)")
 
 
