@@ -57,7 +57,7 @@ def validate(
     result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
     # Files come first: who reads the answer may stop reading (`validate | head`).
     if predictions is not None:
-        from phaze_opt.report.predictions_file import write_predictions
+        from phaze_opt.report.validation_tables import write_predictions
 
         with spared("the file of --predictions"):
             write_predictions(result, predictions)
