@@ -14,6 +14,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import shorten
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.device_catalogue import DeviceCatalogue
     from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.validation.dataset import Dataset
@@ -57,6 +58,9 @@ TIMED_IN_STEPS = ("training", "layer")
 
 OF_SOFTWARE, OF_EXPERTS = "stack/", "/experts"
 """Beginning of groups of constants of software, and end of those of its runs of models with experts."""
+
+OF_OPERATORS, CONSTANTS_OF = "operators/", (("modern", "kernels/"), ("fp32", "fp32/"))
+"""Beginning of groups of constants of machines' operators; of sets with a word in their name, others."""
 
 MachineOption = Annotated[
     list[Path] | None,
@@ -177,11 +181,12 @@ def check_own_name(name: str) -> str:
 
 
 def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ...]:
-    """Rows of training that name no software, or this one, as its rows; it extends what most of them are priced as.
+    """Rows of training that name no measured software as the user's; it extends what most of them are priced as.
 
     Raises:
-        InputError: no row is of training, or all name other software.
+        InputError: no row is of training, or all name measured software.
     """
+    from phaze_opt.cost.stacks import find_software
     from phaze_opt.validation.measured_row import Row
     from phaze_opt.validation.schema import TRAINING
     from phaze_opt.validation.training.entries import read_row, stack_of
@@ -192,10 +197,10 @@ def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ..
         raise InputError(message, source="--software")
 
     def is_own(row: Row) -> bool:
-        return row.text("software", name).strip().lower() == name
+        return not find_software(row.text("software", ""))
 
     if not any(map(is_own, rows)):
-        message = f"'{name[:40]}' is the software of no row: all name another in their column software; leave it out"
+        message = f"no row is of '{name[:40]}': all name measured software in their column software; leave it out"
         raise InputError(message, source="--software")
     counts = Counter(stack_of(read_row(row)) for row in rows if is_own(row))
     # Of as many, the first by name: the order of rows decides nothing.
@@ -217,7 +222,6 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
     from phaze_opt.cost.stacks import software_measured_on
     from phaze_opt.hardware.device_catalogue import find_device, is_shipped
 
-    measured = {part for group in fitted.groups if group.count("/") for part in group.split("/")[1:]}
     found: dict[str, str] = {}
     own = [data for data in datasets if data.likes != (data.name,)]
     for row, kind in ((row, dataset.schema.kind) for dataset in own for row in dataset.rows):
@@ -226,12 +230,25 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
             continue
         known = is_shipped(device)
         name = device.name if known or find_device(device.name) is None else f"the {device.name} of your file"
-        if kind in TIMED_APART and not (device.name in measured and (known or is_calibrated)):
+        is_own_fit = is_calibrated or known
+        if kind in TIMED_APART and not (is_own_fit and _has_constants(row.dataset, device, fitted)):
             found[name] = "its operators are priced as those of any machine nobody measured"
         elif kind in TIMED_IN_STEPS and not is_calibrated and not (known and software_measured_on(device.name)):
             found[name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
         say(f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them")
+
+
+def _has_constants(dataset: str, device: Device, fitted: FittedConstants) -> bool:
+    """Whether constants of the operators of a set's kind were fitted to a machine; TPUs share those of arrays."""
+    from phaze_opt.hardware.device import MatrixStyle
+    from phaze_opt.hardware.device_catalogue import is_shipped
+
+    if device.style is MatrixStyle.SYSTOLIC and is_shipped(device):
+        return True
+    beginning = next((kind for word, kind in CONSTANTS_OF if word in dataset), OF_OPERATORS)
+    groups = [group for group in fitted.groups if group.startswith(beginning)]
+    return any(device.name in group.split("/") for group in groups)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

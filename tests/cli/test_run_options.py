@@ -1,4 +1,4 @@
-"""What may be said of a run: one table for options and columns, one number both ways, and what cannot be run is said."""
+"""What may be said of a run: one table for options and columns, one number both ways, what cannot be run is said."""
 
 import csv
 from pathlib import Path
@@ -103,9 +103,9 @@ def test_what_options_say_goes_where_it_should() -> None:
         ({"software": "pax", "compile": "0"}, "compile", "pax cannot run so (eager)"),
         ({"software": "ideal", "prefetch": "none"}, "prefetch", "ideal cannot run so"),
         ({"software": "torchtitan", "float8": "row"}, "float8", "did you mean rowwise"),
-        ({"software": "torchtitan", "float8": "mx", "dtype": "bf16"}, "float8", "--dtype is bf16"),
+        ({"software": "torchtitan", "float8": "mx", "dtype": "bf16"}, "float8", "dtype is bf16"),
         ({"power_limit_w": 501}, "power_limit_w", "at most the 500 W of h100-gt"),
-        ({"arch": "tpu-v4", "power_limit_w": 100, "recompute": "auto", "zero": ()}, "power_limit_w", "machines that exist"),
+        ({"arch": "tpu-v4", "power_limit_w": 100, "zero": ()}, "power_limit_w", "machines that exist"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_one_sentence(said: dict[str, object], key: str, words: str) -> None:
