@@ -55,7 +55,17 @@ def validate(
     check_file_to_write(predictions, option="--predictions", example="predictions.csv")
     machines = measurements.read_machines(machine)
     result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
-    # Files come first: who reads the answer may stop reading (`validate | head`).
+    try:
+        if json:
+            print_json(result.to_json())
+        else:
+            _print(result)
+    finally:
+        # Who reads the answer may stop reading (`validate | head`): files are written all the same.
+        _write_files(result, predictions, report, constants)
+
+
+def _write_files(result: Validation, predictions: Path | None, report: Path | None, constants: Path | None) -> None:
     if predictions is not None:
         from phaze_opt.report.validation_tables import write_predictions
 
@@ -66,10 +76,6 @@ def validate(
         with spared("the page of --report"):
             _write_page(result, report, constants)
             say(f"report: {report}")
-    if json:
-        print_json(result.to_json())
-    else:
-        _print(result)
 
 
 def score_measurements(

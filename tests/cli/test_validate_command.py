@@ -205,5 +205,6 @@ def test_files_are_written_though_nobody_reads_the_answer(data, tmp_path, capsys
         raise BrokenPipeError
 
     monkeypatch.setattr(validate_command, "_print", closed)
-    run(["validate", "--data", data, "--constants", out, "--predictions", path], capsys)
+    with pytest.raises(BrokenPipeError):
+        validate_command.validate(data=data, constants=out, predictions=path)
     assert len(path.read_text().splitlines()) == 37
