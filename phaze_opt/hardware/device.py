@@ -157,6 +157,10 @@ class Device:
             raise InputError(message, key="dtype")
         return rate
 
+    def holds(self, num_bytes: float) -> bool:
+        """Whether its main memory has so many bytes."""
+        return num_bytes <= self.hbm_bytes
+
     def limited_to(self, power_w: float) -> "Device":
         """The machine under a limit of power below its own, as its maker's tools set it.
 

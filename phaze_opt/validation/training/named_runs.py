@@ -227,6 +227,6 @@ def with_recompute(row: Row) -> dict[str, str]:
     stack = load_stack(software or ASSUMED_SOFTWARE[device.style], load_fitted())
     for kind in (Recompute.NONE, Recompute.SELECTIVE):
         step = compile_step(read.model, read.training, replace(read.plan, recompute=kind), stack=stack)
-        if step_memory(step).range_bytes[0] <= device.hbm_bytes:
+        if device.holds(step_memory(step).range_bytes[0]):
             return {**values, "recompute": kind.value}
     return {**values, "recompute": Recompute.FULL.value}
