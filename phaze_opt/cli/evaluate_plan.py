@@ -109,6 +109,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         fitted=fitted,
         dtype="" if device is None else number_format,
         float8=request.machine.float8,
+        is_one_of_several=request.is_one_of_several,
     )
     path = _path(number_format)
     network = _network(request, device, fitted)

@@ -74,6 +74,7 @@ class EvaluateRequest:
         with_sensitivity: whether assumptions are varied too.
         has_range: whether the figure is priced again under each doubt.
         costs: on what its cost is said; None to say none.
+        is_one_of_several: whether its software stands for one that nobody knows, which may run as that cannot.
     """
 
     models: tuple[AnyModel, ...]
@@ -85,6 +86,7 @@ class EvaluateRequest:
     with_sensitivity: bool = False
     has_range: bool = True
     costs: CostTerms | None = None
+    is_one_of_several: bool = False
 
     @property
     def device(self) -> Device | None:
@@ -155,6 +157,7 @@ def choose_software(
     fitted: FittedConstants,
     dtype: str = "",
     float8: str | None = None,
+    is_one_of_several: bool = False,
 ) -> ChosenSoftware:
     """The software asked for, else the one measured on a real machine, else that of the rule.
 
@@ -164,6 +167,7 @@ def choose_software(
         fitted: constants of the software.
         dtype: of a real machine's matmuls.
         float8: recipe of 8-bit ones; the software's own unless given.
+        is_one_of_several: as of `EvaluateRequest`.
 
     Raises:
         InputError: no software goes by the name, or an option does not go with it.
@@ -176,9 +180,12 @@ def choose_software(
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
     if scenario.software is not None:
         name, choice = scenario.software, SoftwareChoice.NAMED
-    stack = named_stack(scenario, name, fitted=fitted, dtype=dtype, float8=float8)
     own = replace(scenario, gradient_bits=None)
-    return ChosenSoftware(named_stack(own, name, fitted=fitted, dtype=dtype, float8=float8), stack, choice)
+    measured, stack = (
+        named_stack(each, name, fitted=fitted, dtype=dtype, float8=float8, is_known=not is_one_of_several)
+        for each in (own, scenario)
+    )
+    return ChosenSoftware(measured, stack, choice)
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:

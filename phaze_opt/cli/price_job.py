@@ -167,7 +167,8 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     Of the best plans under each software the one is answered whose middle is the fastest. A plan that is given whole
     has the middle that `validate` gives its row.
     """
-    answers = {name: _price(replace(request, scenario=replace(request.scenario, software=name))) for name in suited}
+    asked = replace(request, is_one_of_several=True)
+    answers = {name: _price(replace(asked, scenario=replace(request.scenario, software=name))) for name in suited}
     best = {
         name: each.plans.ranking.ranked[0].plan
         for name, each in answers.items()
@@ -221,7 +222,7 @@ def _pinned(request: EvaluateRequest, plan: ParallelPlan, software: str) -> Eval
         stage_blocks=",".join(map(str, plan.blocks)),
         stage_recompute=",".join(plan.stage_recompute) if plan.blocks else "",
     )
-    return replace(request, scenario=scenario, micro_batch=str(plan.micro_batch))
+    return replace(request, scenario=scenario, micro_batch=str(plan.micro_batch), is_one_of_several=True)
 
 
 def _middle_of(answers: Mapping[str, PricedJob], names: Sequence[str], request: EvaluateRequest) -> PricedJob:

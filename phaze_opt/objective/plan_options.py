@@ -160,8 +160,8 @@ def _read_stages(text: str, source: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def run_tables(options: ScenarioOptions, software: str, float8: str | None) -> list[str]:
-    """Tables of the words that options say of a run of a software.
+def run_tables(options: ScenarioOptions, float8: str | None, *, software: str) -> list[str]:
+    """Tables of the words that options say of a run of a software; of any, if none is named.
 
     Raises:
         InputError: a word is unknown, or the software cannot run so.
@@ -173,7 +173,7 @@ def run_tables(options: ScenarioOptions, software: str, float8: str | None) -> l
             continue
         flag = f"--{column.replace('_', '-')}"
         table = known.table(parse_word(known.words, word, source=flag))
-        fault = no_option(software, table) if table else ""
+        fault = no_option(software, table) if table and software else ""
         if fault:
             message = f"{fault}; leave it out or name one of them"
             raise InputError(message, source=flag)

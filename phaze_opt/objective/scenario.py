@@ -335,7 +335,13 @@ def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
 
 
 def named_stack(
-    options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = "", float8: str | None = None
+    options: ScenarioOptions,
+    name: str,
+    *,
+    fitted: FittedConstants,
+    dtype: str = "",
+    float8: str | None = None,
+    is_known: bool = True,
 ) -> TrainingStack:
     """A software by name, run as the options say; only the ideal one takes their attention form.
 
@@ -345,6 +351,7 @@ def named_stack(
         fitted: constants.
         dtype: of its matmuls, which some software keeps gradients by; empty where nothing is said.
         float8: recipe of 8-bit matmuls; the software's own unless given.
+        is_known: whether this is the software that runs; one that stands for another is not asked what it can do.
 
     Raises:
         InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
@@ -356,7 +363,7 @@ def named_stack(
         raise InputError(message, source="--software")
     name = known
     said = [dtype] if dtype in software_options(name) else []
-    stack = load_stack(name, fitted, [*said, *run_tables(options, name, float8)])
+    stack = load_stack(name, fitted, [*said, *run_tables(options, float8, software=name if is_known else "")])
     attention = parse_word(AttentionForm, options.attention, source="--attention")
     if name == IDEAL_STACK.name:
         stack = replace(stack, attention=attention)
