@@ -33,12 +33,12 @@ ENOUGH = 2
 
 
 def middle_place(values: Sequence[float]) -> int:
-    """Place of the middle one, the first of equal ones; of an even number, of the larger of the two in the middle.
+    """Place of the middle one, the first of equal ones; of an even number, of the smaller of the two in the middle.
 
-    So the middle is always what one software takes, and a doubt is to the slower and the fuller side.
+    So the middle is always what one software takes.
     """
     order = sorted(range(len(values)), key=lambda place: (values[place], place))
-    chosen = values[order[len(order) // 2]]
+    chosen = values[order[(len(order) - 1) // 2]]
     return next(place for place, value in enumerate(values) if value == chosen)
 
 

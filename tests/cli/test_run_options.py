@@ -130,7 +130,7 @@ def test_software_that_nobody_knows_has_one_price_everywhere(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("values", "place"), [([3.0], 0), ([1.0, 2.0], 1), ([5.0, 1.0, 3.0], 2), ([4.0, 4.0, 1.0, 9.0], 0)]
+    ("values", "place"), [([3.0], 0), ([1.0, 2.0], 0), ([5.0, 1.0, 3.0], 2), ([4.0, 4.0, 1.0, 9.0], 0)]
 )
 def test_the_middle_is_what_one_software_takes(values: list[float], place: int) -> None:
     assert middle_place(values) == place
