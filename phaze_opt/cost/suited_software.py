@@ -49,7 +49,7 @@ def suited_software(
     known = {name: rows for name in sorted(software_tables()) if (rows := _known_rows(name, without)) is not None}
     kin = {name: {_kind(load_device(each.machine)) for each in rows.rows} for name, rows in known.items()}
     styled = [name for name in known if any(style is device.style for style, _ in kin[name])]
-    asked = SHARDED if plan.zero >= 2 and plan.pipeline == 1 else MODEL_PARALLEL
+    asked = SHARDED if plan.zero >= 2 else MODEL_PARALLEL
     sharding = [name for name in styled if not asked.isdisjoint(known[name].reach)] or styled
     alike = [name for name in sharding if _kind(device) in kin[name]]
     later = [name for name in sharding if (device.style, True) in kin[name]]
