@@ -63,7 +63,7 @@ def suited_software(
     own = (MatrixStyle.TILES, True) if device is None else _kind(device)
     style_of_own = own[0]
     styled = [name for name in known if any(style is style_of_own for style, _ in kin[name])]
-    asked = SHARDED if plan.zero >= 2 and plan.pipeline == 1 else MODEL_PARALLEL
+    asked = SHARDED if plan.zero >= 2 else MODEL_PARALLEL
     sharding = [name for name in styled if not asked.isdisjoint(known[name].reach)] or styled
     alike = [name for name in sharding if own in kin[name]]
     later = [name for name in sharding if (style_of_own, True) in kin[name]]

@@ -51,7 +51,7 @@ def test_what_a_source_measured_does_not_reach_its_prediction():
     before, after = (predict_left_out(each, load_fitted()) for each in (rows, twice))
     for source in ("fms-fsdp", "JAX-Toolbox"):
         own = [[each for each in found if each.source == source] for found in (before, after)]
-        pair = [[(each.predicted_s, each.low_s, each.high_s) for each in found] for found in own]
+        pair = [[(each.predicted_s, each.named_s, each.low_s, each.high_s) for each in found] for found in own]
         is_same = np.allclose(*pair, rtol=1e-9)
         assert is_same == (source == "fms-fsdp")
 
@@ -90,6 +90,7 @@ def test_models_of_one_shape_are_one_whatever_they_are_called():
     [
         (ParallelPlan(data=8, zero=3), "h100", 4096, {"fms-fsdp", "pax", "torchtitan"}, {"megatron-2021", "maxtext"}),
         (ParallelPlan(tensor=8, pipeline=2), "h100", 4096, {"megatron-core", "megatron-bridge"}, {"fms-fsdp"}),
+        (ParallelPlan(data=2, pipeline=2, zero=2), "h100", 4096, {"fms-fsdp", "llm-foundry-h100"}, {"megatron-2021"}),
         (ParallelPlan(tensor=8), "a100-80g", 2048, {"megatron-2021", "megatron-2022"}, {"vtrain-profile", "fms-fsdp"}),
         (ParallelPlan(data=8, zero=3), "h100", 262144, {"torchtitan"}, {"fms-fsdp", "megatron-core"}),
         (ParallelPlan(data=8, zero=3), "tpu-v5p", 2048, {"maxtext"}, {"pax", "fms-fsdp"}),
