@@ -229,9 +229,10 @@ def insert_in_profile(ready, length, tc, vc, cores, times, used, size):
         times: (size,) beginnings of the intervals of constant use, ascending from 0; the last one never ends.
         used: (size, 2) cores of each type in use in each interval.
     """
-    first = 0
-    while first + 1 < size and times[first + 1] <= ready:
-        first += 1
+    # From the end: most of what is placed comes after what was placed before.
+    first = size - 1
+    while times[first] > ready:
+        first -= 1
     begin = ready
     last = first
     while True:
