@@ -150,7 +150,7 @@ def flip_descent(block: BlockArrays, enough, upper, start, is_spread):
             if not is_spread[i] and block.spread[i] >= block.one_core[i]:
                 continue
             is_spread[i] = not is_spread[i]
-            value = best_list_schedule(block, is_spread, enough, trial)
+            value = best_list_schedule(block, is_spread, enough, upper, trial)
             if value < upper * (1.0 - 1e-12):
                 upper = value
                 start[:] = trial
@@ -181,7 +181,7 @@ def quick_block(block: BlockArrays, target, max_nodes, start, is_spread):
                 chosen[i] = can and block.one_core[i] * flow[i] >= block.spread[i] * (1.0 - 1e-9)
             else:
                 chosen[i] = can and candidate == 2
-        value = best_list_schedule(block, chosen, enough, trial)
+        value = best_list_schedule(block, chosen, enough, upper, trial)
         if value < upper:
             upper = value
             start[:] = trial
