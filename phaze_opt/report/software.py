@@ -3,11 +3,20 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.stacks import SoftwareRows, machine_gap, machines_of, measured_rows, model_gap, rows_like
+from phaze_opt.cost.stacks import (
+    SoftwareRows,
+    can_run,
+    machine_gap,
+    machines_of,
+    measured_rows,
+    model_gap,
+    rows_like,
+)
 from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.caveats import Note
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
+from phaze_opt.workload.run_options import RUN_OPTIONS
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 ERROR = "cross_validated_mape"
@@ -239,6 +248,26 @@ def choices_table(stacks: Sequence[TrainingStack]) -> TableContent:
 def _overlaps(stack: TrainingStack) -> str:
     shares = (stack.tensor_overlap, stack.data_overlap, stack.parameter_overlap)
     return " ".join(f"{share:.2f}" for share in shares)
+
+
+def abilities(software: str) -> dict[str, list[str]]:
+    """Words of each option that a software can be told, of those that change something."""
+    return {
+        column: [word for word, table in known.tables.items() if can_run(software, table)]
+        for column, known in RUN_OPTIONS.items()
+    }
+
+
+def options_table(names: Sequence[str]) -> TableContent:
+    """Which software can run with which option, a row for each word of one."""
+    can = {name: abilities(name) for name in names}
+    rows = [
+        (f"--{column.replace('_', '-')} {word}", ", ".join(name for name in names if word in can[name][column]) or "none")
+        for column, known in RUN_OPTIONS.items()
+        for word in known.tables
+    ]
+    note = "`evaluate` takes them, rows of `validate` as columns; words that are not here change nothing"
+    return TableContent("Options of runs", (Column("option"), Column("software that can")), tuple(rows), note)
 
 
 def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:
