@@ -153,3 +153,12 @@ def figures_of(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
         elif isinstance(block, Choice):
             for option in block.options:
                 yield from figures_of(option.blocks)
+
+
+def shown_figures(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
+    """Figures that a page shows before anything is chosen or unfolded."""
+    for block in blocks:
+        if isinstance(block, FigureBlock):
+            yield block
+        elif isinstance(block, Choice):
+            yield from shown_figures(block.options[0].blocks)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, figures_of
-from phaze_opt.report.style import figure_block
+from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, figures_of, shown_figures
+from phaze_opt.report.image_files import render_images
+from phaze_opt.report.style import DARK_INKS, figure_block
 from phaze_opt.report.table import TableContent
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def render_html(document: ReportDocument) -> str:
     page = environment.from_string(template).render(
         document=document,
         policy=CONTENT_POLICY,
+        inks=dict(DARK_INKS),
         description=render_prose(document.description) if document.description.strip() else "",
         library=packed_library() if has_figures else "",
     )
@@ -49,9 +51,9 @@ def render_html(document: ReportDocument) -> str:
 
 
 def results_section(tables: Iterable[TableContent], figures: Mapping[str, Figure]) -> Section:
-    """Tables beside each other, then figures by name."""
-    blocks: list[Block] = [TableBlock(table) for table in tables]
-    blocks += [figure_block(name, figure) for name, figure in figures.items()]
+    """Figures by name, then tables beside each other."""
+    blocks: list[Block] = [figure_block(name, figure) for name, figure in figures.items()]
+    blocks += [TableBlock(table) for table in tables]
     return Section("results", "", tuple(blocks))
 
 
@@ -77,6 +79,32 @@ def write_page(path: Path, document: ReportDocument) -> Path:
         InputError: the file cannot be written.
     """
     return write_text(path, render_html(document))
+
+
+def write_report(path: Path, document: ReportDocument) -> dict[str, Path]:
+    """Write a document as a page, and its figures as SVG and PNG files in the folder ``STEM-figures`` beside it.
+
+    Returns:
+        Paths by their names from the page's directory on, the page first.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    written = {path.name: write_page(path, document)}
+    for name, content in render_figures(document).items():
+        place = f"{path.stem}-figures/{name}"
+        replace_file(path.parent / place, content)
+        written[place] = path.parent / place
+    return written
+
+
+def render_figures(document: ReportDocument) -> dict[str, bytes]:
+    """Files of the figures that a page shows at first, by name; those behind a choice or a fold have none."""
+    files: dict[str, bytes] = {}
+    for section in document.sections:
+        for block in shown_figures(section.blocks):
+            files |= render_images(block.name, block.figure, block.title)
+    return files
 
 
 def render_prose(markdown: str) -> str:

@@ -1,0 +1,55 @@
+"""The pictures of a design's page, in the order in which they are asked for, and the sections that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from phaze_opt.hardware.silicon.die_report import DieReport
+from phaze_opt.objective.bill import Bill
+from phaze_opt.report.bill import dollars_figure
+from phaze_opt.report.die import die_figures
+from phaze_opt.report.document import Folded, Section, TableBlock
+from phaze_opt.report.floor_plan import floor_plan_figure
+from phaze_opt.report.style import figure_block
+from phaze_opt.report.table import TableContent
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+READING_ORDER = ("pareto", "front", "area_throughput", "floor_plan", "breakdown", "die_powers", "dollars")
+"""The trade-off, the chip, and where time, watts and dollars go; what else there is follows."""
+
+
+def amount_figures(dies: Mapping[str, DieReport], bills: Mapping[str, Bill]) -> dict[str, Figure]:
+    """The die, its areas and watts, and its dollars, beside those of machines; empty where they are not known."""
+    figures = {"floor_plan": floor_plan_figure(dies), **die_figures(dies)} if dies else {}
+    return {**figures, **({"dollars": dollars_figure(bills)} if bills else {})}
+
+
+def in_reading_order(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+    """The same figures, those that are asked for first at the front."""
+    names = [name for name in READING_ORDER if name in figures]
+    return {name: figures[name] for name in (*names, *(name for name in figures if name not in names))}
+
+
+def picture_sections(
+    first: Iterable[TableContent], figures: Mapping[str, Figure], tables: Sequence[TableContent]
+) -> tuple[Section, ...]:
+    """The tables of the answer, the pictures, then all other tables, folded where an answer stands above them.
+
+    Args:
+        first: tables of the answer.
+        figures: by name, in order.
+        tables: all that the answer comes from.
+    """
+    answer = tuple(TableBlock(table) for table in first)
+    pictures = tuple(figure_block(name, figure) for name, figure in figures.items())
+    rest = tuple(TableBlock(table) for table in tables)
+    if answer and rest:
+        return (
+            Section("answer", "", answer),
+            Section("pictures", "", pictures),
+            Section("tables", "", (Folded("All tables", rest),)),
+        )
+    return (Section("pictures", "", pictures), Section("tables", "", rest))
