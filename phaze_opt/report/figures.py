@@ -35,6 +35,11 @@ VALUE_LABELS = {
     "throughput_per_joule": "throughput per joule, samples/J",
 }
 PARETO_GOAL = "pareto"
+BEST = "best"
+"""Label of the best design."""
+CLOSER_SHARE = 0.3
+"""Of the largest area: designs that lie closer than that have a figure of their own."""
+FEWEST_CLOSER = 3
 LOG_SPAN = 30.0
 """Largest value over the lower quartile from which an axis becomes logarithmic: a few poor trials do not make it so."""
 MAX_HOVERED = 5000
@@ -107,10 +112,32 @@ def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: M
         mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=shift)
     if designs:
         best = min(designs, key=lambda design: (-design.throughput_samples_per_s, design.area_mm2, design.tdp_w))
-        mark("best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
+        mark(BEST, best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
     figure.update_xaxes(title="area, mm<sup>2</sup>", rangemode="tozero")
     figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
     return apply_style(figure, "The front: throughput over area")
+
+
+def closer_figure(figure: Figure, trials: Sequence[Trial[Evaluation]]) -> Figure | None:
+    """The same over the designs alone, where machines leave them a corner; None where they do not."""
+    from plotly.graph_objects import Figure
+
+    designs = [record.evaluation for record in trials if record.values and not record.is_repeat]
+    areas = [design.area_mm2 for design in designs]
+    rates = [design.throughput_samples_per_s for design in designs]
+    best = max(rates)
+    if len(areas) < FEWEST_CLOSER or max(areas) - min(areas) > CLOSER_SHARE * max(areas):
+        return None
+    closer = Figure(figure)
+    least = min(rate for rate in rates if rate >= best / 2)
+    for update, low, high in ((closer.update_xaxes, min(areas), max(areas)), (closer.update_yaxes, least, best)):
+        room = 0.08 * (high - low) or 0.01 * high
+        update(range=[low - room, high + 2 * room], rangemode=None, type="linear", dtick=None, tickformat=",.6~g")
+    closer.update_layout(annotations=[note for note in closer.layout.annotations if note.text == BEST])
+    closer.update_layout(title={"text": "The same, closer: the designs alone"})
+    for note in closer.layout.annotations:
+        note.y = best
+    return closer
 
 
 def area_front(designs: Sequence[Evaluation]) -> list[Evaluation]:
@@ -243,6 +270,8 @@ def search_figures(
         figures["pareto"] = pareto_figure(trials, front=front)
     if is_any:
         figures["area_throughput"] = area_throughput_figure(trials, references=machines)
+        closer = closer_figure(figures["area_throughput"], trials)
+        figures |= {} if closer is None else {"front": closer}
     if best is not None and best.schedules:
         figures["breakdown"] = breakdown_figure({"best design": best, **machines})
     figures["history"] = history_figure(trials, goal=goal)

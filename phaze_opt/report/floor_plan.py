@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport
 from phaze_opt.report.die import COMPONENTS, Dies, component_marker
-from phaze_opt.report.style import LABEL_GROUND, REFERENCE_COLOUR, apply_style
+from phaze_opt.report.style import LABEL_GROUND, LEGEND_ROW_PX, REFERENCE_COLOUR, apply_style
 from phaze_opt.report.text import format_number, format_share
 
 if TYPE_CHECKING:
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 GAP_MM = 3.0
 """Between two dies."""
-LABELLED_SHARE = 0.04
-"""Share of its die from which on a component is labelled."""
+LETTER_SHARE = 0.0075
+"""Of the figure's width, for each letter of a label: what is wider than its component is left to the legend."""
+NARROW_PX = 300
+"""Width of the drawing on a phone."""
 ON_LONG_SIDES = ("hbm", "dram")
 ON_SHORT_SIDES = ("links",)
 MOST_DIES = 2
@@ -102,8 +104,9 @@ def floor_plan_figure(dies: Dies) -> Figure:
     """The first die beside the next, to one scale."""
     import plotly.graph_objects as go
 
-    figure, left, named = go.Figure(), 0.0, set[str]()
+    figure, left, named, titles = go.Figure(), 0.0, set[str](), list[dict[str, Any]]()
     shown = list(dies.items())[:MOST_DIES]
+    whole_mm = sum(max(die.length_mm, die.width_mm) for _, die in shown) + GAP_MM * (len(shown) - 1)
     tallest = max(max(each.place.y + each.place.height for each in floor_plan(die)) for _, die in shown)
     for name, die in shown:
         placed = floor_plan(die)
@@ -111,17 +114,26 @@ def floor_plan_figure(dies: Dies) -> Figure:
         for each in placed:
             figure.add_trace(_trace(each, left, whole, is_named=each.part.name not in named))
             named.add(each.part.name)
-            if each.part.value >= LABELLED_SHARE * whole and each.part.name not in ON_LONG_SIDES + ON_SHORT_SIDES:
+            if len(COMPONENTS[each.part.name]) * LETTER_SHARE * whole_mm < each.place.width:
                 figure.add_annotation(**_label(each, left))
         length = max(die.length_mm, die.width_mm)
         title = f"{name}: {format_number(whole)} mm<sup>2</sup>"
-        figure.add_annotation(x=left + length / 2, y=tallest + 1.2, text=title, showarrow=False)
+        titles.append({"x": left + length / 2, "y": tallest + 1.2, "text": title, "showarrow": False})
+        figure.add_annotation(**titles[-1])
         left += length + GAP_MM
     figure.update_xaxes(title="mm", range=[-0.5, left - GAP_MM + 0.5], showgrid=False)
     figure.update_yaxes(title="mm", range=[-0.5, tallest + 2.4], scaleanchor="x", showgrid=False)
     apply_style(figure, "The die by component, areas to scale")
     below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
     figure.update_layout(legend=below, height=520, margin={"t": 60, "b": 130})
+    height_px = round(NARROW_PX * (tallest + 3.0) / whole_mm) + 60
+    below_px = LEGEND_ROW_PX * len(named)
+    # No letters fit into parts of a die on a phone; the legend has their names, and a touch their areas.
+    figure.update_layout(
+        meta={
+            "narrow": {"annotations": titles, "height": height_px + below_px, "margin.t": 8, "margin.b": 48 + below_px}
+        }
+    )
     return figure
 
 

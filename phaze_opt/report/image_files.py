@@ -266,6 +266,7 @@ class _Drawing:
         self._axes.annotate(
             plain_text(note.text), (self._x.at(note.x), self._y.at(note.y)), shift,
             textcoords="offset points", ha={"left": "left", "right": "right"}.get(note.xanchor, "center"), va="center",
+            bbox={"facecolor": _colour(note.bgcolor), "linewidth": 0, "pad": 1} if note.bgcolor else None,
             fontsize=8, color=_colour(note.font.color) or REFERENCE_COLOUR,
         )  # fmt: skip
 

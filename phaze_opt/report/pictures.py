@@ -9,7 +9,7 @@ from phaze_opt.hardware.silicon.die_report import DieReport
 from phaze_opt.objective.bill import Bill
 from phaze_opt.report.bill import dollars_figure
 from phaze_opt.report.die import die_figures
-from phaze_opt.report.document import Folded, Section, TableBlock
+from phaze_opt.report.document import Block, Folded, Listing, Section, TableBlock
 from phaze_opt.report.floor_plan import floor_plan_figure
 from phaze_opt.report.style import figure_block
 from phaze_opt.report.table import TableContent
@@ -17,7 +17,7 @@ from phaze_opt.report.table import TableContent
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-READING_ORDER = ("pareto", "front", "area_throughput", "floor_plan", "breakdown", "die_powers", "dollars")
+READING_ORDER = ("pareto", "area_throughput", "front", "floor_plan", "breakdown", "die_powers", "dollars")
 """The trade-off, the chip, and where time, watts and dollars go; what else there is follows."""
 
 
@@ -34,7 +34,10 @@ def in_reading_order(figures: Mapping[str, Figure]) -> dict[str, Figure]:
 
 
 def picture_sections(
-    first: Iterable[TableContent], figures: Mapping[str, Figure], tables: Sequence[TableContent]
+    first: Iterable[TableContent],
+    figures: Mapping[str, Figure],
+    tables: Sequence[TableContent],
+    details: Iterable[str] = (),
 ) -> tuple[Section, ...]:
     """The tables of the answer, the pictures, then all other tables, folded where an answer stands above them.
 
@@ -42,14 +45,18 @@ def picture_sections(
         first: tables of the answer.
         figures: by name, in order.
         tables: all that the answer comes from.
+        details: sentences that the answer rests on, folded.
     """
     answer = tuple(TableBlock(table) for table in first)
-    pictures = tuple(figure_block(name, figure) for name, figure in figures.items())
+    pictures: tuple[Block, ...] = tuple(figure_block(name, figure) for name, figure in figures.items())
     rest = tuple(TableBlock(table) for table in tables)
+    said = tuple(dict.fromkeys(filter(None, details)))
+    resting = (Folded("What this rests on", (Listing(said),)),) if said else ()
     if answer and rest:
         return (
-            Section("answer", "", answer),
+            Section("answer", "", (*answer, *resting)),
             Section("pictures", "", pictures),
             Section("tables", "", (Folded("All tables", rest),)),
         )
+    pictures = (*resting, *pictures)
     return (Section("pictures", "", pictures), Section("tables", "", rest))

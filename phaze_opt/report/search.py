@@ -278,6 +278,7 @@ def search_document(
     pipeline: HeterogeneousEvaluation | None = None,
     own: Sequence[OwnBest] = (),
     lead: Sequence[str] = (),
+    details: Sequence[str] = (),
     later_s: Mapping[str, float] | None = None,
     beside: Sequence[DieBeside] = (),
     bills: Mapping[str, Bill] | None = None,
@@ -296,6 +297,7 @@ def search_document(
         pipeline: the best one of one design per stage, if asked for.
         own: for each model of a common design its own best chip.
         lead: sentences at the top.
+        details: what they rest on.
         later_s: what took how long after the search.
         beside: the best design and the reference machines as dies.
         bills: what the same cost, in the same order.
@@ -312,7 +314,7 @@ def search_document(
     figures = {**in_reading_order({**found, **amount_figures(dies, bills or {})}), **(extra_figures or {})}
     return ReportDocument(
         title,
-        picture_sections(first, figures, contents),
-        lead=tuple(filter(None, (*lead, limits))),
+        picture_sections(first, figures, contents, (*details, limits)),
+        lead=tuple(filter(None, lead)) or (limits,),
         footer=(("phaze-opt", __version__), ("search", result.search_id)),
     )

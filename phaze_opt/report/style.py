@@ -126,7 +126,8 @@ def finish_figure(
 def figure_block(name: str, figure: Figure) -> FigureBlock:
     """A figure of `apply_style` for a page: its title becomes a heading, and a narrow page has the legend below it.
 
-    Beside each other there is no room for many axes on a narrow page: parallel coordinates keep their width there.
+    Beside each other there is no room for many axes on a narrow page: parallel coordinates keep their width there. What
+    a figure itself asks for on a narrow page (``meta``) goes before.
     """
     from plotly.graph_objects import Figure, Parcoords
 
@@ -139,5 +140,6 @@ def figure_block(name: str, figure: Figure) -> FigureBlock:
     narrow = {"legend": LEGEND, "margin.l": 60, "margin.r": 16, "margin.b": 60 + below, "height": height + below}
     if any(isinstance(trace, Parcoords) for trace in drawn.data):
         narrow["width"] = 760
-    drawn.update_layout(meta={"narrow": narrow})
+    own = (figure.layout.meta or {}).get("narrow", {})
+    drawn.update_layout(meta={"narrow": {**narrow, **own}})
     return FigureBlock(name, title, "", drawn)
