@@ -204,7 +204,8 @@ def pose_search(
 
     known, terms = load_constants(), costs.terms()
     problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
-    name = f"{models.names} on {scenario.devices} with {options.strategy}"
+    names = ",".join(model.name for model in loaded)
+    name = f"{names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     problem = _posed(problem, config.goal, terms)
     constants = problem.constants_of(known)

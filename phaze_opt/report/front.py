@@ -11,7 +11,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.report.certificate import axes_words, describe_certified, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip
-from phaze_opt.report.style import REFERENCE_COLOUR, SCALE, apply_style
+from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
 from phaze_opt.report.table import Fields, TableContent, number, table_of
 from phaze_opt.report.text import format_number
 
@@ -147,6 +147,7 @@ def _front_figure(
         mode="markers", name="on the front", text=[_figures(design) for design in front], hoverinfo="text",
         showlegend=False,
         marker={"color": [getattr(design, colour_name) for design in front], "colorscale": SCALE, "size": 9,
+                "line": {"width": 0.5, "color": MUTED_COLOUR},
                 "colorbar": {"title": colour_label, "thickness": 14}},
     )  # fmt: skip
     shown = {key: each for key, each in machines.items() if each.is_feasible and hasattr(each, name)}

@@ -60,6 +60,8 @@ def render_images(name: str, figure: Figure, title: str) -> dict[str, bytes]:
         sheet = Sheet(figsize=(WIDTH_PX / PX_PER_INCH, height_px / PX_PER_INCH), layout="constrained")
         FigureCanvasAgg(sheet)
         _Drawing(sheet.add_subplot(), figure).draw(title)
+        sheet.draw_without_rendering()
+        sheet.set_layout_engine("none")  # the same places for both files, found once
         files = {}
         for ending, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": PNG_DPI})):
             stream = io.BytesIO()
