@@ -180,8 +180,8 @@ def _write_page(
 ) -> None:
     """The page of --report: the answer as it is printed, its pictures beside the baselines', and all tables."""
     from phaze_opt.cli.evaluate_chip import reference_evaluations
-    from phaze_opt.report.evaluation_page import Pictured, evaluation_document
     from phaze_opt.report.page import write_report
+    from phaze_opt.report.pictures import Pictured, evaluation_document
 
     evaluation, machine = answer.evaluation, answer.setting.machine
     references = reference_evaluations(request, evaluation) if not answer.is_by_plans else {}

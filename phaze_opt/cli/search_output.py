@@ -252,11 +252,12 @@ def write_pages(answer: SearchAnswer, report: Path | None, *, is_tracked: bool) 
 
 
 def record_and_deliver(session: TrackingSession, pages: Mapping[str, Path]) -> Delivery:
-    """Hand the page to the tracker and deliver what waits for its store."""
+    """Hand the page and its drawings to the tracker, and deliver what waits for its store."""
+    shown = {name: path for name, path in pages.items() if path.suffix != ".png"}
     with output.working("recording"):
-        if session.tracking_uri and pages:
+        if session.tracking_uri and shown:
             with output.spared("the page of this search in the record"):
-                session.log_artifacts(pages)
+                session.log_artifacts(shown)
         return session.close()
 
 

@@ -100,7 +100,14 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Paragraph | Listing | TableBlock | FigureBlock | Choice | Folded
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Figures that a page shows side by side where it is wide enough, and below each other where it is not."""
+
+    blocks: tuple[FigureBlock, ...]
+
+
+Block = Paragraph | Listing | TableBlock | FigureBlock | Choice | Folded | Beside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +132,7 @@ class ReportDocument:
     Attributes:
         title: of the page.
         sections: in order.
+        opening: what stands below the title, before any sentence.
         findings: sentences, the most important first.
         lead: paragraphs, in place of findings.
         notices: what a reader must know before believing anything: what is missing, what is not for claims.
@@ -135,6 +143,7 @@ class ReportDocument:
 
     title: str
     sections: tuple[Section, ...]
+    opening: tuple[Block, ...] = ()
     findings: tuple[str, ...] = ()
     lead: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
@@ -143,12 +152,17 @@ class ReportDocument:
     has_header: bool = True
 
 
+def all_blocks(document: ReportDocument) -> tuple[Block, ...]:
+    """Blocks of a document in order, the opening first."""
+    return (*document.opening, *(block for section in document.sections for block in section.blocks))
+
+
 def figures_of(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
     """All figures, also those inside choices and folds."""
     for block in blocks:
         if isinstance(block, FigureBlock):
             yield block
-        elif isinstance(block, Folded):
+        elif isinstance(block, Folded | Beside):
             yield from figures_of(block.blocks)
         elif isinstance(block, Choice):
             for option in block.options:
@@ -160,5 +174,7 @@ def shown_figures(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
     for block in blocks:
         if isinstance(block, FigureBlock):
             yield block
+        elif isinstance(block, Beside):
+            yield from block.blocks
         elif isinstance(block, Choice):
             yield from shown_figures(block.options[0].blocks)

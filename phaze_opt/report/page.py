@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, figures_of, shown_figures
+from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, all_blocks, figures_of, shown_figures
 from phaze_opt.report.image_files import render_images
 from phaze_opt.report.style import DARK_INKS, figure_block
 from phaze_opt.report.table import TableContent
@@ -39,7 +39,7 @@ def render_html(document: ReportDocument) -> str:
     template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text)
-    has_figures = any(True for section in document.sections for _ in figures_of(section.blocks))
+    has_figures = any(True for _ in figures_of(all_blocks(document)))
     page = environment.from_string(template).render(
         document=document,
         policy=CONTENT_POLICY,
@@ -101,9 +101,8 @@ def write_report(path: Path, document: ReportDocument) -> dict[str, Path]:
 def render_figures(document: ReportDocument) -> dict[str, bytes]:
     """Files of the figures that a page shows at first, by name; those behind a choice or a fold have none."""
     files: dict[str, bytes] = {}
-    for section in document.sections:
-        for block in shown_figures(section.blocks):
-            files |= render_images(block.name, block.figure, block.title)
+    for block in shown_figures(all_blocks(document)):
+        files |= render_images(block.name, block.figure, block.title)
     return files
 
 

@@ -18,8 +18,8 @@ from phaze_opt.report.figures import (
     pareto_figure,
     search_figures,
 )
-from phaze_opt.report.page import CONTENT_POLICY, render_figure
-from phaze_opt.report.search import write_search_report
+from phaze_opt.report.page import CONTENT_POLICY, render_figure, write_report
+from phaze_opt.report.search import search_document
 from phaze_opt.report.style import figure_block
 from phaze_opt.search.result import SearchResult
 
@@ -101,14 +101,15 @@ def unpacked(text: str) -> bytes:
 
 
 def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, references) -> None:
-    paths = write_search_report(
-        result, tmp_path, title="bert-large, <tpe> & co", goal="throughput", references=references, space_size=352_320
+    document = search_document(
+        result, title="bert-large, <tpe> & co", goal="throughput", references=references, space_size=352_320
     )
-    assert set(paths) == {
-        "report.html",
-        *(f"figures/{name}.html" for name in ("history", "area_throughput", "parallel_coordinates", "breakdown")),
-    }
-    page = paths["report.html"].read_text(encoding="utf-8")
+    paths = write_report(tmp_path / "search.html", document)
+    assert list(paths)[0] == "search.html"
+    drawn = {"history", "area_throughput", "breakdown"}
+    assert set(paths) - {"search.html"} == {f"search-figures/{name}.{end}" for name in drawn for end in ("svg", "png")}
+    assert all(path == tmp_path / name and path.is_file() for name, path in paths.items())
+    page = paths["search.html"].read_text(encoding="utf-8")
     assert "&lt;tpe&gt; &amp;" in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", page)
     for title in ("Design", "Performance", "What is certified, and what is not"):
@@ -116,7 +117,7 @@ def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, refere
     packed = re.search(r'id="plotly">([^<]+)<', page)
     assert b"Plotly" in unpacked(packed[1])[-3_000_000:]
     figures = [unpacked(text) for text in re.findall(r'<script type="text/plain" id="data-[^"]+">([^<]+)<', page)]
-    assert len(figures) == len(paths) - 1
+    assert len(figures) == len(drawn) + 1, "parallel coordinates stand on the page alone"
     assert all({"data", "layout"} <= set(json.loads(figure)) for figure in figures)
 
 
@@ -142,8 +143,9 @@ def test_names_cannot_end_the_script_that_carries_them(trials) -> None:
 def test_pages_of_equal_results_are_equal(tmp_path: Path, result: SearchResult) -> None:
     texts = []
     for name in ("one", "two"):
-        paths = write_search_report(result, tmp_path / name, title="t", goal="throughput", references={})
-        texts.append(paths["report.html"].read_bytes())
+        document = search_document(result, title="t", goal="throughput", references={})
+        paths = write_report(tmp_path / name / "search.html", document)
+        texts.append({key: path.read_bytes() for key, path in paths.items()})
     assert texts[0] == texts[1]
 
 
@@ -151,4 +153,6 @@ def test_an_unwritable_place_is_named(tmp_path: Path, result: SearchResult) -> N
     (tmp_path / "file").write_text("")
     small = replace(result, trials=())
     with pytest.raises(InputError, match=str(tmp_path)):
-        write_search_report(small, tmp_path / "file", title="t", goal="throughput", references={})
+        write_report(
+            tmp_path / "file" / "search.html", search_document(small, title="t", goal="throughput", references={})
+        )
