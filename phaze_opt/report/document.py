@@ -139,6 +139,7 @@ class ReportDocument:
         description: Markdown of the study's author, not to be trusted.
         footer: provenance as names and values.
         has_header: whether the title stands above the page, and not only in its tab.
+        is_drawn: whether its figures are drawings: light, but nothing answers to a pointer.
     """
 
     title: str
@@ -150,6 +151,7 @@ class ReportDocument:
     description: str = ""
     footer: tuple[tuple[str, str], ...] = ()
     has_header: bool = True
+    is_drawn: bool = False
 
 
 def all_blocks(document: ReportDocument) -> tuple[Block, ...]:

@@ -17,7 +17,10 @@ import numpy as np
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Sheet
     from plotly.graph_objects import Figure
 
 PX_PER_INCH = 100.0
@@ -34,9 +37,12 @@ MARKS = MappingProxyType(
     }
 )  # fmt: skip
 SETTINGS = MappingProxyType(
-    {"svg.fonttype": "none", "svg.hashsalt": "phaze-opt", "font.size": 10, "axes.edgecolor": MUTED_COLOUR}
+    {"svg.fonttype": "none", "font.size": 10, "axes.edgecolor": MUTED_COLOUR, "xtick.color": MUTED_COLOUR}
+    | {"ytick.color": MUTED_COLOUR, "xtick.labelcolor": REFERENCE_COLOUR, "ytick.labelcolor": REFERENCE_COLOUR}
 )
-"""Letters stay letters in SVG, and equal figures give equal files."""
+CROWD = 250
+"""Marks of a figure from which on a page has them as an image."""
+CROWD_DPI = 110
 LABELLED_SHARE = 0.05
 """Share of the axis from which on a bar has its text inside."""
 
@@ -51,23 +57,50 @@ def render_images(name: str, figure: Figure, title: str) -> dict[str, bytes]:
     """
     if not all(trace.type in DRAWN for trace in figure.data):
         return {}
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Sheet
-
-    with rc_context(dict(SETTINGS)):
-        height_px = figure.layout.height or 460
-        sheet = Sheet(figsize=(WIDTH_PX / PX_PER_INCH, height_px / PX_PER_INCH), layout="constrained")
-        FigureCanvasAgg(sheet)
-        _Drawing(sheet.add_subplot(), figure).draw(title)
-        sheet.draw_without_rendering()
-        sheet.set_layout_engine("none")  # the same places for both files, found once
+    with _settings(name):
+        sheet = _sheet(figure, title)
         files = {}
         for ending, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": PNG_DPI})):
             stream = io.BytesIO()
             sheet.savefig(stream, format=ending, **options)
             files[f"{name}.{ending}"] = stream.getvalue()
     return files
+
+
+def render_drawing(name: str, figure: Figure) -> str:
+    """A figure as an SVG element for a page: on the page's ground, in its ink, without a title.
+
+    Args:
+        name: unique in the page.
+        figure: of plotly, of lines, marks and bars alone.
+    """
+    with _settings(name):
+        stream = io.BytesIO()
+        sheet = _sheet(figure, "", is_crowd_an_image=True)
+        empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        sheet.savefig(stream, format="svg", transparent=True, dpi=CROWD_DPI, metadata=empty)
+    text = stream.getvalue().decode()
+    return text[text.index("<svg") :]
+
+
+def _settings(name: str) -> AbstractContextManager[None]:
+    """Letters stay letters in SVG, equal figures give equal files, and names within drawings of a page differ."""
+    from matplotlib import rc_context
+
+    return rc_context({**SETTINGS, "svg.hashsalt": name})
+
+
+def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sheet:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Sheet
+
+    height_px = figure.layout.height or 460
+    sheet = Sheet(figsize=(WIDTH_PX / PX_PER_INCH, height_px / PX_PER_INCH), layout="constrained")
+    FigureCanvasAgg(sheet)
+    _Drawing(sheet.add_subplot(), figure, is_crowd_an_image=is_crowd_an_image).draw(title)
+    sheet.draw_without_rendering()
+    sheet.set_layout_engine("none")  # the same places for all files, found once
+    return sheet
 
 
 def plain_text(text: str | None) -> str:
@@ -107,9 +140,11 @@ class _Scale:
 class _Drawing:
     """Draws the traces of one figure into axes."""
 
-    def __init__(self, axes: Axes, figure: Figure) -> None:
+    def __init__(self, axes: Axes, figure: Figure, *, is_crowd_an_image: bool = False) -> None:
         self._axes = axes
         self._figure = figure
+        num_marks = sum(0 if trace.x is None else len(trace.x) for trace in figure.data)
+        self._is_image = is_crowd_an_image and num_marks > CROWD
         self._x = _Scale(figure.layout.xaxis)
         self._y = _Scale(figure.layout.yaxis)
         self._ends: dict[tuple[float, bool], float] = {}
@@ -170,6 +205,7 @@ class _Drawing:
         is_open = name.endswith("-open") and shape not in "x|"
         self._axes.scatter(
             x, y, s=size, marker=shape, label=label or None, alpha=marker.opacity, zorder=3,
+            rasterized=self._is_image,
             **({"facecolors": "none", "edgecolors": _colour(colour), "linewidths": 1.8} if is_open
                else {"c": [_colour(colour)] * len(x)}),
         )  # fmt: skip

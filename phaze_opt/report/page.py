@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, all_blocks, figures_of, shown_figures
-from phaze_opt.report.image_files import render_images
+from phaze_opt.report.image_files import render_drawing, render_images
 from phaze_opt.report.style import DARK_INKS, figure_block
 from phaze_opt.report.table import TableContent
 
@@ -38,14 +38,15 @@ def render_html(document: ReportDocument) -> str:
 
     template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text)
+    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text, drawing=render_drawing)
     has_figures = any(True for _ in figures_of(all_blocks(document)))
     page = environment.from_string(template).render(
         document=document,
         policy=CONTENT_POLICY,
         inks=dict(DARK_INKS),
+        has_figures=has_figures,
         description=render_prose(document.description) if document.description.strip() else "",
-        library=packed_library() if has_figures else "",
+        library=packed_library() if has_figures and not document.is_drawn else "",
     )
     return page.lstrip()
 
