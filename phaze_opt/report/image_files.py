@@ -106,7 +106,7 @@ def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sh
 def plain_text(text: str | None) -> str:
     """A label of plotly without its tags."""
     broken = (text or "").replace("<br>", "\n").replace("<sup>2</sup>", "\N{SUPERSCRIPT TWO}")
-    return html.unescape(re.sub(r"</?[a-z]+>", "", broken))
+    return html.unescape(re.sub(r"</?(?:b|i|sup|sub)>", "", broken))
 
 
 @dataclass(slots=True)
