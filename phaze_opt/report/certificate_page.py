@@ -157,12 +157,12 @@ def _front_document(
 
 def _sections(
     first: ShortAnswer, figures: Mapping[str, Figure], tables: Sequence[TableContent], said: Sequence[str]
-) -> tuple[tuple[Section, ...], Sequence[str]]:
+) -> tuple[tuple[Section, ...], list[str]]:
     """Sections and the head: where an answer is printed it stands there, and what it rests on is folded."""
     if not first.sentences:
-        return picture_sections((), figures, tables), said
+        return picture_sections((), figures, tables), list(said)
     rest = [sentence for sentence in said if sentence not in first.sentences]
-    return picture_sections(first.tables, figures, tables, rest), (*first.sentences, *first.notes)
+    return picture_sections(first.tables, figures, tables, rest), [*first.sentences, *first.notes]
 
 
 def _dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> dict[str, DieReport]:

@@ -9,8 +9,9 @@ import html
 import io
 import re
 from dataclasses import dataclass, field
+from numbers import Real
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
@@ -87,7 +88,8 @@ def _settings(name: str) -> AbstractContextManager[None]:
     """Letters stay letters in SVG, equal figures give equal files, and names within drawings of a page differ."""
     from matplotlib import rc_context
 
-    return rc_context({**SETTINGS, "svg.hashsalt": name})
+    settings: Any = {**SETTINGS, "svg.hashsalt": name}
+    return rc_context(settings)
 
 
 def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sheet:
@@ -179,7 +181,7 @@ class _Drawing:
             )
             return
         elif trace.fill == "tonexty" and len(self._last[0]) == len(x):
-            step = "post" if is_step else None
+            step: Literal["post"] | None = "post" if is_step else None
             self._axes.fill_between(x, self._last[1], y, color=_colour(trace.fillcolor), step=step, linewidth=0)
         self._last = (x, y)
         if "lines" in mode and trace.line.width != 0:
@@ -189,22 +191,22 @@ class _Drawing:
                 drawstyle="steps-post" if is_step else "default",
             )  # fmt: skip
         if "markers" in mode:
-            self._marks(trace, x, y, label="" if "lines" in mode else _label(trace))
+            self._marks(trace, x, y, label=None if "lines" in mode else _label(trace))
 
-    def _marks(self, trace: Any, x: Any, y: Any, *, label: str) -> None:
+    def _marks(self, trace: Any, x: Any, y: Any, *, label: str | None) -> None:
         marker = trace.marker
         name = str(marker.symbol or "circle")
         colour = marker.color if marker.color is not None else trace.line.color
-        size = (0.75 * float(marker.size if np.isscalar(marker.size) else 8)) ** 2
+        size = (0.75 * float(marker.size if isinstance(marker.size, Real) else 8)) ** 2
         shape = MARKS.get(name.removesuffix("-open"), "o")
         if not isinstance(colour, str) and colour is not None:
-            drawn = self._axes.scatter(x, y, s=size, c=list(colour), cmap="viridis", marker=shape, label=label or None)
+            drawn = self._axes.scatter(x, y, s=size, c=list(colour), cmap="viridis", marker=shape, label=label)
             bar = self._axes.figure.colorbar(drawn, ax=self._axes, pad=0.01, fraction=0.05)
             bar.set_label(plain_text(marker.colorbar.title.text))
             return
         is_open = name.endswith("-open") and shape not in "x|"
         self._axes.scatter(
-            x, y, s=size, marker=shape, label=label or None, alpha=marker.opacity, zorder=3,
+            x, y, s=size, marker=shape, label=label, alpha=marker.opacity, zorder=3,
             rasterized=self._is_image,
             **({"facecolors": "none", "edgecolors": _colour(colour), "linewidths": 1.8} if is_open
                else {"c": [_colour(colour)] * len(x)}),
