@@ -324,7 +324,7 @@ def search(
     points = _points(space, posed.scenario)
     session = open_tracker(records.chosen_tracker, records.tracker_config())
     answer = posed.answer(points, session, is_quiet=True)
-    record_and_deliver(session, answer)
+    record_and_deliver(session, write_pages(answer, None, is_tracked=bool(session.tracking_uri)))
     return SearchedDesign(answer, session, (*kept_sentences(), *(note.sentence for note in answer.notes)))
 
 
