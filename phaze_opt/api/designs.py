@@ -23,7 +23,7 @@ from phaze_opt.cli.output import kept_sentences
 from phaze_opt.cli.scenario import load_models, whole_space, within_budget
 from phaze_opt.cli.search import SearchOptions, pose_search
 from phaze_opt.cli.search_answer import SearchAnswer
-from phaze_opt.cli.search_output import answer_to_json, record_and_deliver
+from phaze_opt.cli.search_output import answer_to_json, record_and_deliver, write_pages
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bill import Bill
