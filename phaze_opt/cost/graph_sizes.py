@@ -6,12 +6,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.graph.part import NUM_PLAIN_PARTS, PartGraph, tied_parameters
-from phaze_opt.workload.plan_columns import Rows
+from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 from phaze_opt.workload.software import StackMemory
 
 Floats = NDArray[np.float64]
+
+Flags = NDArray[np.bool_]
 
 LOGITS, LOGIT_BYTES = "logits", 2
 """Name of the output matmul in graphs, and bytes of one of its results there."""
@@ -71,16 +73,11 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]], habits: StackMemory) -> G
     )
 
 
-def _keeps_some(part: PartGraph, habits: StackMemory) -> bool:
-    """Whether selective recomputation keeps what operators of some names write: the part has such."""
-    return any(layer.written_bytes(habits.kept_operators) for layer in part.inner)
-
-
 def _kept_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float]:
     """What a part keeps of a micro-batch under each of `RECOMPUTES`."""
     twice = sum((layer.written_bytes(habits.kept_twice) for layer in part.inner), start=0.0)
     selective = part.selective_bytes + twice
-    if _keeps_some(part, habits):
+    if part.keeps_any(habits.kept_operators):
         selective = part.input_bytes + sum(layer.written_bytes(habits.kept_operators) for layer in part.inner)
     return part.stash_bytes + twice, selective, part.input_bytes
 
@@ -90,7 +87,10 @@ def _joints_of(parts: Sequence[PartGraph], habits: StackMemory) -> list[tuple[fl
     is_plain = len(parts) == NUM_PLAIN_PARTS
     is_joined = [at == BLOCK if is_plain else at > EMBEDDING for at in range(len(parts))]
     joints = [(part.joint_bytes if joined else 0.0, part) for part, joined in zip(parts, is_joined, strict=True)]
-    return [*((joint, 0.0 if _keeps_some(part, habits) else joint, 0.0) for joint, part in joints), (0.0, 0.0, 0.0)]
+    return [
+        *((joint, 0.0 if part.keeps_any(habits.kept_operators) else joint, 0.0) for joint, part in joints),
+        (0.0, 0.0, 0.0),
+    ]
 
 
 def _largest_kept(units: Sequence[PartGraph], habits: StackMemory) -> Floats:
@@ -104,7 +104,7 @@ def _again_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float
     whole = [layer.working_set_bytes + layer.written_bytes(habits.kept_twice) for layer in part.inner]
     own = [layer.written_bytes(habits.kept_operators) for layer in part.inner]
     rest = max((each - kept for each, kept in zip(whole, own, strict=True)), default=0.0)
-    return 0.0, rest if _keeps_some(part, habits) else part.attention_bytes, max(whole, default=0.0)
+    return 0.0, rest if part.keeps_any(habits.kept_operators) else part.attention_bytes, max(whole, default=0.0)
 
 
 def _largest(part: PartGraph) -> tuple[int, int, int, int]:
@@ -120,3 +120,62 @@ def _num_logits(back: PartGraph) -> int:
     operators = (operator for layer in back.layers for operator in layer.forward.operators)
     logits = (each.matmuls[0] for each in operators if each.name.partition("+")[0] == LOGITS)
     return next((each.m * each.n for each in logits), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTensors:
+    """What stages of blocks with branches have that sums over their blocks do not tell.
+
+    Attributes:
+        shared_bytes: of the sum of what their blocks keep, what is there more than once, under each recomputation;
+            shape (stages, recomputations).
+        sent_bytes: what crosses the border behind each, shape (stages,); below 0 where the units of a graph tell.
+    """
+
+    shared_bytes: Floats
+    sent_bytes: Floats
+
+    @classmethod
+    def none(cls, num_stages: int) -> "StageTensors":
+        """Of units whose neighbours alone share something."""
+        return cls(np.zeros((num_stages, len(RECOMPUTES))), np.full(num_stages, -1.0))
+
+
+def stage_tensors(step: CompiledStep) -> StageTensors:
+    """Of the stages of a step."""
+    graph, num_stages = step.graph, len(step.blocks)
+    if graph.cut.branches is None:
+        return StageTensors.none(num_stages)
+    own = np.repeat(np.arange(num_stages), step.blocks)
+    held = np.array([0, *own, num_stages - 1]) == np.arange(num_stages)[:, None]
+    return StageTensors(shared_bytes(step, held), graph.crossing_bytes(np.logical_or.accumulate(held)))
+
+
+def shared_bytes(step: CompiledStep, held: Flags) -> Floats:
+    """`StageTensors.shared_bytes` of stages of any blocks.
+
+    A tensor is held once, as the block that keeps the most of it has it. Where all runs again, and where selective
+    recomputation keeps results by their names, units keep what they read.
+
+    Args:
+        step: of a model with branches.
+        held: whether each block of the chain is on each stage, shape (stages, blocks).
+    """
+    graph, habits = step.graph, step.stack.memory
+    last = len(graph.chain) - 1
+    reads_alone = [
+        PartGraph((graph.layers[kind],)).keeps_any(habits.kept_operators) and 0 < place < last
+        for place, kind in enumerate(graph.chain)
+    ]
+    found = np.zeros((len(held), len(RECOMPUTES)))
+    for (maker, made), readers in graph.border_tensors():
+        places = [maker, *(place for place, _ in readers)]
+        kept = np.array([made.kept_bytes, *(each.kept_bytes for _, each in readers)])
+        again = np.array([0.0, *(each.num_bytes for _, each in readers)])
+        again = np.where([0 < place < last for place in places], again, kept)
+        selective = np.where([reads_alone[place] for place in places], again, kept)
+        here = held[:, places]
+        for column, values in enumerate((kept, selective, again)):
+            own = here * values
+            found[:, column] += own.sum(axis=1) - own.max(axis=1)
+    return found

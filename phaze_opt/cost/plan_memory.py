@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
-from phaze_opt.cost.graph_sizes import LOGIT_BYTES, Floats, GraphSizes, graph_sizes
+from phaze_opt.cost.graph_sizes import LOGIT_BYTES, Floats, GraphSizes, StageTensors, graph_sizes
 from phaze_opt.cost.step_table import StepTable, ranges
 from phaze_opt.cost.step_traffic import stage_begins, stage_counts
 from phaze_opt.errors import InputError
@@ -115,6 +115,8 @@ class StageRows:
         replicas: data times context parallel degree.
         shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
         recompute: place in `RECOMPUTES`.
+        shared_bytes: of what its blocks keep of a micro-batch, what is counted more than once, as the graph has it.
+        sent_bytes: what crosses the border behind it; below 0 where the graph's units tell.
     """
 
     counts: Ints
@@ -129,6 +131,8 @@ class StageRows:
     shards: Ints
     expert_shards: Ints
     recompute: Ints
+    shared_bytes: Floats
+    sent_bytes: Floats
 
 
 def plan_memory(
@@ -138,6 +142,7 @@ def plan_memory(
     blocks: Sequence[int],
     num_micro_batches: int,
     order: Sequence[int] = (),
+    tensors: StageTensors | None = None,
     optimizer: Optimizer = Optimizer.ADAM,
     stack: TrainingStack = IDEAL_STACK,
     reserve_share: float | None = None,
@@ -150,6 +155,7 @@ def plan_memory(
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
         order: kind of every unit of the model; all are equal unless given.
+        tensors: what stages of blocks with branches have more than once.
         optimizer: bytes of weight and state of a parameter.
         stack: bytes of a gradient, where kept activations lie, and what else it holds.
         reserve_share: of all that is counted, for what is not; the software's unless given.
@@ -160,17 +166,24 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
-    rows = rows_of_plan(plan, blocks, num_micro_batches=num_micro_batches, order=order)
+    rows = rows_of_plan(plan, blocks, num_micro_batches=num_micro_batches, order=order, tensors=tensors)
     sizes = graph_sizes([parts], stack.memory).take(np.zeros(len(blocks), np.intp))
     memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
     return PlanMemory(list_stages(memory), stack.memory.low_share, stack.memory.high_share)
 
 
 def rows_of_plan(
-    plan: ParallelPlan, blocks: Sequence[int], *, num_micro_batches: int, order: Sequence[int] = ()
+    plan: ParallelPlan,
+    blocks: Sequence[int],
+    *,
+    num_micro_batches: int,
+    order: Sequence[int] = (),
+    tensors: StageTensors | None = None,
 ) -> StageRows:
     """The stages of one plan; arguments as `plan_memory` takes them."""
     num_stages = len(blocks)
+    recompute = np.array([RECOMPUTES.index(each) for each in plan.recomputes])
+    tensors = tensors or StageTensors.none(num_stages)
 
     def same(number: int) -> Ints:
         return np.full(num_stages, number)
@@ -187,7 +200,9 @@ def rows_of_plan(
         num_micro_batches=same(num_micro_batches),
         shards=same(plan.shards),
         expert_shards=same(plan.expert_shards),
-        recompute=np.array([RECOMPUTES.index(each) for each in plan.recomputes]),
+        recompute=recompute,
+        shared_bytes=tensors.shared_bytes[np.arange(num_stages), recompute],
+        sent_bytes=tensors.sent_bytes,
     )
 
 
@@ -214,7 +229,7 @@ def stage_memory(
         stack: bytes of a gradient, where kept activations lie, and what else it holds.
         reserve_share: of all that is counted, for what is not; the software's unless given.
     """
-    sizes = _as_kept(sizes, stack.kept_share)
+    sizes, stages = _as_kept(sizes, stack.kept_share), _shared_as_kept(stages, stack.kept_share)
     habits = stack.memory
     state = _state_bytes(sizes, stages, optimizer=optimizer, stack=stack)
     whole = _whole(sizes, stages, num_sets=stack.whole_sets) * optimizer.weight_bytes
@@ -255,6 +270,13 @@ def _as_kept(sizes: GraphSizes, share: float) -> GraphSizes:
     return replace(
         sizes, kept_bytes=kept, joint_bytes=sizes.joint_bytes * shares, layer_bytes=sizes.layer_bytes * shares
     )
+
+
+def _shared_as_kept(stages: StageRows, share: float) -> StageRows:
+    """The same of what several blocks keep."""
+    if share == 1.0:
+        return stages
+    return replace(stages, shared_bytes=stages.shared_bytes * np.where(stages.recompute == FULL, 1.0, share))
 
 
 def chunks_in_flight(plan: ParallelPlan | StageRows, *, stage: IntsOrOne, num_micro_batches: IntsOrOne) -> Ints:
@@ -305,9 +327,11 @@ def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, stack: TrainingStack) -
     num_kept = (flights / stages.interleave)[:, None] * units
     # Units of a chunk share what lies between them; the input of the first is its own.
     held = (num_kept * (kept - joint[:, BLOCK : HEAD - 1])).sum(axis=-1) + flights * joint[every, stages.begins]
+    held = held - flights * stages.shared_bytes
     here = np.minimum(2.0 * layer, held) if stack.keeps_on_host else held
     is_last = stages.stage == stages.pipeline - 1
-    sent = stack.memory.keeps_outputs * np.where(is_last, 0.0, flights * sizes.boundary_bytes)
+    outputs = np.where(stages.sent_bytes < 0.0, sizes.boundary_bytes, stages.sent_bytes)
+    sent = stack.memory.keeps_outputs * np.where(is_last, 0.0, flights * outputs)
     # The loss is over before the first layer is recomputed.
     once = np.maximum(again, _loss_bytes(sizes, stages, stack))
     return np.asarray(np.where(units.sum(axis=-1) > 0, here, 0.0) + once + sent)
@@ -428,4 +452,6 @@ def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
         shards=plans.shards[plan],
         expert_shards=plans.expert_shards[plan],
         recompute=table.runs.recompute[run],
+        shared_bytes=table.runs.shared_bytes[run],
+        sent_bytes=table.runs.sent_bytes[run],
     )

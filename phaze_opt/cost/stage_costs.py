@@ -10,21 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep
-from phaze_opt.cost.graph_sizes import graph_sizes
+from phaze_opt.cost.graph_sizes import StageTensors, graph_sizes, shared_bytes
 from phaze_opt.cost.plan_memory import StageRows, stage_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
-from phaze_opt.cost.stage_spans import StageSpans, list_spans
+from phaze_opt.cost.stage_spans import StageSpans, blocks_held, list_spans
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import PlanLayout
 from phaze_opt.cost.step_time import StageLoads, StepRules, shown_times
-from phaze_opt.cost.step_traffic import replica_costs, span_transfers, stage_counts, stage_places
+from phaze_opt.cost.step_traffic import border_bytes, replica_costs, span_transfers, stage_counts, stage_places
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, SELECTIVE, Ints, Rows
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +70,23 @@ class StageCosts:
     reduction_s: Floats
 
 
-def list_stage_choices(step: CompiledStep, network: Network) -> StageChoices:
+def list_stage_choices(step: CompiledStep, network: Network, spans: StageSpans | None = None) -> StageChoices:
     """All choices of every stage of a plan.
 
     Args:
         step: compiled for the plan.
         network: that its devices are on (`step_traffic.plan_network`).
+        spans: the units that stages may hold; all of units in their order unless given.
     """
-    spans, table = list_spans(step.graph.cut), build_table([PlanLayout.of_step(step, network, row=0)])
+    spans = spans or list_spans(step.graph.cut)
+    table = build_table([PlanLayout.of_step(step, network, row=0)])
     one, own = table.batch(np.zeros(1, np.intp)), _alike(step, network)
     examples = np.unique(own, return_index=True)[1]
     counts = _all_counts(spans, stage_counts(step.blocks, step.graph.cut.order)[examples])
-    kinds, place = np.unique(counts.reshape(-1, counts.shape[-1]), axis=0, return_inverse=True)
+    kinds, place = counts.reshape(-1, counts.shape[-1]), np.arange(counts.shape[0] * counts.shape[1])
+    if not spans.sets:
+        # Few spans between down-sets hold the same.
+        kinds, place = np.unique(kinds, axis=0, return_inverse=True)
     place = place.reshape(counts.shape[:2])
     sent = replica_costs(step, kinds, network)
     batch = replace(
@@ -110,7 +116,8 @@ def _transfers(step: CompiledStep, network: Network, table: StepTable, spans: St
         of_stages = np.repeat(table.runs.transfer, table.runs.length)
         return table.transfers.take(np.broadcast_to(of_stages[examples], shape))
     start, stop = np.repeat(spans.start, len(examples)), np.repeat(spans.stop, len(examples))
-    costs = span_transfers(step, network, stage=np.tile(examples, num_columns), start=start, stop=stop)
+    stage = np.tile(examples, num_columns)
+    costs = span_transfers(step, network, stage=stage, start=start, stop=stop, sets=spans.sets)
     return Traffic.of(np.tile(costs.reshape(num_columns, len(examples), -1), (len(RECOMPUTES), 1, 1)))
 
 
@@ -139,10 +146,8 @@ def stage_costs(choices: StageChoices, times: LayerTimes) -> StageCosts:
 
 def stage_loads(choices: StageChoices, times: LayerTimes) -> tuple[StageLoads, StepRules]:
     """The same as loads of the rows of the batch, to be priced by `step_time`."""
-    rows = len(choices.batch)
-    classes_s = np.broadcast_to(times.classes_s, (rows, *times.classes_s.shape))
-    attention_s = np.broadcast_to(times.attention_s, (rows, *times.attention_s.shape))
-    return batch_loads(choices.batch, classes_s, attention_s, StackColumns([choices.step.stack]))
+    stack = StackColumns([choices.step.stack])
+    return batch_loads(choices.batch, times.classes_s[None], times.attention_s[None], stack)
 
 
 def _all_counts(spans: StageSpans, stages: Ints) -> Ints:
@@ -153,43 +158,46 @@ def _all_counts(spans: StageSpans, stages: Ints) -> Ints:
 
 
 def _all_rows(one: StepBatch, counts: Ints) -> StepBatch:
-    """The batch of one step, repeated for all choices; traffic is still the step's own."""
+    """The batch of one step, repeated for all choices: its layers are stated once, and traffic is still its own."""
     same = np.zeros(len(counts), np.intp)
     recompute = np.repeat(np.arange(len(RECOMPUTES)), len(counts) // len(RECOMPUTES))
     of_stages = np.broadcast_to(recompute[:, None], counts.shape[:2])
     return replace(
         one,
-        inside=one.inside.take(same),
         layers=counts.astype(float),
         num_micro_batches=one.num_micro_batches[same],
         interleave=one.interleave[same],
         again=(of_stages == FULL).astype(float),
         is_selective=(of_stages == SELECTIVE).astype(float),
         update_shards=one.update_shards[same],
-        tied_share=one.tied_share[same],
         islands=one.islands[same],
     )
 
 
-def choice_bytes(step: CompiledStep) -> Floats:
+def choice_bytes(step: CompiledStep, spans: StageSpans | None = None, may: Flags | None = None) -> Floats:
     """What a device of every stage holds with each choice, shape (stages, columns, recomputations), bytes.
 
     Args:
         step: the plan; its own cuts and recomputation play no part.
+        spans: as `list_stage_choices` takes them.
+        may: which columns are asked of each stage, if not all, shape (stages, columns); the others hold no end.
     """
-    cut = step.graph.cut
-    spans = list_spans(cut)
-    counts = _all_counts(spans, stage_counts(step.blocks, cut.order))
-    rows, num_stages = counts.shape[:2]
-    recompute = np.repeat(np.arange(len(RECOMPUTES)), rows // len(RECOMPUTES) * num_stages)
+    cut, num_stages = step.graph.cut, len(step.blocks)
+    spans = spans or list_spans(cut)
+    may = np.ones((num_stages, len(spans.start)), np.bool_) if may is None else may
+    stage, column = (np.tile(each, len(RECOMPUTES)) for each in np.nonzero(may))
+    recompute = np.repeat(np.arange(len(RECOMPUTES)), np.count_nonzero(may))
+    counts = stage_counts(step.blocks, cut.order)[stage]
+    counts[:, BLOCK:HEAD] = spans.counts[column]
+    tensors = _span_tensors(step, spans)
 
     def all_alike(number: int) -> Ints:
-        return np.full(rows * num_stages, number)
+        return np.full(len(stage), number)
 
     stages = StageRows(
-        counts=counts.reshape(-1, counts.shape[-1]),
-        begins=np.tile(_begins(cut, spans, num_stages).reshape(-1), len(RECOMPUTES)),
-        stage=np.tile(np.arange(num_stages), rows),
+        counts=counts,
+        begins=_begins(cut, spans, num_stages)[column, stage],
+        stage=stage,
         tensor=all_alike(step.plan.tensor),
         pipeline=all_alike(step.plan.pipeline),
         replicas=all_alike(step.plan.data * step.plan.context),
@@ -199,11 +207,32 @@ def choice_bytes(step: CompiledStep) -> Floats:
         shards=all_alike(step.plan.shards),
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
+        shared_bytes=tensors.shared_bytes[stage, column, recompute],
+        sent_bytes=tensors.sent_bytes[stage, column],
     )
     one = graph_sizes([[part.graph for part in step.parts]], step.stack.memory)
-    sizes = one.take(np.zeros(rows * num_stages, np.intp))
-    memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
-    return _by_stage(memory.total_bytes.reshape(rows, num_stages), np.arange(num_stages))
+    memory = stage_memory(
+        one.take(np.zeros(len(stage), np.intp)), stages, optimizer=step.training.optimizer, stack=step.stack
+    )
+    found = np.full((num_stages, len(spans.start), len(RECOMPUTES)), np.inf)
+    found[stage, column, recompute] = memory.total_bytes
+    return found
+
+
+def _span_tensors(step: CompiledStep, spans: StageSpans) -> StageTensors:
+    """Of every stage and column, shapes (stages, columns, recomputations) and (stages, columns)."""
+    num_stages, num_columns = len(step.blocks), len(spans.start)
+    if step.graph.cut.branches is None:
+        none = StageTensors.none(num_stages * num_columns)
+        shape = num_stages, num_columns
+        return StageTensors(none.shared_bytes.reshape(*shape, -1), none.sent_bytes.reshape(shape))
+    ends = [(stage == 0, stage == num_stages - 1) for stage in range(num_stages)]
+    shared = {
+        each: shared_bytes(step, blocks_held(step.graph.cut, spans, is_first=each[0], is_last=each[1]))
+        for each in set(ends)
+    }
+    sent = border_bytes(step, spans.sets)[spans.stop]
+    return StageTensors(np.stack([shared[each] for each in ends]), np.tile(sent, (num_stages, 1)))
 
 
 def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Rows:
@@ -211,6 +240,8 @@ def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Rows:
     if not cut.is_joined:
         return np.full((len(spans.start), num_stages), BLOCK)
     back = len(cut.parts) - 1
+    if cut.branches is not None:
+        return np.full((len(spans.start), num_stages), back + 1)
     begins = np.tile(np.array([*(BLOCK + kind for kind in cut.order), back])[spans.start], (num_stages, 1)).T
     begins[:, 0] = back + 1
     return begins

@@ -59,6 +59,7 @@ class RunRows:
         begins: part that a stage's first unit is, of what it would share with the layer before it; shape (runs,).
         recompute: of its stages, places in `RECOMPUTES`.
         transfer, replica: rows in the table's transfers and replica traffic.
+        shared_bytes, sent_bytes: of its stages, as `graph_sizes.StageTensors` with their recomputation.
     """
 
     plan: Ints
@@ -69,6 +70,8 @@ class RunRows:
     recompute: Ints
     transfer: Ints
     replica: Ints
+    shared_bytes: Floats
+    sent_bytes: Floats
 
 
 @dataclass(frozen=True, slots=True)

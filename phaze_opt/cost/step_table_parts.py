@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep, StepCompiler
+from phaze_opt.cost.graph_sizes import stage_tensors
 from phaze_opt.cost.step_batch import LayerColumns
 from phaze_opt.cost.step_traffic import (
     ALONE,
@@ -93,8 +94,8 @@ def list_layouts(
         sizes, step_of_plan = np.unique(own.micro_batch, return_inverse=True)
         degrees: dict[str, Any] = {name: int(getattr(own, name)[0]) for name in names}
         degrees["is_sequence_parallel"] = bool(degrees["is_sequence_parallel"])
-        blocks, stage_recompute = plans.stage_choices[degrees.pop("stages")]
-        degrees |= {"blocks": blocks, "stage_recompute": stage_recompute}
+        blocks, stage_recompute, unit_order = plans.stage_choices[degrees.pop("stages")]
+        degrees |= {"blocks": blocks, "stage_recompute": stage_recompute, "unit_order": unit_order}
         same = [ParallelPlan(**degrees, micro_batch=int(size)) for size in sizes]
         steps = tuple(compiler.compile(model, training, plan, stack=stack) for plan in same)
         recompute = np.array([RECOMPUTES.index(each) for each in stage_recompute], np.int64)
@@ -207,7 +208,12 @@ class TableParts:
         )
         # Where stages recompute each in their own way, their plan says that nothing is recomputed.
         recompute = np.maximum(plans.recompute[:, None], runs.recompute)
-        self._add_runs(runs, transfer=transfer, replica=replica[of_plan], recompute=recompute)
+        tensors = [stage_tensors(step) for step in steps]
+        step, stage = layout.step_of_plan[:, None], runs.first
+        shared = np.array([each.shared_bytes for each in tensors])[step, stage, recompute]
+        sent = np.array([each.sent_bytes for each in tensors])[step, stage]
+        columns = {"recompute": recompute, "shared_bytes": shared, "sent_bytes": sent}
+        self._add_runs(runs, transfer=transfer, replica=replica[of_plan], columns=columns)
         self._note_recomputed(layout)
 
     def graphs(self) -> tuple[CompiledStep, ...]:
@@ -305,16 +311,22 @@ class TableParts:
         self._num_replicas += len(table)
         return first, step.plan.shards, step.plan.expert_shards, update_shards(step)
 
-    def _add_runs(self, runs: StageRuns, *, transfer: Ints, replica: Ints, recompute: Ints) -> None:
-        """Runs of plans that share them, from each plan's first rows of transfers and replica traffic."""
+    def _add_runs(self, runs: StageRuns, *, transfer: Ints, replica: Ints, columns: Columns) -> None:
+        """Runs of plans that share them, from each plan's first rows of transfers and replica traffic.
+
+        Args:
+            runs: of the plans.
+            transfer: row of each plan's first pair of boundaries.
+            replica: row of its first kind of stage.
+            columns: what plans do not share, each of shape (plans, runs).
+        """
         shape = (len(transfer), len(runs.kind))
         numbers = np.arange(self._num_plans, self._num_plans + len(transfer))
-        columns = {
+        columns = columns | {
             "plan": np.broadcast_to(numbers[:, None], shape),
             "first": np.broadcast_to(runs.first, shape),
             "begins": np.broadcast_to(runs.begins, shape),
             "length": np.broadcast_to(runs.length, shape),
-            "recompute": recompute,
             "transfer": transfer[:, None] + runs.boundaries,
             "replica": replica[:, None] + runs.kind,
         }

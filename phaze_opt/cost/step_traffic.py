@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, RUN, CompiledStep
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, PARTLY, RUN, CompiledStep
 from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, Costs, Floats, collective_cost
 from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
-from phaze_opt.workload.model import transformer_of
+from phaze_opt.workload.branches import Sets, prefixes
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
 from phaze_opt.workload.workload import Workload
@@ -128,12 +128,13 @@ def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
         ends += count * sum(graph.layers[kind].num_parameters for kind in kinds)
     tied = sum(count * own for count, own in zip(of_parts, _tied_of(step), strict=True))
     ends = np.maximum(0.0, ends - of_parts[EMBEDDING] * of_parts[HEAD] * tied)
-    inner = graph.cut.inner
+    inside = sorted(set().union(*graph.cut.inner))
+    # Sums of whole numbers: exact in any order.
+    of_kinds = np.array([[part.count(kind) for part in graph.cut.inner] for kind in inside], float) @ of_parts
     dense, experts = [], []
-    for kind in sorted(set().union(*inner)):
+    for kind, times in zip(inside, of_kinds, strict=True):
         layer = graph.layers[kind]
         own = layer.num_expert_parameters if has_own else 0
-        times = np.asarray(sum(count * part.count(kind) for count, part in zip(of_parts, inner, strict=True)))
         dense.append((times, (layer.num_parameters - own) * one))
         experts += [(times, own * one)] if own else []
     return (*dense, (one, ends)), tuple(experts)
@@ -208,15 +209,15 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
     """Collectives inside the layers, by how they run.
 
     Returns:
-        Shape (3, layers, passes, fields), passes as in `RUN`.
+        Shape (3, layers, passes, fields), passes as in `RUN` and behind them `PARTLY`.
     """
-    num_layers = len(step.parts)
-    totals = np.zeros((3 * num_layers * len(RUN), NUM_FIELDS))
+    num_layers, num_passes = len(step.parts), PARTLY + 1
+    totals = np.zeros((3 * num_layers * num_passes, NUM_FIELDS))
     chosen: dict[tuple[CollectiveKind, CollectiveGroup], list[tuple[int, float, int]]] = defaultdict(list)
     for layer in range(num_layers):
         for place, each, is_beside, count in _layer_collectives(step, layer):
             run = EXPERTS if each.kind is CollectiveKind.ALL_TO_ALL else BESIDE if is_beside else ALONE
-            cell = (run * num_layers + layer) * len(RUN) + place
+            cell = (run * num_layers + layer) * num_passes + place
             chosen[each.kind, each.group].append((cell, each.payload_bytes, count))
     for (kind, group), found in chosen.items():
         cells, payloads, counts = zip(*found, strict=True)
@@ -225,7 +226,7 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
         if kind is CollectiveKind.ALL_TO_ALL and step.stack.sends_once_a_node:
             costs[:, OUTER] *= once_a_node(step.model, members)
         np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
-    return totals.reshape(3, num_layers, len(RUN), NUM_FIELDS)
+    return totals.reshape(3, num_layers, num_passes, NUM_FIELDS)
 
 
 def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
@@ -233,21 +234,22 @@ def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
 
     With D of n nodes that have any of a token's k experts, D (n - 1) / n copies in place of k (n - 1) / n.
     """
-    spec = transformer_of(model)
-    experts = None if spec is None else spec.experts
+    routing = model.expert_routing
     nodes = math.prod(dimension.size for dimension in members[1:])
-    return 1.0 if experts is None else experts.num_places(nodes) / experts.num_active
+    return 1.0 if routing is None else routing.num_places(nodes) / routing.num_active
 
 
 def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:
-    """Place of the pass in `RUN`, collective, whether it runs beside the compute, and how many of them."""
+    """Place of the pass in `RUN` or `PARTLY`, collective, whether it runs beside the compute, and how many of them."""
     forward, backward = step.parts[layer].forward, step.parts[layer].backward
     again = Counter(forward.collectives)
     again.subtract(forward.kept_collectives)
-    for run, counts in ((FORWARD, Counter(forward.collectives)), (AGAIN, again)):
+    passes = (FORWARD, Counter(forward.collectives)), (AGAIN, again)
+    counted = [(RUN.index(run), counts) for run, counts in passes]
+    for place, counts in (*counted, (PARTLY, Counter(forward.partly_collectives))):
         for each, count in counts.items():
             if count:
-                yield RUN.index(run), each, each.is_overlapped, count
+                yield place, each, each.is_overlapped, count
     for each, count in Counter(backward.collectives).items():
         is_hidden = step.stack.hides_input_reductions and _is_input_reduction(each)
         yield RUN.index(BACKWARD), each, each.is_overlapped or is_hidden, count
@@ -308,30 +310,48 @@ def _level_costs(step: CompiledStep, network: Network, levels: Sequence[int], pa
     return costs
 
 
-def border_bytes(step: CompiledStep) -> Floats:
-    """What crosses the border in front of each unit, and behind the last, shape (units + 1,), bytes: all tensors."""
+def border_bytes(step: CompiledStep, sets: Sets = ()) -> Floats:
+    """What crosses the border in front of each unit, and behind the last, shape (units + 1,), bytes: all tensors.
+
+    Args:
+        step: degrees and software.
+        sets: of a model with branches, the units before each border; those in their order unless given.
+    """
+    branches = step.graph.cut.branches
+    if branches is not None:
+        before = np.pad(set_members(sets or prefixes(branches), branches.num_units), ((0, 0), (1, 1)))
+        before[:, 0] = True
+        return step.graph.crossing_bytes(before)
     of_parts = [part.graph.output_bytes for part in step.parts]
     order = step.graph.cut.order
     front = of_parts[EMBEDDING] if step.graph.cut.is_joined else of_parts[BLOCK]
     return np.array([front, *(of_parts[BLOCK + kind] for kind in order)])
 
 
-def span_transfers(step: CompiledStep, network: Network, *, stage: Counts, start: Counts, stop: Counts) -> Costs:
+def set_members(sets: Sets, num_units: int) -> NDArray[np.bool_]:
+    """Whether each unit is in each set, shape (sets, units)."""
+    return np.array([[each >> unit & 1 for unit in range(num_units)] for each in sets], np.bool_)
+
+
+def span_transfers(
+    step: CompiledStep, network: Network, *, stage: Counts, start: Counts, stop: Counts, sets: Sets = ()
+) -> Costs:
     """Boundary transfers of stages of a micro-batch, in front and behind, without interleaving, shape (stages, fields).
 
     Args:
         step: degrees and software; its cuts play no part.
         network: that the devices are on.
         stage: number of each.
-        start: number of its first unit.
-        stop: number of the first behind it.
+        start: number of the border in front of it: of its first unit.
+        stop: number of that behind it.
+        sets: the units before each border, as `border_bytes` takes them.
     """
     levels, _, _ = _stage_boundaries(step, network)
     costs = np.zeros((len(stage), NUM_FIELDS))
     if not levels:
         return costs
     crossed = np.array([levels.index(level) for level in _crossed(step, network)])
-    of_borders = _level_costs(step, network, levels, border_bytes(step))
+    of_borders = _level_costs(step, network, levels, border_bytes(step, sets))
     is_behind, is_before = stage > 0, stage < len(step.blocks) - 1
     costs[is_behind] += of_borders[start[is_behind], crossed[stage[is_behind] - 1]]
     costs[is_before] += of_borders[stop[is_before], crossed[stage[is_before]]]

@@ -7,6 +7,14 @@ from phaze_opt.graph.operator import OperatorGraph
 
 
 @dataclass(frozen=True, slots=True)
+class BorderTensor:
+    """A tensor that crosses a layer's border: its bytes, and what the layer keeps of it without recomputation."""
+
+    num_bytes: float
+    kept_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class LayerGraph:
     """One distinct layer, sharded for one tensor-parallel degree; all sizes are per device and micro-batch.
 
@@ -25,6 +33,8 @@ class LayerGraph:
         kept_passing_bytes: those that it has in common with a neighbour and neither made, such as an encoder's output.
         working_set_bytes: activations live while one recomputed layer runs backward (at least its stash).
         output_bytes: boundary transfer to the next layer, one direction.
+        reads, makes: tensors that it takes of other layers, and that it gives them, of models with branches
+            (`workload.branches`).
     """
 
     name: str
@@ -42,6 +52,8 @@ class LayerGraph:
     kept_input_bytes: float = 0.0
     kept_output_bytes: float = 0.0
     kept_passing_bytes: float = 0.0
+    reads: tuple[BorderTensor, ...] = ()
+    makes: tuple[BorderTensor, ...] = ()
 
     @property
     def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:

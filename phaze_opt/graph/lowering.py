@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.buffer_use import BufferUse
 from phaze_opt.graph.holds import find_holds
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import BorderTensor, LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
 from phaze_opt.graph.residency import buffer_uses
@@ -40,6 +40,8 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         kept_input_bytes=_kept_of(program.input, kept),
         kept_output_bytes=_kept_output(program, kept),
         kept_passing_bytes=sum((_kept_of(tensor, kept) for tensor in program.passing), start=0.0),
+        reads=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.reads),
+        makes=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.makes),
     )
 
 

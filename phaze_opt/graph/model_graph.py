@@ -1,17 +1,20 @@
 """A sharded model as a chain of layers, cut into a front, units and a back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import BorderTensor, LayerGraph
 from phaze_opt.graph.part import PartGraph
 from phaze_opt.workload.chain import ChainCut
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Held = tuple[int, BorderTensor]
+"""A block, by its place in the chain, and a tensor as it crosses the block's border."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class ModelGraph:
                 num_first=len(first) if part == 0 else 0,
                 num_last=len(last) if part == num_parts - 1 else 0,
                 before=self._before(part),
+                is_apart=self.cut.branches is not None,
             )
             for part, kinds in enumerate(self.cut.parts)
         )
@@ -59,6 +63,31 @@ class ModelGraph:
     def _before(self, part: int) -> LayerGraph | None:
         kind = self.cut.before(part)
         return None if kind is None else self.layers[kind]
+
+    def border_tensors(self) -> Iterator[tuple[Held, tuple[Held, ...]]]:
+        """Every tensor that crosses borders of blocks with branches: with the block that makes it, and its readers."""
+        branches = self.cut.branches
+        if branches is None:
+            return
+        readers: dict[int, list[Held]] = {}
+        for place, (kind, numbers) in enumerate(zip(self.chain, branches.reads, strict=True)):
+            for number, tensor in zip(numbers, self.layers[kind].reads, strict=True):
+                readers.setdefault(number, []).append((place, tensor))
+        for place, (kind, numbers) in enumerate(zip(self.chain, branches.makes, strict=True)):
+            for number, tensor in zip(numbers, self.layers[kind].makes, strict=True):
+                yield (place, tensor), tuple(readers.get(number, ()))
+
+    def crossing_bytes(self, inside: Flags) -> Floats:
+        """What crosses from some blocks, with all that these are made of, to the others, one direction.
+
+        Args:
+            inside: whether each block of the chain is among them, shape (sets, blocks).
+        """
+        total = np.zeros(len(inside))
+        for (maker, tensor), readers in self.border_tensors():
+            places = [place for place, _ in readers]
+            total += tensor.num_bytes * (inside[:, maker] & ~inside[:, places].all(axis=1))
+        return total
 
     @property
     def part_counts(self) -> NDArray[np.int64]:

@@ -21,12 +21,14 @@ class PartGraph:
         layers: in order, with repetitions; there may be none.
         num_first, num_last: of them, those that are never recomputed: the first layer of the model, the last.
         before: the layer that it is joined to, where that is one: what both keep is held once.
+        is_apart: whether it is joined to none, as what several blocks keep is looked up tensor by tensor.
     """
 
     layers: tuple[LayerGraph, ...]
     num_first: int = 0
     num_last: int = 0
     before: LayerGraph | None = None
+    is_apart: bool = False
 
     @property
     def inner(self) -> tuple[LayerGraph, ...]:
@@ -66,13 +68,19 @@ class PartGraph:
     @property
     def joint_bytes(self) -> float:
         """What the first layer keeps of this part, and the last of what is before it: of an equal part, if of none."""
-        return shared_bytes(self.before or self.layers[-1], self.layers[0]) if self.layers else 0.0
+        if self.is_apart or not self.layers:
+            return 0.0
+        return shared_bytes(self.before or self.layers[-1], self.layers[0])
 
     @property
     def input_bytes(self) -> float:
         """Those kept when every layer is recomputed from its input."""
         once = (*self.layers[: self.num_first], *self.layers[len(self.layers) - self.num_last :])
         return _added(layer.input_bytes for layer in self.inner) + _added(layer.stash_bytes for layer in once)
+
+    def keeps_any(self, names: Sequence[str]) -> bool:
+        """Whether selective recomputation that keeps what operators of some names write finds such here."""
+        return any(layer.written_bytes(names) for layer in self.inner)
 
     @property
     def attention_bytes(self) -> float:

@@ -92,6 +92,7 @@ class Program:
         num_expert_parameters: those of them that belong to experts.
         passing: tensors that the layer reads and hands on, such as an encoder's output: its neighbours of the same kind
             hold the same.
+        reads, makes: tensors that it takes of other layers, and that it gives them, each listed as its model does.
     """
 
     name: str
@@ -103,6 +104,8 @@ class Program:
     num_tied_parameters: int
     num_expert_parameters: int = 0
     passing: tuple[Tensor, ...] = ()
+    reads: tuple[Tensor, ...] = ()
+    makes: tuple[Tensor, ...] = ()
 
 
 class Tape:

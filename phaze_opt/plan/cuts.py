@@ -11,21 +11,28 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.cut_table import CutReading, CutTable
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
+from phaze_opt.cost.step_traffic import set_members
 from phaze_opt.record.near_ties import comparable
+from phaze_opt.workload.branches import Sets
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES
 
+SLACK = 1.0 + 1e-9
+"""For the last digits of a sum."""
+HALVINGS = 60
+"""Steps of a search for a number by halves, to its last digits."""
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class MixedStages:
-    """Cuts, chips and recomputations of a pipeline's stages, first stage first."""
+    """Cuts, chips and recomputations of a pipeline's stages, first stage first; the order of units where it is free."""
 
     blocks: tuple[int, ...]
     chips: tuple[int, ...]
     recomputes: tuple[Recompute, ...]
+    unit_order: tuple[int, ...] = ()
 
     def with_stage(self, stage: int, chip: int, recompute: Recompute) -> "MixedStages":
         """The same with another chip and recomputation in one stage."""
@@ -122,21 +129,72 @@ def _solve(
             table.spans.candidates(table.sizes)[1],
             allowed,
         ),
-        PipelineRules(table.step.model.num_units, m, v, hidden_share),
+        PipelineRules(table.spans.num_steps, m, v, hidden_share),
         limit_s / factor - overhead_s,
     )
     if not most:
         return None
     chips, recomputes = np.divmod(chosen[:, 1], len(RECOMPUTES))
+    blocks, order = table.spans.cut_of(table.sizes[chosen[:, 0]])
     return StageChoice(
         (value + overhead_s) * factor,
-        MixedStages(
-            tuple(int(each) for each in table.sizes[chosen[:, 0]]),
-            tuple(int(each) for each in chips),
-            tuple(RECOMPUTES[each] for each in recomputes),
-        ),
+        MixedStages(blocks, tuple(int(each) for each in chips), tuple(RECOMPUTES[each] for each in recomputes), order),
         most,
     )
+
+
+def may_be_stages(table: CutTable, sets: Sets, limit_s: float) -> Flags:
+    """Between which down-sets each stage of a step below a limit may be, shape (stages, sets, sets).
+
+    The slowest stage is limited; a span no longer than that is left where such spans lead to it and from it to the
+    end, as many as there are stages. What is sent is left out.
+
+    Args:
+        table: of units in their order.
+        sets: the units before each border.
+        limit_s: of the step, s.
+    """
+    front_s, back_s, units_s = _alone_s(table)
+    members, num_stages = set_members(sets, len(units_s)).astype(float), len(table.kinds)
+    before_s = members @ units_s
+    most_s = SLACK * _slowest_below(table, front_s + float(units_s.sum()) + back_s, limit_s)
+    span_s = before_s - before_s[:, None]
+    is_behind = (members @ (1.0 - members.T) == 0.0) & ~np.eye(len(sets), dtype=np.bool_)
+    may = np.array([is_behind & (span_s <= most_s)] * num_stages)
+    may[0, 0, 0] = may[-1, -1, -1] = True
+    may[0] &= span_s + front_s <= most_s
+    may[-1] &= span_s + back_s <= most_s
+    may[0, 1:] = False
+    may[-1, :, :-1] = False
+    for stage in range(1, num_stages):
+        may[stage] &= may[stage - 1].any(axis=0)[:, None]
+    for stage in range(num_stages - 2, -1, -1):
+        may[stage] &= may[stage + 1].any(axis=1)
+    return may
+
+
+def _alone_s(table: CutTable) -> tuple[float, float, Floats]:
+    """What front, back and every unit take a micro-batch by themselves, s."""
+    number, kinds, busy_s = table.spans.number, table.kinds, table.loads.busy_s
+    front_s = busy_s[number[0, 0], kinds[0]]
+    return float(front_s), float(busy_s[number[-1, 0], kinds[-1]]), busy_s[number[:-1, 1], kinds[0]] - front_s
+
+
+def _slowest_below(table: CutTable, whole_s: float, limit_s: float) -> float:
+    """The longest that the slowest of stages that take so long together may take in a step below a limit, s."""
+    from phaze_opt.plan.cut_bound import pipeline_bound_s  # noqa: PLC0415 - pulls in numba
+
+    rules, num_stages = table.rules, float(len(table.kinds))
+    m, v = float(rules.num_micro_batches[0]), float(rules.interleave[0])
+    left_s = limit_s / (1.0 + float(rules.waiting[0])) - float(rules.overhead_s[0])
+    if not np.isfinite(left_s):
+        return np.inf
+    low_s, high_s = 0.0, max(0.0, left_s)
+    for _ in range(HALVINGS):
+        middle_s = (low_s + high_s) / 2.0
+        is_below = pipeline_bound_s(whole_s, middle_s, num_stages, m, v) < left_s
+        low_s, high_s = (middle_s, high_s) if is_below else (low_s, middle_s)
+    return high_s
 
 
 def price_of_stages(tables: Sequence[CutTable], stages: MixedStages) -> float:

@@ -65,19 +65,22 @@ def optimal_plan(
     bounds = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
-    for number in np.argsort(comparable(bounds), kind="stable").tolist():
-        limit_s = np.inf if best is None else best[2].time.seconds * SLACK
-        if bounds[number] >= limit_s:
-            break
-        num_searched += 1
-        own = int(degrees.layers_of[number])
-        layers = LayerTimes(times.classes_s[own], times.attention_s[own])
-        found = degrees.best_stages(number, layers, memory_bytes, limit_s=limit_s)
-        if found is None:
-            continue
-        key = float(comparable(found.time.seconds)), number
-        if best is None or key < best[:2]:
-            best = (*key, found)
+    # Stages of units in their order first: what they reach leaves few down-sets to look at.
+    ways = (degrees.best_stages, degrees.best_between_sets) if degrees.has_branches else (degrees.best_stages,)
+    for way, best_of in enumerate(ways):
+        for number in np.argsort(comparable(bounds), kind="stable").tolist():
+            limit_s = np.inf if best is None else best[2].time.seconds * SLACK
+            if bounds[number] >= limit_s:
+                break
+            num_searched += way == 0
+            own = int(degrees.layers_of[number])
+            layers = LayerTimes(times.classes_s[own], times.attention_s[own])
+            found = best_of(number, layers, memory_bytes, limit_s=limit_s)
+            if found is None:
+                continue
+            key = float(comparable(found.time.seconds)), number + way * len(degrees)
+            if best is None or key < best[:2]:
+                best = (*key, found)
     least = degrees.least_bytes if best is None else 0.0
     return PlanOptimum(None if best is None else best[2], len(degrees), num_searched, least)
 

@@ -16,10 +16,18 @@ from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
-from phaze_opt.cost.stage_spans import list_spans
+from phaze_opt.cost.stage_spans import list_spans, spans_between
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import MixedStages, StageChoice, best_choice, is_as_fast, least_bound_s, least_choice_on
+from phaze_opt.plan.cuts import (
+    MixedStages,
+    StageChoice,
+    best_choice,
+    is_as_fast,
+    least_bound_s,
+    least_choice_on,
+    may_be_stages,
+)
 from phaze_opt.plan.plan_search import RankedPlan, step_memory
 from phaze_opt.plan.priced_plans import PricedPlans
 from phaze_opt.plan.stage_room import (
@@ -30,6 +38,7 @@ from phaze_opt.plan.stage_room import (
     most_blocks,
     stage_sizes,
 )
+from phaze_opt.workload.branches import Sets, down_sets
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 
@@ -136,7 +145,7 @@ class PlanDegrees:
     def _held(self, rows: Rows, memory_bytes: float) -> Floats:
         """`stage_room.most_blocks` of the sets that some plans are of."""
         prices = self.prices
-        is_stated = np.array([bool(recompute) for _, recompute in prices.plans.stage_choices])[prices.plans.stages]
+        is_stated = np.array([bool(recompute) for _, recompute, _ in prices.plans.stage_choices])[prices.plans.stages]
         optimizer, stack = prices.training.optimizer, prices.stack
         limits = StageLimits(prices.table, is_stated, self.recomputes, self.has_free_cuts, optimizer, stack)
         return most_blocks(limits, rows, memory_bytes)
@@ -186,7 +195,8 @@ class PlanDegrees:
     def best_stages_on(self, number: int, chips: Sequence[StageChip], *, limit_s: float = np.inf) -> MixedPlan | None:
         """The fastest plan of a set; None if none that fits is below the limit.
 
-        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_choice` takes them.
+        Of equal ones the plan whose stages are even and recompute alike; arguments as `least_choice` takes them. Units
+        are in their order.
         """
         allowed = self._allowed_on(number, [each.memory_bytes for each in chips])
         if allowed is None:
@@ -203,9 +213,42 @@ class PlanDegrees:
                 return plan
         return best
 
+    def best_between_sets(
+        self, number: int, times: LayerTimes, memory_bytes: float, *, limit_s: float = np.inf
+    ) -> RankedPlan | None:
+        """The fastest plan of a set whose stages are cut between any down-sets of a model with branches.
+
+        None if none that fits is below the limit; arguments as `least_bound_s` takes them.
+        """
+        step, sets, chip = self.step(number), self._sets(number), StageChip(times, memory_bytes)
+        if not sets:
+            return None
+        may = may_be_stages(self.tables(number, [chip])[0], sets, limit_s)
+        spans, sizes = spans_between(step.graph.cut, sets, may=np.asarray(may.any(axis=0))), range(len(sets))
+        if not len(spans.start):
+            return None
+        table = build_cut_table(list_stage_choices(step, self.network_of(number), spans), times, blocks=sizes)
+        may = may[:, spans.start, spans.stop]
+        allowed = fitting_stages(step, sizes, memory_bytes, self.recomputes, spans=spans, may=may)
+        chosen = best_choice([table], allowed, limit_s=limit_s)
+        return None if chosen is None else self.mixed(number, chosen.stages, [chip]).ranked
+
+    @property
+    def has_branches(self) -> bool:
+        """Whether units of the model stand beside one another."""
+        return self.prices.sets[0].graph.cut.branches is not None
+
+    def _sets(self, number: int) -> Sets:
+        """Down-sets that the stages of a set of degrees are cut between; nothing where units have one order."""
+        step = self.step(number)
+        branches = step.graph.cut.branches
+        if branches is None or not self.has_free_cuts or step.plan.pipeline == 1:
+            return ()
+        return down_sets(branches)
+
     def mixed(self, number: int, stages: MixedStages, chips: Sequence[StageChip]) -> MixedPlan:
         """A plan of a set at its own price, each stage on one of the chips."""
-        plan = self.step(number).plan.with_stages(stages.blocks, stages.recomputes)
+        plan = self.step(number).plan.with_stages(stages.blocks, stages.recomputes, stages.unit_order)
         if len(set(stages.chips)) == 1:
             return MixedPlan(self.ranked(number, plan, chips[stages.chips[0]].times), stages.chips)
         own = self._cut_step(number, plan)
@@ -240,9 +283,10 @@ class PlanDegrees:
 
     def _least_bytes_of(self, number: int) -> float:
         """What the smallest plan of a set needs, bytes."""
-        return least_memory_bytes(
-            self.step(number), self.sizes(number), self.recomputes, has_free_cuts=self.has_free_cuts
-        )
+        step, sets, sizes, spans = self.step(number), self._sets(number), self.sizes(number), None
+        if sets:
+            spans, sizes = spans_between(step.graph.cut, sets), range(len(sets))
+        return least_memory_bytes(step, sizes, self.recomputes, has_free_cuts=self.has_free_cuts, spans=spans)
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
         """A plan of a set at its own price."""
@@ -271,7 +315,8 @@ class PlanDegrees:
     def _cut_step(self, number: int, plan: ParallelPlan) -> CompiledStep:
         """The step of a plan of a set."""
         step = self.step(number)
-        return replace(step, plan=plan, blocks=blocks_of(step.model, plan))
+        graph = replace(step.graph, cut=step.graph.cut.in_order(plan.unit_order))
+        return replace(step, plan=plan, blocks=blocks_of(step.model, plan), graph=graph)
 
     def fitting(self, number: int, memory_bytes: float) -> Flags:
         """Candidates of a set's stages that fit, shape (stages, columns, recomputations)."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.clocks import LayerClock
 from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep
 from phaze_opt.cost.device_seconds import NUM_CLASSES
+from phaze_opt.cost.graph_sizes import stage_tensors
 from phaze_opt.cost.plan_memory import PlanMemory, plan_memories, plan_memory
 from phaze_opt.cost.price_step import Floats, LayerTimes
 from phaze_opt.cost.step_time import StepTime
@@ -252,6 +253,7 @@ def step_memory(step: CompiledStep) -> PlanMemory:
         blocks=step.blocks,
         num_micro_batches=step.num_micro_batches,
         order=step.graph.cut.order,
+        tensors=stage_tensors(step),
         optimizer=step.training.optimizer,
         stack=step.stack,
     )

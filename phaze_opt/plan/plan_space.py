@@ -124,7 +124,7 @@ def _with_cuts(plans: PlanColumns, num_layers: int) -> PlanColumns:
         for cuts in _uneven_cuts(num_layers, pipeline, interleave):
             if cuts != (num_layers // pipeline,) * pipeline or num_layers % (pipeline * interleave):
                 stages = np.ones(len(rows), np.int64)
-                parts.append(replace(plans.take(rows), stages=stages, stage_choices=(NO_STAGES, (cuts, ()))))
+                parts.append(replace(plans.take(rows), stages=stages, stage_choices=(NO_STAGES, (cuts, (), ()))))
                 order.append(rows)
     return PlanColumns.joined(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
@@ -139,7 +139,7 @@ def _with_near_cuts(plans: PlanColumns, model: Workload) -> PlanColumns:
         cut = nearest_cut(num_layers, pipeline, interleave, front=_front_blocks(model))
         if cut:
             stages[is_uneven & (plans.pipeline == pipeline) & (plans.interleave == interleave)] = len(choices)
-            choices.append((cut, ()))
+            choices.append((cut, (), ()))
     return replace(plans, stages=stages, stage_choices=tuple(choices))
 
 
@@ -153,7 +153,7 @@ def _with_given_stages(model: Workload, plans: PlanColumns, choices: PlanChoices
         own = rows.take(rows.interleave == interleave)
         one = ParallelPlan(pipeline=stages, interleave=interleave)
         stated = one.with_stages(choices.blocks, choices.stage_recompute or one.recomputes)
-        key = stated.blocks, stated.stage_recompute
+        key = stated.blocks, stated.stage_recompute, stated.unit_order
         if choices.stage_recompute:
             own = replace(own, recompute=np.full(len(own), RECOMPUTES.index(stated.recompute)))
         if key != NO_STAGES:

@@ -47,6 +47,8 @@ def fitting_stages(
     recomputes: Sequence[Recompute],
     *,
     has_free_cuts: bool = True,
+    spans: StageSpans | None = None,
+    may: Flags | None = None,
 ) -> Flags:
     """Which candidates each stage may take: they fit, and are of the plan; shape (stages, columns, recomputations).
 
@@ -56,11 +58,13 @@ def fitting_stages(
         memory_bytes: capacity of one device.
         recomputes: what each stage may recompute.
         has_free_cuts: whether stages may be cut otherwise than the step's.
+        spans: the units that stages may hold; all of units in their order unless given.
+        may: which of their columns each stage may take, if not all, shape (stages, columns).
     """
-    spans = list_spans(step.graph.cut)
+    spans = spans or list_spans(step.graph.cut)
     columns, _ = spans.candidates(np.asarray(blocks, np.intp))
     possible = _possible(step, spans, columns, recomputes, has_free_cuts=has_free_cuts)
-    return possible & (choice_bytes(step)[:, columns] <= memory_bytes)
+    return possible & (choice_bytes(step, spans, may)[:, columns] <= memory_bytes)
 
 
 def holds_all_blocks(allowed: Flags, step: CompiledStep, blocks: Sequence[int]) -> bool:
@@ -76,20 +80,28 @@ def holds_all_blocks(allowed: Flags, step: CompiledStep, blocks: Sequence[int]) 
 
 
 def least_memory_bytes(
-    step: CompiledStep, blocks: Sequence[int], recomputes: Sequence[Recompute], *, has_free_cuts: bool = True
+    step: CompiledStep,
+    blocks: Sequence[int],
+    recomputes: Sequence[Recompute],
+    *,
+    has_free_cuts: bool = True,
+    spans: StageSpans | None = None,
 ) -> float:
-    """What the fullest stage holds under the cuts and recomputations that take the least memory."""
+    """What the fullest stage holds under the cuts and recomputations that take the least memory.
+
+    Arguments as `fitting_stages` takes them.
+    """
     from phaze_opt.plan.cut_program import BACKWARD, FORWARD, StageCandidates, front_bounds  # noqa: PLC0415
 
     sizes, stages = np.asarray(blocks, np.intp), np.arange(step.plan.pipeline)
-    spans = list_spans(step.graph.cut)
+    spans = spans or list_spans(step.graph.cut)
     columns, column_of = spans.candidates(sizes)
-    memory = choice_bytes(step)[:, columns]
+    memory = choice_bytes(step, spans)[:, columns]
     held = np.zeros((*memory.shape, max(FORWARD, BACKWARD) + 1))
     held[..., FORWARD] = memory
     possible = _possible(step, spans, columns, recomputes, has_free_cuts=has_free_cuts)
     candidates = StageCandidates(held, stages, sizes, column_of, possible)
-    _, fullest = front_bounds(candidates, step.model.num_units)
+    _, fullest = front_bounds(candidates, spans.num_steps)
     return float(fullest[-1, -1])
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from types import MappingProxyType
 
 from phaze_opt.cost.plan_memory import PlanMemory
@@ -175,7 +175,15 @@ def plan_words(plan: ParallelPlan) -> str:
         f"tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
         f"recomputation {_stages_words([each.value for each in plan.recomputes])}"
         + (f", blocks a stage {_stages_words([str(each) for each in plan.blocks])}" if plan.blocks else "")
+        + (f", in the order {_order_words(plan.unit_order)}" if plan.unit_order else "")
     )
+
+
+def _order_words(order: Sequence[int]) -> str:
+    """Numbers of blocks, first to last; runs of rising ones by their ends."""
+    breaks = [0, *(place for place in range(1, len(order)) if order[place] != order[place - 1] + 1), len(order)]
+    runs = [order[start:stop] for start, stop in pairwise(breaks)]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
 
 
 def _stages_words(values: Sequence[str]) -> str:

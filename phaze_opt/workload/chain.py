@@ -4,19 +4,21 @@ Parallel plans cut pipelines between units alone. The front goes with the first 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 
 from phaze_opt.errors import InputError
+from phaze_opt.workload.branches import Branches
 
 
 class CutPlaces(StrEnum):
-    """Where pipelines are cut: between the equal units of a model, or between any two of its layers."""
+    """Where pipelines are cut: between equal units, any two layers in their order, or any two sets of blocks."""
 
     UNITS = "units"
     LAYERS = "layers"
+    BRANCHES = "branches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +33,21 @@ class ChainCut:
         front, back: kinds of their layers, in order. The kinds of a chain are numbered from 0.
         units: kinds of the layers of every kind of unit, in order.
         order: kind of every unit, first to last.
+        branches: what every block reads of others, where some run beside one another: front, units and back are of one
+            layer each then, and what several of a stage keep is looked up tensor by tensor.
     """
 
     front: tuple[int, ...]
     units: tuple[tuple[int, ...], ...]
     back: tuple[int, ...]
     order: tuple[int, ...]
+    branches: Branches | None = None
 
     def __post_init__(self) -> None:
         """Check that there is a unit, and that units are of the kinds there are."""
+        if self.branches is not None and (self.branches.num_units != len(self.order) or len(self.units) == 1):
+            message = f"branches of {self.branches.num_units} units must be of the {len(self.order)}, of several kinds"
+            raise InputError(message)
         if not self.order or not all(self.units) or set(self.order) != set(range(len(self.units))):
             message = f"{len(self.order)} units of {len(self.units)} kinds must be at least one, each of some layers"
             raise InputError(message)
@@ -85,12 +93,26 @@ class ChainCut:
         return self.parts, self.is_joined and self.chain[: -len(self.back)][-1:]
 
     def before(self, part: int) -> int | None:
-        """Kind of the layer that a kind of unit, or the back, is joined to."""
-        if not self.is_joined or part == 0:
+        """Kind of the layer that a kind of unit, or the back, is joined to; none where units have branches."""
+        if not self.is_joined or part == 0 or self.branches is not None:
             return None
         is_back = part > len(self.units)
         position = len(self.order) if is_back else self.order.index(part - 1)
         return self.units[self.order[position - 1]][-1] if position else self.front[-1]
+
+    def in_order(self, sequence: Sequence[int]) -> "ChainCut":
+        """The same with units in another order; itself without one.
+
+        Raises:
+            InputError: units are in one order only, or it is no order of them.
+        """
+        if not sequence:
+            return self
+        if self.branches is None:
+            message = f"order {list(sequence)} of units is for cuts between branches; leave it out"
+            raise InputError(message, key="unit_order")
+        branches = self.branches.in_order(sequence)
+        return replace(self, order=tuple(self.order[unit] for unit in sequence), branches=branches)
 
     @property
     def num_kinds(self) -> int:
@@ -146,6 +168,18 @@ def cut_between_layers(chain: tuple[int, ...]) -> ChainCut:
     kinds = {pair: number for number, pair in enumerate(dict.fromkeys(pairwise(chain[:-1])))}
     units = tuple((layer,) for _, layer in kinds)
     return ChainCut(chain[:1], units, chain[-1:], tuple(kinds[pair] for pair in pairwise(chain[:-1])))
+
+
+def cut_branches(chain: tuple[int, ...], branches: Branches) -> ChainCut:
+    """The cut of blocks some of which stand beside others: every one but the first and the last is a unit.
+
+    Args:
+        chain: kind of every block in an order in which none comes before one that it reads.
+        branches: what they read of one another.
+    """
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(chain[1:-1]))}
+    order = tuple(kinds[kind] for kind in chain[1:-1])
+    return ChainCut(chain[:1], tuple((kind,) for kind in kinds), chain[-1:], order, branches)
 
 
 def _longest_run(chain: Sequence[int]) -> tuple[int, int, int]:

@@ -137,6 +137,8 @@ class ParallelPlan:
         expert_tensor: devices of a tensor group that split each expert by channels, a divisor of t; fewer than t fold
             the experts over the tensor group. 0 says nothing of it: all t with ``expert`` above 1, and with 1
             whole experts on the devices of each tensor group (expert t, expert tensor 1 in other words).
+        unit_order: units of the model in the order that ``blocks`` counts them, where branches of it are cut in another
+            one than its own; else empty.
     """
 
     tensor: int = 1
@@ -153,6 +155,7 @@ class ParallelPlan:
     blocks: Annotated[tuple[int, ...], later(())] = ()
     stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
     expert_tensor: Annotated[int, later(0)] = 0
+    unit_order: Annotated[tuple[int, ...], later(())] = ()
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1 and combinations that no framework runs."""
@@ -171,6 +174,9 @@ class ParallelPlan:
         if any(each < (0 < stage < self.pipeline - 1) for stage, each in enumerate(self.blocks)):
             message = f"blocks = {list(self.blocks)} must be at least 1 in every stage, 0 in the first and the last"
             raise InputError(message, key="blocks")
+        if self.unit_order and sum(self.blocks) != len(self.unit_order):
+            message = f"unit_order names {len(self.unit_order)} units, not the {sum(self.blocks)} of blocks"
+            raise InputError(message, key="unit_order")
         if self.stage_recompute and self.recompute is not Recompute.NONE:
             message = f"recompute = {self.recompute.value} and stage_recompute are both given; leave one out"
             raise InputError(message, key="stage_recompute")
@@ -185,15 +191,19 @@ class ParallelPlan:
         """What each stage recomputes, first stage first."""
         return self.stage_recompute or (self.recompute,) * self.pipeline
 
-    def with_stages(self, blocks: Sequence[int], recomputes: Sequence[Recompute]) -> "ParallelPlan":
+    def with_stages(
+        self, blocks: Sequence[int], recomputes: Sequence[Recompute], unit_order: Sequence[int] = ()
+    ) -> "ParallelPlan":
         """The same degrees with these cuts and choices, stated the short way where all stages are alike."""
-        cuts, num_blocks = tuple(blocks), sum(blocks)
+        cuts, num_blocks, order = tuple(blocks), sum(blocks), tuple(unit_order)
+        order = () if order == tuple(range(num_blocks)) else order
         is_even = cuts == split_blocks(num_blocks, self.pipeline) and num_blocks >= self.pipeline
         is_even &= self.interleave == 1 or num_blocks % (self.pipeline * self.interleave) == 0
         alike = len(set(recomputes)) == 1
         return replace(
             self,
-            blocks=() if is_even else cuts,
+            blocks=() if is_even and not order else cuts,
+            unit_order=order,
             recompute=recomputes[0] if alike else Recompute.NONE,
             stage_recompute=() if alike else tuple(recomputes),
         )

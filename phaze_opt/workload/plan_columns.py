@@ -16,9 +16,9 @@ RECOMPUTES = tuple(Recompute)
 """Choices of recomputation in the order that columns number them."""
 NO_RECOMPUTE, SELECTIVE, FULL = range(3)
 """Their numbers."""
-StageKey = tuple[tuple[int, ...], tuple[Recompute, ...]]
-NO_STAGES: StageKey = ((), ())
-"""Stages as even as they can be, which all recompute as their plan says."""
+StageKey = tuple[tuple[int, ...], tuple[Recompute, ...], tuple[int, ...]]
+NO_STAGES: StageKey = ((), (), ())
+"""Stages as even as they can be, which all recompute as their plan says, of units in their own order."""
 
 
 def number_rows(columns: Sequence[Ints]) -> Ints:
@@ -43,7 +43,7 @@ class PlanColumns:
         recompute: places in `RECOMPUTES`.
         is_sequence_parallel: 0 or 1.
         stages: places in ``stage_choices``.
-        stage_choices: ``blocks`` and ``stage_recompute`` of plans, each once; first none.
+        stage_choices: ``blocks``, ``stage_recompute`` and ``unit_order`` of plans, each once; first none.
     """
 
     tensor: Ints
@@ -69,7 +69,8 @@ class PlanColumns:
         columns: dict[str, list[Any]] = {name: [getattr(plan, name) for plan in plans] for name in _OWN}
         columns["recompute"] = [number[each] for each in columns["recompute"]]
         known = {NO_STAGES: 0}
-        columns["stages"] = [known.setdefault((plan.blocks, plan.stage_recompute), len(known)) for plan in plans]
+        stages = [(plan.blocks, plan.stage_recompute, plan.unit_order) for plan in plans]
+        columns["stages"] = [known.setdefault(each, len(known)) for each in stages]
         return cls(**{name: np.array(values, np.int64) for name, values in columns.items()}, stage_choices=tuple(known))
 
     @classmethod
@@ -91,18 +92,19 @@ class PlanColumns:
             found: dict[str, Any] = dict(zip(_NAMES, values, strict=True))
             found["recompute"] = RECOMPUTES[found["recompute"]]
             found["is_sequence_parallel"] = bool(found["is_sequence_parallel"])
-            found["blocks"], found["stage_recompute"] = self.stage_choices[found.pop("stages")]
+            stages = self.stage_choices[found.pop("stages")]
+            found["blocks"], found["stage_recompute"], found["unit_order"] = stages
             yield ParallelPlan(**found)
 
     @property
     def is_even(self) -> NDArray[np.bool_]:
         """Whether each plan's stages are cut as evenly as they can be, shape (plans,)."""
-        return np.array([not blocks for blocks, _ in self.stage_choices])[self.stages]
+        return np.array([not blocks for blocks, *_ in self.stage_choices])[self.stages]
 
     def without_recompute(self) -> "PlanColumns":
         """The same plans, but that none recomputes anything."""
-        cuts = {blocks: place for place, (blocks, _) in reversed(list(enumerate(self.stage_choices)))}
-        stages = np.array([cuts[blocks] for blocks, _ in self.stage_choices], np.int64)[self.stages]
+        cuts = {(each[0], each[2]): place for place, each in reversed(list(enumerate(self.stage_choices)))}
+        stages = np.array([cuts[each[0], each[2]] for each in self.stage_choices], np.int64)[self.stages]
         return replace(self, recompute=np.full(len(self), NO_RECOMPUTE), stages=stages)
 
     def twins(self) -> Ints:

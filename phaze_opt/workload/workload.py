@@ -5,6 +5,7 @@ from typing import Protocol, Self
 
 from phaze_opt.errors import InputError
 from phaze_opt.workload.chain import ChainCut
+from phaze_opt.workload.mlp_spec import ExpertRouting
 
 
 class Workload(Protocol):
@@ -64,6 +65,11 @@ class Workload(Protocol):
         ...
 
     @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which experts of a layer a token meets; None without any."""
+        ...
+
+    @property
     def has_experts(self) -> bool:
         """Whether some layer is a mixture of experts."""
         ...
@@ -89,6 +95,13 @@ class Workload(Protocol):
 
     def cut_by_layers(self) -> Self:
         """The same with pipelines cut between any two of its layers, where little repeats (`cut_between_layers`)."""
+        ...
+
+    def cut_by_branches(self) -> Self:
+        """The same with pipelines cut between sets of blocks that stand beside one another, where some do.
+
+        Else as `cut_by_layers`.
+        """
         ...
 
     def with_combined_qkv(self) -> Self:

@@ -1,9 +1,11 @@
 """A software of the user's own: fitted, named and priced in a command each; and one that nobody measured."""
 
-import pytest
-from command_runs import refused, run_json
+import json
 
-from phaze_opt.hardware.spreads import UNSEEN, Spread, Spreads
+import pytest
+from command_runs import refused, run, run_json
+
+from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
 
 HEADER = (
     "hardware,n_devices,layers,hidden,heads,seq,global_batch,micro_batch,sharding,dtype,recompute,software,iter_time_s"
@@ -57,6 +59,28 @@ def test_the_order_of_rows_does_not_decide_what_a_software_extends(tmp_path, cap
     ]
 
 
+def test_rows_without_the_column_are_of_it_and_rows_that_name_another_stay(steps, tmp_path, capsys):
+    """When it is fitted, and when its constants are used."""
+    lines = steps.read_text().replace(",somebodys,", ",,").splitlines()
+    other = lines[1].replace(",none,,", ",none,torchtitan,")
+    steps.write_text("\n".join([*lines, other]) + "\n")
+    out = tmp_path / "c.json"
+    options = ("--data", steps, "--software", "mine", "--out", out, "--no-held-out")
+    (family,) = run_json(["calibrate", *options], capsys)["families"].values()
+    assert "stack/llm-foundry-h100/mine" in family["groups"]
+    group = json.loads(out.read_text())["groups"]["stack/llm-foundry-h100/mine"]
+    assert [len(rows) for rows in group["datasets"].values()] == [4]
+    bare = tmp_path / "bare.csv"
+    bare.write_text("\n".join(lines) + "\n")
+    found = run_json(["validate", "--data", bare, "--constants", out], capsys)["datasets"]["bare"]
+    assert found["middles"] == []
+    assert found["mape"] < 10
+    steps.write_text("\n".join([lines[0], other]) + "\n")
+    code, _, err = run(["calibrate", *options], capsys)
+    assert code == 2
+    assert "--software: no row is of 'mine'" in err
+
+
 def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(steps, tmp_path, capsys):
     out = tmp_path / "c.json"
     run_json(["calibrate", "--data", steps, "--software", "mine", "--out", out, "--no-held-out"], capsys)
@@ -86,3 +110,20 @@ def test_a_software_that_nobody_measured_is_the_middle_of_those_that_suit(capsys
     assert f"priced as {name}, the middle of" in note
     alone = run_json([*JOB, *DEGREES, "--software", name], capsys)
     assert alone["throughput_samples_per_s"] == unknown["throughput_samples_per_s"]
+
+
+def test_a_software_that_is_named_has_the_range_of_steps_whose_software_was(capsys):
+    """Named and measured: errors under its name; by rule, unmeasured or of nobody: errors of software taken as unknown."""
+    known = load_spreads().entries
+
+    def priced(*more):
+        found = run_json([*JOB, *DEGREES, *more], capsys)
+        return found["setting"]["spread"], next(each["sentence"] for each in found["notes"] if each["key"] == "error")
+
+    spread, sentence = priced("--software", "TorchTitan")
+    assert (spread["low"], spread["high"]) == (known[NAMED].low, known[NAMED].high)
+    assert "its software named" in sentence
+    for more in ((), ("--software", "nanotron"), ("--software", "somebodys")):
+        spread, sentence = priced(*more)
+        assert (spread["low"], spread["high"]) == (known[UNSEEN].low, known[UNSEEN].high)
+        assert "taken as unknown" in sentence

@@ -104,6 +104,7 @@ class VisionLike:
 
     num_active_parameters = num_parameters
     num_experts = num_active_experts = 1
+    expert_routing = None
     has_experts = False
 
     @property
@@ -123,6 +124,9 @@ class VisionLike:
 
     def cut_by_layers(self) -> "VisionLike":
         return replace(self, is_cut_by_layers=True)
+
+    def cut_by_branches(self) -> "VisionLike":
+        return self.cut_by_layers()
 
     def with_combined_qkv(self) -> "VisionLike":
         return self

@@ -8,6 +8,8 @@ The layers of the front are on one stage, and so are those of the back: a parame
 by the first of them alone. One that several units read is held by the first layer of the model for all of them. Layers
 of the front or the back that differ in what they hold are of different kinds; where pipelines are cut between all
 layers, so are all layers, and each holds what it reads.
+
+Where they are cut between branches too, towers that do not read one another are layers of their own, or chains of them.
 """
 
 from collections import Counter
@@ -18,10 +20,12 @@ from itertools import pairwise
 import numpy as np
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.layer_sharding import PRODUCTS, has_tokens, left_of
 from phaze_opt.graph.traced.layers import TracedLayer, layer_of
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
-from phaze_opt.graph.traced.segments import cut_segments, losses_of
+from phaze_opt.graph.traced.segments import MAX_BLOCK_PRODUCTS, cut_segments, find_towers, losses_of, num_products
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
+from phaze_opt.workload.branches import Branches, down_sets, narrowest_order
 from phaze_opt.workload.chain import ChainCut, cut_chain
 
 CutRule = Callable[[tuple[int, ...]], ChainCut]
@@ -58,6 +62,7 @@ class LayerChain:
         of_units: ids of parameters that several units read and no layer of the front: the first layer holds them.
         recounted: ids of parameters that layers of units hold though others hold them too, each as often as it is held
             beyond once.
+        branches: what the layers read of one another, where some stand beside others.
     """
 
     layers: tuple[TracedLayer, ...]
@@ -65,6 +70,7 @@ class LayerChain:
     parameters: tuple[LayerParameters, ...]
     of_units: frozenset[str]
     recounted: tuple[str, ...]
+    branches: Branches | None = None
 
 
 def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
@@ -74,11 +80,7 @@ def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
         graph: normalised.
         cut_of: the rule that says which layers are on one stage.
     """
-    segments = cut_segments(graph)
-    keys = [structure_of(graph, layer)[:-1] for layer in _layers(graph, segments)]
-    groups = _groups(segments, _numbers(keys))
-    merged = [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
-    layers = _layers(graph, merged)
+    layers = _layers(graph, _runs(graph))
     structures = _numbers([structure_of(graph, layer) for layer in layers])
     cut = cut_of(tuple(structures))
     front, back = range(len(cut.front)), range(len(layers) - len(cut.back), len(layers))
@@ -89,7 +91,7 @@ def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
     ]
     sent = [_sent(graph, layer) if cut.is_joined else () for layer in layers]
     numbers = _numbers(list(zip(structures, places, sent, strict=True)))
-    first = [numbers.index(kind) for kind in range(1 + max(numbers))]
+    first = _first_of_each(numbers)
     return LayerChain(
         layers=tuple(_with_passing(layers, position) for position in first),
         chain=tuple(numbers),
@@ -97,6 +99,86 @@ def fold_layers(graph: FlatGraph, *, cut_of: CutRule = cut_chain) -> LayerChain:
         of_units=frozenset[str]() if cut.is_joined else _of_units(layers, front, back) - _of(layers, front),
         recounted=_recounted(layers, shared, range(len(layers)) if cut.is_joined else back),
     )
+
+
+def fold_branches(graph: FlatGraph) -> LayerChain | None:
+    """The layers of a normalised graph with its towers apart; none where nothing stands beside anything.
+
+    They are in an order in which few tensors cross, where there are too many down-sets to look at all of them.
+    """
+    blocks, has_towers = _blocks(graph, graph.nodes, most=0)
+    if not has_towers:
+        return None
+    layers = _apart(graph, blocks)
+    if len(set(_numbers([structure_of(graph, layer) for layer in layers[1:-1]]))) == 1:
+        return None
+    if not down_sets(_branches(layers)):
+        order = narrowest_order(_branches(layers))
+        layers = _apart(graph, [blocks[0], *(blocks[1 + unit] for unit in order), blocks[-1]])
+    shared = _held_before(layers)
+    keys = [
+        (structure_of(graph, layer), _places(layer, each), _sent(graph, layer))
+        for layer, each in zip(layers, shared, strict=True)
+    ]
+    numbers = _numbers(keys)
+    first = _first_of_each(numbers)
+    return LayerChain(
+        layers=tuple(layers[position] for position in first),
+        chain=tuple(numbers),
+        parameters=tuple(shared[position] for position in first),
+        of_units=frozenset(),
+        recounted=_recounted(layers, shared, range(len(layers))),
+        branches=_branches(layers),
+    )
+
+
+def _blocks(
+    graph: FlatGraph, nodes: tuple[TracedNode, ...], *, most: int = MAX_BLOCK_PRODUCTS
+) -> tuple[list[tuple[TracedNode, ...]], bool]:
+    """Some nodes as blocks, towers apart, and whether there are towers.
+
+    Args:
+        graph: that they are of.
+        nodes: in topological order.
+        most: products up to which a tower is one block.
+    """
+    found = find_towers(nodes)
+    if found is not None:
+        pieces = [piece for piece in (found.head, *found.towers, found.tail) if piece]
+        parts = [_blocks(graph, piece)[0] if num_products(piece) > most else [piece] for piece in pieces]
+        return [block for blocks in parts for block in blocks], True
+    runs = _runs(replace(graph, nodes=nodes))
+    inside = [_blocks(graph, run) if find_towers(run) else ([run], False) for run in runs]
+    return [block for blocks, _ in inside for block in blocks], any(has_towers for _, has_towers in inside)
+
+
+def _runs(graph: FlatGraph) -> list[tuple[TracedNode, ...]]:
+    """Nodes of every layer of a graph, in their order."""
+    segments = cut_segments(graph)
+    keys = [structure_of(graph, layer)[:-1] for layer in _layers(graph, segments)]
+    groups = _groups(graph, segments, _numbers(keys))
+    return [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
+
+
+def _apart(graph: FlatGraph, blocks: Sequence[tuple[TracedNode, ...]]) -> list[TracedLayer]:
+    """Layers of blocks that nothing passes through unread."""
+    return [replace(layer, relayed=(), is_apart=True) for layer in _layers(graph, blocks)]
+
+
+def _branches(layers: Sequence[TracedLayer]) -> Branches:
+    """What layers read of one another."""
+    made = [tuple(name for name in layer.outputs if name not in layer.inputs) for layer in layers]
+    number = {name: place for place, name in enumerate(name for names in made for name in names)}
+    reads, makes = (
+        tuple(tuple(number[name] for name in names) for names in each)
+        for each in ([layer.inputs for layer in layers], made)
+    )
+    return Branches(reads, makes)
+
+
+def _first_of_each(numbers: Sequence[int]) -> list[int]:
+    """Where each kind comes first."""
+    return [numbers.index(kind) for kind in range(1 + max(numbers))]
 
 
 def _sent(graph: FlatGraph, layer: TracedLayer) -> tuple[str, ...]:
@@ -229,7 +311,9 @@ def structure_of(graph: FlatGraph, layer: TracedLayer) -> tuple[Hashable, ...]:
     return steps, made, relayed
 
 
-def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) -> list[tuple[int, int]]:
+def _groups(
+    graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]
+) -> list[tuple[int, int]]:
     """First and last segment of each layer."""
     sizes = np.array([len(segment) for segment in segments])
     waiting, found = [(0, len(segments))], list[tuple[int, int]]()
@@ -238,7 +322,8 @@ def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) 
         start, stop = waiting.pop()
         run = _best_run(np.array(numbers[start:stop]), sizes[start:stop], segments[start:stop]) if budget else None
         if run is None:
-            found += _single(segments, start, stop)
+            is_head = stop == len(segments) and start > 0 and _is_head(graph, segments[start:stop])
+            found += [(start, stop)] if is_head else _single(segments, start, stop)
             continue
         budget -= 1
         first, period, repeats = run
@@ -286,6 +371,12 @@ def _aligned(segments: Sequence[tuple[TracedNode, ...]], start: int, period: int
         return sum(len(set(parts)) == 1 for parts in zip(*paths, strict=False)) if paths else 0
 
     return max(range(start, start + spare + 1), key=lambda first: (depth(first), -first))
+
+
+def _is_head(graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]]) -> bool:
+    """Whether what stands behind all repeats is products for every token and what lies between: one layer."""
+    heavy = [node for segment in segments for node in segment if node.op in HEAVY]
+    return bool(heavy) and all(node.op in PRODUCTS and has_tokens(graph, left_of(node)) for node in heavy)
 
 
 def _single(segments: Sequence[tuple[TracedNode, ...]], start: int, stop: int) -> list[tuple[int, int]]:

@@ -5,15 +5,26 @@ several places far apart, such as an encoder's result that every decoder layer r
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.normalise.after_loss import LOSSES
+from phaze_opt.graph.traced.normalise.identities import LOSSES
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.traced_model import TracedNode, TracedRole
 
 LONG_LIFE = 48
 """Nodes between first and last reader from which on a tensor with several readers lives long."""
 MAX_LONG_LIVED = 4
 """Tensors that live long that may cross a border besides the one."""
+MIN_TOWER_PRODUCTS = 2
+"""Products that two towers have at least: query, key and value of an attention are none."""
+MIN_TOWER_SHARE = 1 / 16
+"""Share of the products of the nodes looked at that two towers have at least: a decoder's first attention, which may
+run beside all of the encoder, is none."""
+MAX_BLOCK_PRODUCTS = 8
+"""Products up to which a tower inside a layer is one block; larger ones, and towers of a model, are cut as models."""
+MAX_HEAD = 8
+"""Operations, none of them a product, that towers may have before them in common."""
 
 
 def cut_segments(graph: FlatGraph) -> list[tuple[TracedNode, ...]]:
@@ -68,3 +79,65 @@ def _borders(lives: Mapping[str, tuple[int, list[int]]], long: set[str], num_nod
         if position and short_lived <= 1 and long_lived <= MAX_LONG_LIVED:
             borders.append(position)
     return borders
+
+
+@dataclass(frozen=True, slots=True)
+class Towers:
+    """Runs of nodes that do not read one another, what all of them stand behind, and what is behind them."""
+
+    head: tuple[TracedNode, ...]
+    towers: tuple[tuple[TracedNode, ...], ...]
+    tail: tuple[TracedNode, ...]
+
+
+def find_towers(nodes: Sequence[TracedNode]) -> Towers | None:
+    """Towers among some nodes: two of several products at least; of all that may be apart, the longest ones.
+
+    Args:
+        nodes: in topological order.
+    """
+    for num_head in range(min(MAX_HEAD, len(nodes)) + 1):
+        if num_head and _is_product(nodes[num_head - 1]):
+            return None
+        rest = nodes[num_head:]
+        group, num_apart = _grow_groups(rest, least=max(MIN_TOWER_PRODUCTS, MIN_TOWER_SHARE * num_products(rest)))
+        if num_apart:
+            return _split(nodes[:num_head], rest, group, num_apart)
+    return None
+
+
+def num_products(nodes: Sequence[TracedNode]) -> int:
+    """Products, convolutions and recurrences among some nodes."""
+    return sum(map(_is_product, nodes))
+
+
+def _is_product(node: TracedNode) -> bool:
+    return node.op in HEAVY
+
+
+def _grow_groups(nodes: Sequence[TracedNode], *, least: float) -> tuple[list[int], int]:
+    """Group of each of the first nodes that are the most between which two towers are apart, and how many these are."""
+    group: list[int] = []
+    products: dict[int, int] = {}
+    maker: dict[str, int] = {}
+    found, num_apart = list[int](), 0
+    for number, node in enumerate(nodes):
+        joined = {group[maker[name]] for name in node.tensor_ids() if name in maker}
+        own = min(joined, default=number)
+        group = [own if each in joined else each for each in group] if len(joined) > 1 else group
+        group.append(own)
+        products[own] = sum(products.pop(each, 0) for each in joined) + _is_product(node)
+        maker.update(dict.fromkeys(node.outputs, number))
+        if sum(count >= least for count in products.values()) > 1:
+            found, num_apart = group[:], number + 1
+    return found, num_apart
+
+
+def _split(head: Sequence[TracedNode], rest: Sequence[TracedNode], group: Sequence[int], num_apart: int) -> Towers:
+    """Groups with a product are towers; other nodes stand behind all of them."""
+    members: dict[int, list[TracedNode]] = {}
+    for node, own in zip(rest[:num_apart], group, strict=True):
+        members.setdefault(own, []).append(node)
+    towers = [tuple(nodes) for nodes in members.values() if any(map(_is_product, nodes))]
+    inside = {id(node) for nodes in towers for node in nodes}
+    return Towers(tuple(head), tuple(towers), tuple(node for node in rest if id(node) not in inside))
