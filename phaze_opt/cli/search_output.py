@@ -237,7 +237,7 @@ def write_pages(answer: SearchAnswer, report: Path | None, *, is_tracked: bool) 
         return {}
     pages: dict[str, Path] = {}
     with output.working("drawing"), output.spared("the page of this search"):
-        pages = write_report(page_of(answer) if report is None else report, _page(answer))
+        pages |= write_report(page_of(answer) if report is None else report, _page(answer))
     return pages
 
 

@@ -114,8 +114,8 @@ def build_document(
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
     title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"
-    sections, lead = _sections(first, in_reading_order(figures), tables, lead)
-    return _document(result, title, sections, lead)
+    sections, said = _sections(first, in_reading_order(figures), tables, lead)
+    return _document(result, title, sections, said)
 
 
 def _document(result: CertifyResult, title: str, sections: tuple[Section, ...], lead: Sequence[str]) -> ReportDocument:
@@ -151,8 +151,8 @@ def _front_document(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
         f"{axes_words(certificate.axes)}"
     )
-    sections, lead = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
-    return _document(result, title, sections, lead)
+    sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
+    return _document(result, title, sections, said)
 
 
 def _sections(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -37,8 +37,14 @@ MARKS = MappingProxyType(
         "star": "*", "pentagon": "p", "x-thin": "x", "line-ns": "|",
     }
 )  # fmt: skip
-SETTINGS = MappingProxyType(
-    {"svg.fonttype": "none", "font.size": 10, "axes.edgecolor": MUTED_COLOUR, "xtick.color": MUTED_COLOUR}
+SETTINGS: Mapping[Any, Any] = MappingProxyType(
+    {
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "font.size": 10,
+        "axes.edgecolor": MUTED_COLOUR,
+        "xtick.color": MUTED_COLOUR,
+    }
     | {"ytick.color": MUTED_COLOUR, "xtick.labelcolor": REFERENCE_COLOUR, "ytick.labelcolor": REFERENCE_COLOUR}
 )
 CROWD = 250
@@ -88,8 +94,7 @@ def _settings(name: str) -> AbstractContextManager[None]:
     """Letters stay letters in SVG, equal figures give equal files, and names within drawings of a page differ."""
     from matplotlib import rc_context
 
-    settings: Any = {**SETTINGS, "svg.hashsalt": name}
-    return rc_context(settings)
+    return rc_context({**SETTINGS, "svg.hashsalt": name})
 
 
 def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sheet:
@@ -191,22 +196,22 @@ class _Drawing:
                 drawstyle="steps-post" if is_step else "default",
             )  # fmt: skip
         if "markers" in mode:
-            self._marks(trace, x, y, label=None if "lines" in mode else _label(trace))
+            self._marks(trace, x, y, label="" if "lines" in mode else _label(trace))
 
     def _marks(self, trace: Any, x: Any, y: Any, *, label: str | None) -> None:
         marker = trace.marker
         name = str(marker.symbol or "circle")
         colour = marker.color if marker.color is not None else trace.line.color
-        size = (0.75 * float(marker.size if isinstance(marker.size, Real) else 8)) ** 2
+        size = (0.75 * (float(marker.size) if isinstance(marker.size, int | float) else 8.0)) ** 2
         shape = MARKS.get(name.removesuffix("-open"), "o")
         if not isinstance(colour, str) and colour is not None:
-            drawn = self._axes.scatter(x, y, s=size, c=list(colour), cmap="viridis", marker=shape, label=label)
+            drawn = self._axes.scatter(x, y, s=size, c=list(colour), cmap="viridis", marker=shape, label=label or None)
             bar = self._axes.figure.colorbar(drawn, ax=self._axes, pad=0.01, fraction=0.05)
             bar.set_label(plain_text(marker.colorbar.title.text))
             return
         is_open = name.endswith("-open") and shape not in "x|"
         self._axes.scatter(
-            x, y, s=size, marker=shape, label=label, alpha=marker.opacity, zorder=3,
+            x, y, s=size, marker=shape, label=label or None, alpha=marker.opacity, zorder=3,
             rasterized=self._is_image,
             **({"facecolors": "none", "edgecolors": _colour(colour), "linewidths": 1.8} if is_open
                else {"c": [_colour(colour)] * len(x)}),
