@@ -66,9 +66,9 @@ class CertifyProblem:
 
     @property
     def is_covered(self) -> bool:
-        """Whether some dies are bounded by the rows of others: of power over more than can have rows."""
+        """Whether some dies are bounded by the rows of others: of power or a front, over more than can have rows."""
         is_large = self.space.silicon is not None and self.space.size > MOST_ROWS_OF_DIES
-        return is_large and self.goal is Goal.THROUGHPUT_PER_TDP and self._has_own_estimator
+        return is_large and self.goal is not Goal.THROUGHPUT and self._has_own_estimator
 
     @property
     def _has_own_estimator(self) -> bool:
