@@ -113,7 +113,7 @@ def test_a_software_that_nobody_measured_is_the_middle_of_those_that_suit(capsys
 
 
 def test_a_software_that_is_named_has_the_range_of_steps_whose_software_was(capsys):
-    """Named and measured: errors under its name; by rule, unmeasured or of nobody: errors of software taken as unknown."""
+    """Named and measured: errors under its name; by rule, unmeasured or nobody's: errors of software as unknown."""
     known = load_spreads().entries
 
     def priced(*more):
