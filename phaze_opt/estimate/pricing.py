@@ -191,8 +191,7 @@ def price_matmuls(
     starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
     wanted = kernels.Wanted(np.ascontiguousarray(rows.num_tc[other]), starts.astype(np.int64))
     rules = kernels.Rules(
-        is_multicast=options.multicast is Multicast.IDEAL,
-        is_packed=options.grouped is not GroupedProducts.ONE_BY_ONE,
+        is_multicast=options.multicast is Multicast.IDEAL, is_packed=options.grouped is not GroupedProducts.ONE_BY_ONE
     )
     table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
     others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))

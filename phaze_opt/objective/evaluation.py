@@ -336,7 +336,9 @@ def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _coded(architecture: Mapping[str, Any]) -> dict[str, Any]:
     """An architecture with its kinds as the numbers that they have in an `Accelerator`."""
-    kinds = {axis.name: axis.parsed(architecture[axis.key]) for axis in AXES if axis.choices and axis.key in architecture}
+    kinds = {
+        axis.name: axis.parsed(architecture[axis.key]) for axis in AXES if axis.choices and axis.key in architecture
+    }
     return {**architecture, **kinds}
 
 

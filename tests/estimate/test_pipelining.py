@@ -112,7 +112,15 @@ def simulate(kind, standing, streams):
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.sampled_from(Pipelining), st.integers(1, 12), st.integers(1, 7), small, small, st.integers(1, 3), st.integers(0, 99))
+@given(
+    st.sampled_from(Pipelining),
+    st.integers(1, 12),
+    st.integers(1, 7),
+    small,
+    small,
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
 def test_cycles_are_those_of_a_simulation_that_multiplies_right(kind, folds, stream, width, depth, uses, seed):
     rng = np.random.default_rng(seed)
     operands = [rng.integers(-9, 10, (depth, width)) for _ in range(folds)]
