@@ -150,7 +150,8 @@ def staged_problem() -> CertifyProblem:
     silicon = silicon_of(7, scenario.cluster.network)
     axes = Axes(
         num_tc=(8, 12), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(8 * MEBI,),
-        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,), pipelining=tuple(map(int, Pipelining)),
+        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,),
+        pipelining=tuple(map(int, Pipelining)),
     )  # fmt: skip
     space = SearchSpace("staged", axes, area_budget_um2=560e6, min_area_fraction=0.0, silicon=silicon)
     return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of())
