@@ -22,16 +22,8 @@ from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.report import certificate as words
-from phaze_opt.report.answer import (
-    ShortAnswer,
-    build_sentence,
-    is_told,
-    near_sentence,
-    overturn_sentence,
-    standing_sentence,
-    told_notes,
-)
-from phaze_opt.report.bill import bills_to_json, run_sentence
+from phaze_opt.report.answer import ShortAnswer, design_sentences, is_told, near_sentence, told_notes
+from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
 from phaze_opt.report.design import members_table
 from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
@@ -49,8 +41,6 @@ CHECK_COUNTS = (
 
 
 LOOKED_AT = "the designs looked at"
-DESIGN = "this design"
-"""Name of the design beside machines (`dies_beside`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +111,18 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
         return ShortAnswer((front_sentence(result), front_ends_sentence(result)), front, notes)
     if not result.best:
         return ShortAnswer((words.claim_sentence(result),), (), notes)
-    best, goal, device = result.best[0], certificate.goal, answer.bills.get(DESIGN)
-    usd = {name.replace(DESIGN, ""): bill.samples_per_usd for name, bill in answer.bills.items()}
-    rates = {name: each.throughput_samples_per_s for name, each in answer.held.items()}
-    sentences = (
-        build_sentence(
-            best.evaluation, goal=goal, scenario=certificate.scenario, usd=None if device is None else device.device_usd
-        ),
-        standing_sentence(words.proved_words(result), best.evaluation, answer.held, usd),
-        overturn_sentence(answer.headline, rates),
-        "" if device is None else run_sentence(device),
-        *(() if answer.equal is None else (equal_sentence(answer.equal, result),)),
+    best, goal = result.best[0], certificate.goal
+    sentences = design_sentences(
+        best.evaluation,
+        goal=goal,
+        scenario=certificate.scenario,
+        standing=words.proved_words(result),
+        held=answer.held,
+        bills=answer.bills,
+        headline=answer.headline,
     )
+    if answer.equal is not None:
+        sentences = (*sentences, equal_sentence(answer.equal, result))
     near = near_sentence([best.value, *(design.value for design in result.best if design.rank > 1)])
     ties = words.ties_sentence(answer.ties).rstrip(".") if answer.ties.at_most > 1 else ""
     table = near_table(

@@ -170,14 +170,13 @@ def _first_of(
     from phaze_opt.cli.evaluate_chip import reference_evaluations
     from phaze_opt.objective.reference_machines import machines_of
     from phaze_opt.report import answer as words
-    from phaze_opt.report.bill import run_sentence
     from phaze_opt.report.design import machine_note, members_table, performance_table
     from phaze_opt.report.plans import IDEAL_NOTE, launch_sentences, plans_table
 
     best, setting, plans = answer.evaluation, answer.setting, answer.plans
     held = {each.setting.machine: each.evaluation for each in baselines}
     notes = words.told_notes(answer.notes)
-    training = "" if answer.bill is None else run_sentence(answer.bill)
+    training = _run_words(answer, request)
     end = words.overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()})
     times = words.times_sentence(best, setting.machine, held)
     if plans is None:
@@ -200,10 +199,23 @@ def _first_of(
     return words.ShortAnswer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
 
 
+def _run_words(answer: PricedJob, request: EvaluateRequest) -> str:
+    """What a training run takes, or why that is not known, where it is asked for."""
+    from phaze_opt.report.bill import run_sentence
+
+    if answer.bill is not None:
+        return run_sentence(answer.bill)
+    is_asked = request.costs is not None and request.costs.tokens is not None
+    return f"W{answer.unbilled[1:]}." if is_asked and answer.unbilled else ""
+
+
 def _print_sensitivity(answer: PricedJob) -> None:
+    from phaze_opt.report.bill import prices_table
     from phaze_opt.report.design import sensitivity_content
 
     print_tables(sensitivity_content(answer.sensitivity))
+    if answer.price_rows and answer.bill is not None:
+        print_tables(prices_table(answer.price_rows, answer.bill))
 
 
 def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:

@@ -84,13 +84,13 @@ def show(
     from phaze_opt.objective.caveats import Answer, traced_model_note
     from phaze_opt.objective.priced_as import priced_as, priced_to_json
     from phaze_opt.report.graph_page import findings, layer_table
-    from phaze_opt.report.sharding_table import products_shared, sharding_table
+    from phaze_opt.report.sharding_table import sharding_table, weights_shared
 
     check_file_to_write(output, option="--out", example="layers.html")
     loaded = load_any_model(model, allow_unknown=options.allow_unknown)
     profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel)
     priced = priced_as((loaded,), options.sequence_length)
-    products = products_shared(loaded, options.tensor_parallel)
+    products = weights_shared(loaded, options.tensor_parallel)
     note = traced_model_note(Answer(load_constants(), models=(loaded,)))
     if json:
         rest = {"priced_as": priced_to_json(priced)[0], "note": note, "page": None if output is None else str(output)}
@@ -175,6 +175,7 @@ def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: in
     """
     from phaze_opt.cost.model_profile import profile_model
     from phaze_opt.graph.build import build_model_graph
+    from phaze_opt.graph.sharding_options import ShardingOptions
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.hardware.silicon.silicon import constants_with
@@ -192,10 +193,11 @@ def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: in
         attention=parse_word(AttentionForm, options.attention, source="--attention"),
     )
     accelerator = load_architecture(options.arch, constants=constants)
+    sharding = ShardingOptions(has_kv_replicas=True)
     return profile_model(
         model,
         training,
-        build_model_graph(model, training, tensor_parallel=options.tensor_parallel),
+        build_model_graph(model, training, tensor_parallel=options.tensor_parallel, options=sharding),
         accelerator=accelerator if accelerator.name else replace(accelerator, name=options.arch),
         estimator=load_estimator(options.estimator).with_constants(constants),
         network=network,

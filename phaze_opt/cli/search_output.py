@@ -19,16 +19,8 @@ from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
-from phaze_opt.report.answer import (
-    ShortAnswer,
-    build_sentence,
-    is_told,
-    near_sentence,
-    overturn_sentence,
-    standing_sentence,
-    told_notes,
-)
-from phaze_opt.report.bill import bills_to_json, run_sentence
+from phaze_opt.report.answer import ShortAnswer, design_sentences, is_told, near_sentence, told_notes
+from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.gantt import gantt_figure
@@ -53,8 +45,6 @@ from phaze_opt.workload.plan import ParallelPlan
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-DESIGN = "this design"
-"""Name of the design beside machines (`dies_beside`)."""
 LOOKED_AT = "the designs of this search"
 
 
@@ -125,15 +115,14 @@ def first_of(answer: SearchAnswer) -> ShortAnswer:
     if best is None:
         return ShortAnswer(())
     held = {name: answer.references[name] for name in answer.baselines}
-    usd = {name.replace(DESIGN, ""): bill.samples_per_usd for name, bill in answer.bills.items()}
-    device = answer.bills.get(DESIGN)
-    sentences = (
-        build_sentence(best, goal=goal, scenario=answer.scenario, usd=None if device is None else device.device_usd),
-        standing_sentence(
-            standing_words(result, space_size=answer.space.size, optimum=answer.optimum), best, held, usd
-        ),
-        overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()}),
-        "" if device is None else run_sentence(device),
+    sentences = design_sentences(
+        best,
+        goal=goal,
+        scenario=answer.scenario,
+        standing=standing_words(result, space_size=answer.space.size, optimum=answer.optimum),
+        held=held,
+        bills=answer.bills,
+        headline=answer.headline,
     )
     again = inline_architecture(result.trials[result.best_number].point, answer.scenario)
     more = (f"This design again: --arch {again}",)

@@ -13,13 +13,20 @@ from phaze_opt.workload.block_spec import BlockSpec, NormPlacement, NormSpec
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 
 
-def record_block(sharding: Sharding, spec: BlockSpec, *, name: str) -> Program:
-    """Forward and backward of one block on one device."""
+def record_block(sharding: Sharding, spec: BlockSpec, *, name: str, hands_on: bool = True) -> Program:
+    """Forward and backward of one block on one device.
+
+    Args:
+        sharding: what a device has of it.
+        spec: the block.
+        name: of the program.
+        hands_on: whether a block behind it reads the encoder's output too.
+    """
     tape = Tape(dtype_bytes=sharding.training.dtype_bytes)
     start = tape.tensor("block_input", sharding.outside_tokens * spec.hidden_size)
     recorder = _Recorder(tape, sharding, spec)
     source, entered = recorder.encoder_output() if spec.cross_attention is not None else (None, None)
-    if source is not None:
+    if source is not None and hands_on:
         later = Tensor(f"d_{source.name}_later", source.elements, source.element_bytes, TensorRole.GRADIENT)
         tape.pass_gradient(source, later)
     end = recorder.side_by_side(start) if spec.placement.is_parallel else recorder.one_by_one(start, entered)
@@ -33,7 +40,7 @@ def record_block(sharding: Sharding, spec: BlockSpec, *, name: str) -> Program:
         nodes=tape.nodes,
         input=start,
         outputs=(end, *gradients),
-        output_bytes=end.num_bytes + sum(tensor.num_bytes for tensor in passing),
+        output_bytes=end.num_bytes + sum(tensor.num_bytes for tensor in passing if hands_on),
         num_parameters=tape.num_parameters,
         num_tied_parameters=0,
         num_expert_parameters=tape.num_expert_parameters,

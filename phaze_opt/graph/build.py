@@ -16,6 +16,7 @@ from phaze_opt.graph.program import Program
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
+from phaze_opt.workload.block_spec import BlockSpec
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
@@ -103,13 +104,20 @@ def _record_layers(spec: TransformerSpec, sharding: Sharding) -> Iterator[Progra
         yield from _record_stack(own, encoder.stack, prefix="encoder_")
         yield record_encoder_end(own, encoder)
         sharding = replace(sharding, source_length=length)
-    yield from _record_stack(sharding, spec.stack, is_apart=spec.cut.is_joined)
+    last = spec.stack.kinds[spec.stack.pattern[-1]] if spec.hands_on_nothing else None
+    yield from _record_stack(
+        sharding, spec.stack, is_apart=spec.cut.is_joined, last=None if spec.has_end_apart else last
+    )
+    if last is not None and spec.has_end_apart:
+        yield record_block(sharding, last, name="block_last", hands_on=False)
     yield record_head(sharding, spec.head)
 
 
-def _record_stack(sharding: Sharding, stack: Stack, *, prefix: str = "", is_apart: bool = False) -> Iterator[Program]:
-    """A front and every kind of block, numbered if there are several."""
+def _record_stack(
+    sharding: Sharding, stack: Stack, *, prefix: str = "", is_apart: bool = False, last: BlockSpec | None = None
+) -> Iterator[Program]:
+    """A front and every kind of block, numbered if there are several; ``last`` hands the encoder's output to nobody."""
     yield record_front(sharding, stack.front, name=f"{prefix}embedding", is_apart=is_apart)
     for number, kind in enumerate(stack.kinds, start=1):
         suffix = f"_{number}" if len(stack.kinds) > 1 else ""
-        yield record_block(sharding, kind, name=f"{prefix}block{suffix}")
+        yield record_block(sharding, kind, name=f"{prefix}block{suffix}", hands_on=kind is not last)

@@ -92,7 +92,7 @@ def is_expert_product(operator: Operator) -> bool:
 def is_permutation(operator: Operator) -> bool:
     """Whether an operator sorts tokens by expert or adds results up by token, forward or backward."""
     first = operator.name.partition("+")[0].partition(".")[0]
-    return operator.kind is OperatorKind.VECTOR and first in _PERMUTATIONS
+    return operator.kind is OperatorKind.VECTOR and first.rstrip("_0123456789") in _PERMUTATIONS
 
 
 def num_launches(operator: Operator) -> int:
@@ -102,7 +102,8 @@ def num_launches(operator: Operator) -> int:
     return sum(each.batch for each in operator.matmuls) if is_expert_product(operator) else 0
 
 
-_PERMUTATIONS = frozenset({"dispatch", "combine"})
+DISPATCH, COMBINE = "dispatch", "combine"
+_PERMUTATIONS = frozenset({DISPATCH, COMBINE})
 
 
 def _record_routed(tape: Tape, sharding: Sharding, spec: ExpertsSpec, normed: Tensor) -> Tensor:
@@ -115,15 +116,16 @@ def _record_routed(tape: Tape, sharding: Sharding, spec: ExpertsSpec, normed: Te
         own = ops.view(tape, "own_tokens", normed, elements=rows * hidden, adjoint=CollectiveKind.ALL_GATHER)
     probabilities = _record_router(tape, spec, own, rows=rows)
     copies = rows * spec.num_active
-    share = _Share.of(sharding, spec)
-    # On one device dispatch fills the experts' padded buffers itself.
-    num_sent = copies if share.is_exchanged or share.is_split else share.batch * share.load
+    share = ExpertShare.of(
+        sharding, num_experts=spec.num_experts, width=spec.expert.width, copies=sharding.tokens * spec.num_active
+    )
     size = copies * hidden
-    sent = ops.elementwise(tape, "dispatch", (own,), ops.COPY, elements=num_sent * hidden, work_elements=size)
+    num_sent = share.num_sent(copies)
+    sent = ops.elementwise(tape, DISPATCH, (own,), ops.COPY, elements=num_sent * hidden, work_elements=size)
     done = _record_share(tape, sharding, spec, sent, share)
-    back = share.exchange(tape, "combine_all_to_all", done, elements=size)
+    back = share.send_back(tape, done, elements=size)
     combined = ops.elementwise(
-        tape, "combine", (back, probabilities), ops.WEIGHTED_SUM, elements=rows * hidden, work_elements=size
+        tape, COMBINE, (back, probabilities), ops.WEIGHTED_SUM, elements=rows * hidden, work_elements=size
     )
     if is_replicated:
         return ops.gather_columns(tape, "gather_tokens", combined, elements=sharding.tokens * hidden)
@@ -138,8 +140,8 @@ def _record_router(tape: Tape, spec: ExpertsSpec, own: Tensor, *, rows: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """What one device does of the experts.
+class ExpertShare:
+    """What one device does of the experts of a layer.
 
     Attributes:
         batch: its experts.
@@ -149,6 +151,8 @@ class _Share:
         is_exchanged: whether that group has more than one device.
         num_splits: devices that share these experts by channels.
         splitters: these devices.
+        has_regather: whether backward gathers again what these devices gathered.
+        suffix: of the names of its exchanges, where a layer has several mixtures.
     """
 
     batch: int
@@ -158,57 +162,95 @@ class _Share:
     is_exchanged: bool
     num_splits: int
     splitters: CollectiveGroup = CollectiveGroup.TENSOR
+    has_regather: bool = False
+    suffix: str = ""
 
     @classmethod
-    def of(cls, sharding: Sharding, spec: ExpertsSpec) -> "_Share":
-        """Over the tensor group, or over devices of the stage if the options say so."""
-        degree, expert, num_experts = sharding.degree, sharding.options.expert, spec.num_experts
-        copies = sharding.tokens * spec.num_active
-        if expert is None:
+    def of(cls, sharding: Sharding, *, num_experts: int, width: int, copies: int) -> "ExpertShare":
+        """Over the tensor group, or over devices of the stage if the options say so.
+
+        Args:
+            sharding: degrees and training.
+            num_experts: of the layer.
+            width: channels of an expert.
+            copies: tokens of a tensor group, each as often as it is sent.
+        """
+        degree, options = sharding.degree, sharding.options
+        if options.expert is None:
             load = sharding.training.loaded(-(-copies // num_experts))
-            return cls(num_experts // degree, load, spec.expert.width, CollectiveGroup.TENSOR, degree > 1, 1)
-        splits = sharding.options.expert_tensor or degree
+            return cls(num_experts // degree, load, width, CollectiveGroup.TENSOR, degree > 1, 1)
+        expert, splits = options.expert, options.expert_tensor or degree
         # All devices that exchange or split route 1/degree of their group's tokens each.
         load = sharding.training.loaded(-(-expert * splits * copies // (degree * num_experts)))
-        batch, width = num_experts // expert, spec.expert.width // splits
         splitters = CollectiveGroup.TENSOR if splits == degree else CollectiveGroup.EXPERT_TENSOR
-        return cls(batch, load, width, CollectiveGroup.EXPERT, expert > 1, splits, splitters)
+        group, is_exchanged = CollectiveGroup.EXPERT, expert > 1
+        batch, own_width = num_experts // expert, width // splits
+        return cls(batch, load, own_width, group, is_exchanged, splits, splitters, options.has_regathers)
 
     @property
     def is_split(self) -> bool:
         """Whether several devices share the experts by channels."""
         return self.num_splits > 1
 
-    def exchange(self, tape: Tape, name: str, tensor: Tensor, *, elements: int) -> Tensor:
+    @property
+    def rows(self) -> int:
+        """Tokens of all of its experts."""
+        return self.batch * self.load
+
+    @property
+    def own_rows(self) -> int:
+        """Those of them that one device of a group that splits the experts has outside of them."""
+        return -(-self.rows // self.num_splits)
+
+    def num_sent(self, copies: int) -> int:
+        """Rows that a dispatch of so many fills: on one device the experts' padded buffers themselves."""
+        return copies if self.is_exchanged or self.is_split else self.rows
+
+    def arrive(self, tape: Tape, sent: Tensor, *, hidden: int) -> Tensor:
+        """From the tokens that this device sends to those that its experts get."""
+        arrived = self._exchange(tape, f"{DISPATCH}_all_to_all{self.suffix}", sent, elements=self.own_rows * hidden)
+        if not self.is_split:
+            return arrived
+        return ops.collective(
+            tape,
+            f"experts_gather{self.suffix}",
+            arrived,
+            kind=CollectiveKind.ALL_GATHER,
+            elements=self.rows * hidden,
+            group=self.splitters,
+            has_regather=self.has_regather,
+        )
+
+    def add_up(self, tape: Tape, done: Tensor, *, hidden: int) -> Tensor:
+        """The results of experts, summed over the devices that split them."""
+        if not self.is_split:
+            return done
+        kind, elements = CollectiveKind.REDUCE_SCATTER, self.own_rows * hidden
+        return ops.collective(
+            tape, f"experts_scatter{self.suffix}", done, kind=kind, elements=elements, group=self.splitters
+        )
+
+    def send_back(self, tape: Tape, done: Tensor, *, elements: int) -> Tensor:
+        """Results on the devices that sent the tokens."""
+        return self._exchange(tape, f"{COMBINE}_all_to_all{self.suffix}", done, elements=elements)
+
+    def _exchange(self, tape: Tape, name: str, tensor: Tensor, *, elements: int) -> Tensor:
         """All-to-all, if there is anyone to exchange with."""
         if not self.is_exchanged:
             return tensor
         return ops.collective(tape, name, tensor, kind=CollectiveKind.ALL_TO_ALL, elements=elements, group=self.group)
 
 
-def _record_share(tape: Tape, sharding: Sharding, spec: ExpertsSpec, sent: Tensor, share: _Share) -> Tensor:
+def _record_share(tape: Tape, sharding: Sharding, spec: ExpertsSpec, sent: Tensor, share: ExpertShare) -> Tensor:
     """From the tokens this device sends to the results that arrive for others, before they are sent back."""
-    rows = share.batch * share.load
-    own = -(-rows // share.num_splits)
-    arrived = share.exchange(tape, "dispatch_all_to_all", sent, elements=own * spec.hidden_size)
-    if share.is_split:
-        arrived = ops.collective(
-            tape,
-            "experts_gather",
-            arrived,
-            kind=CollectiveKind.ALL_GATHER,
-            elements=rows * spec.hidden_size,
-            group=share.splitters,
-            has_regather=sharding.options.has_regathers,
-        )
+    hidden = spec.hidden_size
+    arrived = share.arrive(tape, sent, hidden=hidden)
     shared = tape.num_parameters
     expert = replace(spec.expert, is_gate_combined=False) if sharding.options.is_published else spec.expert
-    shape = Matmul(share.batch, m=share.load, n=share.width, k=spec.hidden_size)
+    shape = Matmul(share.batch, m=share.load, n=share.width, k=hidden)
     done = _record_feed_forward(tape, sharding, expert, arrived, shape=shape, prefix="mlp")
-    if share.is_split:
-        kind, elements = CollectiveKind.REDUCE_SCATTER, own * spec.hidden_size
-        done = ops.collective(tape, "experts_scatter", done, kind=kind, elements=elements, group=share.splitters)
+    done = share.add_up(tape, done, hidden=hidden)
     if spec.expert.has_bias:
-        done = ops.bias(tape, "experts_output_bias", (done,), size=share.batch * spec.hidden_size)[0]
+        done = ops.bias(tape, "experts_output_bias", (done,), size=share.batch * hidden)[0]
     tape.num_expert_parameters += tape.num_parameters - shared
     return done

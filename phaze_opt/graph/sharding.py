@@ -1,6 +1,6 @@
 """Megatron tensor sharding: which degrees are possible, the sizes on one device, and the regions' collectives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from phaze_opt.graph import operations as ops
@@ -35,14 +35,9 @@ def sharding_obstacle(
 
 def _transformer_obstacle(spec: TransformerSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
     """Why a transformer cannot be sharded so."""
-    for what, count in _divided_sizes(spec, tensor_parallel, options):
-        if count % tensor_parallel:
-            degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
-            return (
-                f"{spec.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
-                f"its divisors up to that are {', '.join(degrees)}"
-            )
-    return _expert_obstacle(spec, options.expert or 1) or _split_obstacle(spec, tensor_parallel, options)
+    divided = _divided_sizes(spec, tensor_parallel, options)
+    obstacle = division_obstacle(spec.name, divided, tensor_parallel)
+    return obstacle or expert_obstacle(ExpertSizes.of(spec), tensor_parallel, options)
 
 
 def _divided_sizes(spec: TransformerSpec, tensor_parallel: int, options: ShardingOptions) -> Iterator[tuple[str, int]]:
@@ -65,27 +60,54 @@ def _divided_sizes(spec: TransformerSpec, tensor_parallel: int, options: Shardin
         yield "embedding channels", front.embedding_size
 
 
-def _expert_obstacle(spec: TransformerSpec, expert: int) -> str | None:
-    """Why experts cannot be sharded ``expert`` ways."""
-    if expert > 1 and not spec.has_experts:
-        return f"{spec.name} has no experts to shard {expert} ways; give expert parallel degree 1"
-    if spec.num_experts % expert:
-        return f"{spec.name}: {spec.num_experts} experts do not divide by expert parallel degree {expert}"
+@dataclass(frozen=True, slots=True)
+class ExpertSizes:
+    """Experts of a model.
+
+    Attributes:
+        name: of the model.
+        has_experts: whether some layer has experts.
+        num_experts: of such a layer; 1 without any.
+        width: channels of each.
+    """
+
+    name: str
+    has_experts: bool = False
+    num_experts: int = 1
+    width: int = 0
+
+    @classmethod
+    def of(cls, spec: TransformerSpec) -> "ExpertSizes":
+        """Those of a transformer."""
+        width = 0 if spec.experts is None else spec.experts.expert.width
+        return cls(spec.name, spec.has_experts, spec.num_experts, width)
+
+
+def expert_obstacle(experts: ExpertSizes, tensor_parallel: int, options: ShardingOptions) -> str | None:
+    """Why experts cannot be sharded, or each of them split, as the options say; None if they can."""
+    name, expert, width = experts.name, options.expert or 1, options.expert_tensor or 1
+    if expert > 1 and not experts.has_experts:
+        return f"{name} has no experts to shard {expert} ways; give expert parallel degree 1"
+    if experts.num_experts % expert:
+        return f"{name}: {experts.num_experts} experts do not divide by expert parallel degree {expert}"
+    if width > 1 and not experts.has_experts:
+        return f"{name} has no experts to split {width} ways; give expert tensor parallel degree 1"
+    if tensor_parallel % width:
+        return f"expert tensor parallel degree {width} must divide tensor parallel degree {tensor_parallel}"
+    if experts.has_experts and experts.width % width:
+        return f"{name}: {experts.width} channels of an expert do not divide by expert tensor parallel degree {width}"
     return None
 
 
-def _split_obstacle(spec: TransformerSpec, tensor_parallel: int, options: ShardingOptions) -> str | None:
-    """Why each expert cannot be split as the options say."""
-    width = options.expert_tensor or 1
-    if width > 1 and not spec.has_experts:
-        return f"{spec.name} has no experts to split {width} ways; give expert tensor parallel degree 1"
-    if tensor_parallel % width:
-        return f"expert tensor parallel degree {width} must divide tensor parallel degree {tensor_parallel}"
-    if spec.experts is not None and spec.experts.expert.width % width:
-        return (
-            f"{spec.name}: {spec.experts.expert.width} channels of an expert do not divide by expert tensor parallel "
-            f"degree {width}"
-        )
+def division_obstacle(name: str, divided: Iterable[tuple[str, int]], tensor_parallel: int) -> str | None:
+    """The first of some sizes that a tensor degree does not divide, as a sentence; None if it divides all."""
+    for what, count in divided:
+        if count % tensor_parallel:
+            degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
+            return (
+                f"{name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
+                f"its divisors up to that are {', '.join(degrees)}"
+            )
     return None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phaze_opt.hardware.device_catalogue import find_device
+from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
@@ -11,8 +12,10 @@ from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_search import RankedPlan
+from phaze_opt.report.bill import run_sentence as training_sentence
 from phaze_opt.report.certificate import COMMON_MEANS
 from phaze_opt.report.chip import chip_words, is_chip_of
+from phaze_opt.report.die import DESIGN
 from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_share, format_time, shown_value
@@ -61,6 +64,38 @@ def is_told(note: Note) -> bool:
 def _whole(sentence: str) -> str:
     """With a full stop."""
     return sentence if sentence.endswith(".") else f"{sentence}."
+
+
+def design_sentences(
+    best: Evaluation,
+    *,
+    goal: Goal,
+    scenario: Scenario,
+    standing: str,
+    held: Mapping[str, Evaluation],
+    bills: Mapping[str, Bill],
+    headline: HeadlineRange | None,
+) -> tuple[str, ...]:
+    """What to build, how much better it is and how surely, what would overturn it, what a training run takes.
+
+    Args:
+        best: the design.
+        goal: that it is best by.
+        scenario: what it trains.
+        standing: how surely it is the best, as a clause.
+        held: machines that it is held against.
+        bills: of the design (`DESIGN`) and of machines, where costs are known.
+        headline: its range; None if none was asked for.
+    """
+    own = bills.get(DESIGN)
+    usd = {"" if name == DESIGN else name: bill.samples_per_usd for name, bill in bills.items()}
+    rates = {name: each.throughput_samples_per_s for name, each in held.items()}
+    return (
+        build_sentence(best, goal=goal, scenario=scenario, usd=None if own is None else own.device_usd),
+        standing_sentence(standing, best, held, usd),
+        overturn_sentence(headline, rates),
+        "" if own is None else training_sentence(own),
+    )
 
 
 def build_sentence(best: Evaluation, *, goal: Goal, scenario: Scenario, usd: float | None = None) -> str:

@@ -134,6 +134,10 @@ def _bars(
     return figure
 
 
+DESIGN = "this design"
+"""Name of a design beside machines."""
+
+
 @dataclass(frozen=True, slots=True)
 class DieBeside:
     """A design or a machine as a die, and what a job comes to on it."""
@@ -144,7 +148,7 @@ class DieBeside:
 
 
 def dies_beside(
-    best: Evaluation | None, machines: Mapping[str, Evaluation], constants: Constants, *, name: str = "this design"
+    best: Evaluation | None, machines: Mapping[str, Evaluation], constants: Constants, *, name: str = DESIGN
 ) -> tuple[DieBeside, ...]:
     """A design, then machines, as dies; empty where chips are none or nothing is feasible."""
     if best is None or not has_die(constants):

@@ -10,7 +10,7 @@ from phaze_opt.cost.model_profile import LayerProfile, ModelProfile, PhaseProfil
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.report.document import Alternative, Block, Choice, Folded, Paragraph, ReportDocument, Section, TableBlock
 from phaze_opt.report.operator_graph import graph_block, heaviest_of
-from phaze_opt.report.sharding_table import products_shared, sharding_table
+from phaze_opt.report.sharding_table import sharding_table, weights_shared
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number, format_scaled, format_share, format_time
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
@@ -87,7 +87,7 @@ def chip_words(profile: ModelProfile) -> str:
 def page_document(profile: ModelProfile) -> ReportDocument:
     """The page as values."""
     drawn, degree = profile.heaviest[:MAX_LAYERS], profile.graph.tensor_parallel
-    products = products_shared(profile.model, degree)
+    products = weights_shared(profile.model, degree)
     shared = (Section("sharding", "Sharding", (TableBlock(sharding_table(products, degree)),)),) if products else ()
     options = tuple(_alternative(layer, place) for place, layer in enumerate(drawn))
     return ReportDocument(

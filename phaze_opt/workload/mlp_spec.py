@@ -52,6 +52,30 @@ class MlpSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertRouting:
+    """Experts that a token meets.
+
+    Attributes:
+        num_active: how many.
+        num_groups, num_active_groups: of so many of so many groups alone; 0 and 0 where it may meet any.
+    """
+
+    num_active: int
+    num_groups: int = 0
+    num_active_groups: int = 0
+
+    def num_places(self, places: int) -> float:
+        """On how many of some places, each with as many experts, those of one token lie on average.
+
+        Experts of a token lie on any place alike; groups lie on places of their own, or share them.
+        """
+        met = places * (1.0 - (1.0 - 1.0 / places) ** self.num_active)
+        if not self.num_groups:
+            return met
+        return min(met, self.num_active_groups * max(1.0, places / self.num_groups))
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsSpec:
     """A router and experts, of which a token meets some; perhaps an expert that every token meets.
 
@@ -83,15 +107,10 @@ class ExpertsSpec:
             message = f"{given} are no part of {self.num_experts} experts in equal groups"
             raise InputError(message)
 
-    def num_places(self, places: int) -> float:
-        """On how many of some places, each with as many experts, those of one token lie on average.
-
-        Experts of a token lie on any place alike; groups lie on places of their own, or share them.
-        """
-        met = places * (1.0 - (1.0 - 1.0 / places) ** self.num_active)
-        if not self.num_groups:
-            return met
-        return min(met, self.num_active_groups * max(1.0, places / self.num_groups))
+    @property
+    def routing(self) -> "ExpertRouting":
+        """Which of them a token meets."""
+        return ExpertRouting(self.num_active, self.num_groups, self.num_active_groups)
 
     @property
     def hidden_size(self) -> int:

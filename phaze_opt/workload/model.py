@@ -15,7 +15,7 @@ from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, No
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.front_specs import TokenFront
 from phaze_opt.workload.head_spec import HeadSpec, SequenceOutputs, TokenOutputs
-from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
+from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec, MlpSpec
 from phaze_opt.workload.model_classes import class_name, heads_of
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.transformer import Stack, TransformerSpec
@@ -145,6 +145,11 @@ class ModelSpec:
     def has_experts(self) -> bool:
         """Whether the MLP is a mixture of experts with a router."""
         return self.family is ModelFamily.MIXTRAL
+
+    @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which experts of a layer a token meets; None without any."""
+        return ExpertRouting(self.num_active_experts) if self.has_experts else None
 
     @property
     def has_rotary_positions(self) -> bool:

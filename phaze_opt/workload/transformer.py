@@ -10,7 +10,7 @@ from phaze_opt.workload.block_spec import BlockSpec, NormSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.front_specs import Front, TokenFront
 from phaze_opt.workload.head_spec import HeadSpec
-from phaze_opt.workload.mlp_spec import ExpertsSpec
+from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec
 from phaze_opt.workload.model_family import ModelFamily
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
@@ -119,12 +119,35 @@ class TransformerSpec:
     @property
     def chain(self) -> tuple[int, ...]:
         """Kind of every layer, first to last: fronts, kinds of blocks, the encoder's end and the head, as they come."""
+        chain = self._chain_of_kinds
+        if not self.has_end_apart:
+            return chain
+        *others, _, head = chain
+        return (*others, head, head + 1)
+
+    @property
+    def _chain_of_kinds(self) -> tuple[int, ...]:
+        """The chain with all blocks of a kind alike."""
         chain: tuple[int, ...] = ()
         if self.encoder is not None:
             chain = _numbered(self.encoder.stack, 0)
             chain = (*chain, max(chain) + 1)
         chain = (*chain, *_numbered(self.stack, len(set(chain))))
         return (*chain, max(chain) + 1)
+
+    @property
+    def hands_on_nothing(self) -> bool:
+        """Whether the last block that reads the encoder's output is told from those that hand it on.
+
+        So it is where pipelines are cut between all layers; elsewhere blocks that a stage may end with are alike.
+        """
+        between = self.encoder is not None and self.is_cut_by_layers
+        return between and cut_between_layers(self._chain_of_kinds).is_joined
+
+    @property
+    def has_end_apart(self) -> bool:
+        """Whether that makes it a kind of its own: others are of its kind."""
+        return self.hands_on_nothing and self.stack.pattern.count(self.stack.pattern[-1]) > 1
 
     @property
     def cut(self) -> ChainCut:
@@ -172,6 +195,11 @@ class TransformerSpec:
     def num_active_experts(self) -> int:
         """Routed experts that one token meets in a block that has any, else 1."""
         return 1 if self.experts is None else self.experts.num_active
+
+    @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which of them a token meets; None without any."""
+        return None if self.experts is None else self.experts.routing
 
     @property
     def has_learned_positions(self) -> bool:

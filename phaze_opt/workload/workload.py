@@ -5,6 +5,7 @@ from typing import Protocol, Self
 
 from phaze_opt.errors import InputError
 from phaze_opt.workload.chain import ChainCut
+from phaze_opt.workload.mlp_spec import ExpertRouting
 
 
 class Workload(Protocol):
@@ -61,6 +62,11 @@ class Workload(Protocol):
     @property
     def num_active_experts(self) -> int:
         """Experts that a token meets; 1 without any."""
+        ...
+
+    @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which experts of a layer a token meets; None without any."""
         ...
 
     @property

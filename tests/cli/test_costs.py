@@ -14,7 +14,7 @@ def unwrapped(text):
 
 
 def test_evaluate_says_what_a_design_costs_and_a_run_on_it(capsys):
-    line = run_json(f"{DESIGN} --tokens 1e12 --grid taiwan --baseline a100-80g,b200".split(), capsys)
+    line = run_json(f"{DESIGN} --tokens 1e12 --grid taiwan --baseline a100-80g,b200 --details".split(), capsys)
     cost = line["cost"]
     assert sum(cost["parts_usd"].values()) == pytest.approx(cost["device_usd"])
     assert cost["capex_usd"] == pytest.approx(8 * cost["device_usd"])
@@ -28,7 +28,9 @@ def test_evaluate_says_what_a_design_costs_and_a_run_on_it(capsys):
     assert real["parts_usd"]["memory"] == pytest.approx(800.0)
     assert unknown["device_usd"] is None
     assert "die" in unknown["unsaid"]
-    text = unwrapped(printed(f"{DESIGN} --tokens 1e12 --grid taiwan --baseline a100-80g,b200".split(), capsys))
+    text = unwrapped(
+        printed(f"{DESIGN} --tokens 1e12 --grid taiwan --baseline a100-80g,b200 --details".split(), capsys)
+    )
     assert "What it costs" in text
     assert f"a device {cost['device_usd']:,.0f}" in text
     assert "To train on 1.00 trillion tokens takes" in text
@@ -61,14 +63,16 @@ def test_search_and_certify_say_what_the_best_costs(tmp_path, capsys):
     proof = f"certify {SHAPE} {ONE_PLAN} {records}"
     proved = run_json(proof.split(), capsys)
     assert proved["cost"]["capex_usd"] == pytest.approx(8 * proved["cost"]["device_usd"])
-    text = unwrapped(printed([*proof.split(), "--resume"], capsys))
+    text = unwrapped(printed([*proof.split(), "--resume", "--details"], capsys))
     assert "For a dollar of the total cost of ownership this design" in text
     refused([*proof.split(), "--objective", "throughput_per_joule"], capsys, "searched, not proved")
 
 
 def test_where_costs_are_not_known_a_sentence_says_so(capsys):
     published = f"evaluate {SHAPE} --as phaze --arch tpu-v4"
-    assert "What the chip costs is not known: the 22 nm tables" in unwrapped(printed(published.split(), capsys))
+    for more in ("--details", "--tokens 1e12"):
+        text = unwrapped(printed([*published.split(), *more.split()], capsys))
+        assert "What the chip costs is not known: the 22 nm tables" in text
     assert run_json(published.split(), capsys)["cost"]["unsaid"]
 
 

@@ -47,7 +47,7 @@ def test_a_proof_on_the_terms_of_a_machine_has_certificates_a_table_and_a_page(t
     assert "at its area, HBM rate and buffer" in text
     pages = [tmp_path / f"page-{terms}.html" for terms in ("area", "watts", "area_and_memories")]
     assert all("the certified optimum, at the" in each.read_text(encoding="utf-8") for each in pages)
-    again = unwrapped(printed([*words.split(), "--resume"], capsys))
+    again = unwrapped(printed([*words.split(), "--resume", "--details"], capsys))
     assert all(str(each["file"]) in again for each in equal["found"])
 
 
@@ -64,7 +64,7 @@ def test_evaluate_shows_the_die_and_of_every_baseline_its_memories(capsys):
     real, design = line["baselines"]
     assert real["die"] is None
     assert design["die"]["area_mm2"] == pytest.approx(design["area_mm2"], rel=1e-12)
-    said = unwrapped(printed(words, capsys))
+    said = unwrapped(printed([*words, "--details"], capsys))
     for expected in ("Area of the die", "whole die", "1,200", "128 MB", "not at equal area", "certify --equal-to"):
         assert expected in said
 
@@ -77,7 +77,7 @@ def test_search_shows_the_die_beside_the_references(tmp_path, space, capsys):
     for each in line["references"]:
         ratio = best["throughput_samples_per_s"] / each["throughput_samples_per_s"]
         assert each["ratio"] == pytest.approx(ratio, rel=1e-12)
-    said = unwrapped(printed([*words, "--resume"], capsys))
+    said = unwrapped(printed([*words, "--resume", "--details"], capsys))
     assert "each chip as it is, not at equal area or watts" in said
 
 

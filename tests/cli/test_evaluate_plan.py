@@ -6,6 +6,7 @@ from importlib import resources
 
 import pytest
 from command_runs import printed, refused, run, run_json
+from kits.family_pairs import configs, extracted
 
 BASE = ["evaluate", "--model", "gpt2-xl", "--global-batch", "64", "--sequence-length", "1024"]
 BERT = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512"]
@@ -404,3 +405,18 @@ def test_heads_that_cost_time_on_a_gpu_are_said(width, says, tmp_path, capsys):
     notes = [note for note in run_json(plan, capsys)["setting"]["notes"] if note.startswith("heads of")]
     assert len(notes) == bool(says)
     assert all(note.startswith(says) for note in notes)
+
+
+@pytest.mark.parametrize("degrees", [("1", "4"), ("2", "4")], ids=str)
+def test_experts_of_a_traced_model_are_spread_as_those_of_its_config(degrees, tmp_path, capsys):
+    """Steps differ by no more than work on vector lanes may."""
+    name, sizes = "qwen3_moe-0", ["--devices", "16", "--global-batch", "64", "--pipeline", "1"]
+    traced, config = tmp_path / "traced.json", tmp_path / "config.json"
+    traced.write_text(extracted(name).text)
+    config.write_text(json.dumps(configs()[name]))
+    degree = ["--tensor-parallel", degrees[0], "--expert-parallel", degrees[1]]
+    command = ["evaluate", "--arch", "h100", "--sequence-length", "512", "--top", "1", "--no-range", *sizes, *degree]
+    one, other = (run_json([*command, "--model", str(path)], capsys)["plans"][0] for path in (traced, config))
+    assert one["expert"] == other["expert"] == 4
+    assert one["iteration_time_s"] == pytest.approx(other["iteration_time_s"], rel=0.01)
+    assert one["peak_memory_bytes"] == pytest.approx(other["peak_memory_bytes"], rel=0.01)

@@ -47,10 +47,22 @@ def test_a_traced_model_over_a_group_says_what_is_shared_and_why_not(tmp_path, c
     found = run_json([*command, "--out", tmp_path / "a.html"], capsys)
     ends = {one["module"].rpartition(".")[2]: one["split"] for one in found["sharding"]}
     columns = dict.fromkeys(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"], "columns")
-    assert ends == {**columns, "o_proj": "rows", "down_proj": "rows", "lm_head": "vocabulary"}
+    of_vocabulary = dict.fromkeys(["embed_tokens", "lm_head"], "vocabulary")
+    assert ends == {**columns, **of_vocabulary, "o_proj": "rows", "down_proj": "rows"}
     assert all((one["split"] is None) == bool(one["reason"]) for one in found["sharding"])
-    assert "Products on 4 devices" in (tmp_path / "a.html").read_text()
+    assert {one["share"] for one in found["sharding"]} == {0.25}
+    assert "Weights on each of 4 devices" in (tmp_path / "a.html").read_text()
     assert "self_attn.q_proj" in printed(command, capsys)
+
+
+def test_fewer_key_value_heads_than_devices_are_copied_as_in_plans(capsys):
+    found = run_json(["graph", "show", "tests/traced_models/qwen3-8b.json", "--tensor-parallel", "16"], capsys)
+    (keys,) = {
+        (one["share"], one["reason"]) for one in found["sharding"] if one["module"].endswith(("k_proj", "v_proj"))
+    }
+    assert keys == (1 / 8, "2 devices have a copy of each of 8 key-value heads")
+    (output,) = {one["share"] for one in found["sharding"] if one["module"].endswith("o_proj")}
+    assert output == 1 / 16
 
 
 def test_show_draws_a_page(tmp_path, capsys):

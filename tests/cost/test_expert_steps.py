@@ -110,15 +110,17 @@ def test_steps_of_a_fixed_capacity_wait_for_no_launch() -> None:
 def test_nodes_that_have_a_tokens_experts_by_enumeration(nodes: int, met: int) -> None:
     spec = ExpertsSpec(MlpSpec(8, 8), 8 * nodes, met)
     draws = list(product(range(nodes), repeat=met))
-    assert spec.num_places(nodes) == pytest.approx(sum(len(set(draw)) for draw in draws) / len(draws))
+    assert spec.routing.num_places(nodes) == pytest.approx(sum(len(set(draw)) for draw in draws) / len(draws))
 
 
 def test_node_limited_routing_sends_to_no_more_nodes_than_groups() -> None:
     """DeepSeek-V3: 8 of 256 experts out of 4 of 8 groups, one a node where there are 8 nodes."""
     limited = replace(ExpertsSpec(MlpSpec(8, 8), 256, 8), num_groups=8, num_active_groups=4)
-    assert limited.num_places(8) == 4.0
-    assert limited.num_places(16) == pytest.approx(16 * (1 - (15 / 16) ** 8)), "fewer than eight half groups by chance"
-    assert limited.num_places(2) == pytest.approx(2 * (1 - 0.5**8))
+    assert limited.routing.num_places(8) == 4.0
+    assert limited.routing.num_places(16) == pytest.approx(16 * (1 - (15 / 16) ** 8)), (
+        "fewer than eight half groups by chance"
+    )
+    assert limited.routing.num_places(2) == pytest.approx(2 * (1 - 0.5**8))
     model = load_model("deepseek-v3")
     assert model.experts is not None
     assert (model.experts.num_groups, model.experts.num_active_groups) == (8, 4)

@@ -104,6 +104,7 @@ class VisionLike:
 
     num_active_parameters = num_parameters
     num_experts = num_active_experts = 1
+    expert_routing = None
     has_experts = False
 
     @property

@@ -1,71 +1,150 @@
-"""Experts split by channels: their tokens are gathered before they are dispatched, and summed up after experts.
+"""What lies between the dispatch of tokens to experts and the weighted sum of their results.
 
-A token goes to several experts. Gathered before the dispatch it is sent once, and sums over channels commute with the
-router's weighted sum, so that a token comes back once.
+Every device routes tokens of its own: the router, the dispatch and the sum see a share of a group's tokens. What its
+experts get comes from all devices that share the experts out, and has rows of its own.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from phaze_opt.graph.traced.axes import ShardedAs
+from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
-from phaze_opt.graph.traced.traced_model import TracedNode
+from phaze_opt.graph.traced.traced_model import TracedNode, TracedRole
 
-_DISPATCHES = {"aten.index", "aten.index_select", "aten.gather"}
+DISPATCHES = ("aten.index", "aten.index_select", "aten.gather")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertRegion:
-    """What lies between dispatch and weighted sum.
+    """The experts of one mixture.
 
     Attributes:
-        whole: ids of tensors of which every device has all rows.
-        gathered: outputs of the dispatches and of the weighted sums, which read tokens of all devices.
-        sums: outputs of the weighted sums, whose results are summed over the group.
+        source: what is dispatched: all tokens of the layer.
+        sent: output of the dispatch.
+        inside: ids of tensors with a row for each token of each expert: what arrives, up to the last products.
+        behind: ids of those that have it behind the last products' sum over the devices that split an expert.
+        last: outputs of the last products.
+        combine: output of the weighted sum.
+        own: ids of tensors of a device's own tokens: the router's, and what it sends.
+        weight: id of the first weight, of shape experts x ..., which tells how many there are.
+        width: output of the first product, whose columns are an expert's channels.
     """
 
-    whole: frozenset[str]
-    gathered: frozenset[str]
-    sums: frozenset[str]
+    source: str
+    sent: str
+    inside: frozenset[str]
+    behind: frozenset[str]
+    last: frozenset[str]
+    combine: str
+    own: frozenset[str]
+    weight: str
+    width: str
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Everything that its nodes give."""
+        return self.inside | self.behind | self.own | {self.combine}
 
 
-def expert_region(layer: TracedLayer, products: Mapping[str, ShardedAs]) -> ExpertRegion:
-    """The region of a layer whose products are split so."""
+def expert_regions(graph: FlatGraph, layer: TracedLayer) -> tuple[ExpertRegion, ...]:
+    """The regions of a layer."""
+    producers = {name: node for node in layer.nodes for name in node.outputs}
     readers: dict[str, list[TracedNode]] = {}
     for node in layer.nodes:
         for name in dict.fromkeys(node.tensor_ids()):
             readers.setdefault(name, []).append(node)
-    whole: set[str] = set()
-    dispatches: set[str] = set()
-    sums: set[str] = set()
-    for node in layer.nodes:
-        output = node.outputs[0]
-        views, users = _read_through_views(output, readers)
-        if not users or output in layer.outputs:
+    found = (_region(graph, node, producers, readers) for node in layer.nodes if node.op == COMBINE)
+    return tuple(region for region in found if region is not None)
+
+
+def _region(
+    graph: FlatGraph, combine: TracedNode, producers: Mapping[str, TracedNode], readers: Mapping[str, list[TracedNode]]
+) -> ExpertRegion | None:
+    """What a weighted sum ends; None where its results do not come from one dispatch alone."""
+    results, weights = graph.varying(combine)[:2]
+    inside = _above(graph, results, producers, ends=DISPATCHES)
+    dispatches = [node for node in inside if node.op in DISPATCHES]
+    products = [node for node in inside if node.op in GROUPED_PRODUCTS]
+    if len(dispatches) != 1 or not products:
+        return None
+    (dispatch,) = dispatches
+    last = {node.outputs[0] for node in products if not _reaches_product(node, readers)}
+    between = [node for node in inside if node is not dispatch]
+    behind = _behind(between, last)
+    source = graph.varying(dispatch)[0]
+    routing = _above(graph, weights, producers, ends=(), stop=_behind_views(source, producers))
+    views = _views_above(source, producers)
+    own = {name for node in (*routing, *views) for name in node.outputs}
+    experts = {name for node in (*inside, combine) for name in node.outputs}
+    for node in producers.values():
+        if not experts & set(node.outputs) and own & set(graph.varying(node)):
+            own |= {name for name in node.outputs if len(graph.tensors[name].shape) > 1}
+    inner = {name for node in between for name in node.outputs} - behind
+    weight = next(name for name in products[0].tensor_ids() if graph.role(name) is TracedRole.PARAMETER)
+    return ExpertRegion(
+        source=_behind_views(source, producers),
+        sent=dispatch.outputs[0],
+        inside=frozenset(inner | {dispatch.outputs[0]}),
+        behind=frozenset(behind),
+        last=frozenset(last),
+        combine=combine.outputs[0],
+        own=frozenset(own),
+        weight=weight,
+        width=products[0].outputs[0],
+    )
+
+
+def _above(
+    graph: FlatGraph, name: str, producers: Mapping[str, TracedNode], *, ends: tuple[str, ...], stop: str = ""
+) -> list[TracedNode]:
+    """Nodes that a tensor comes from in this layer, in their order, up to some operations or a tensor."""
+    found: dict[int, TracedNode] = {}
+    waiting = [name]
+    while waiting:
+        node = producers.get(current := waiting.pop())
+        if current == stop or node is None or id(node) in found:
             continue
-        if node.op in _DISPATCHES and all(_is_split(user, products, ShardedAs.COLUMNS) for user in users):
-            whole |= {output, *views}
-            dispatches.add(output)
-        elif _is_split(node, products, ShardedAs.ROWS) and all(user.op == COMBINE for user in users):
-            whole |= {output, *views}
-            sums.update(user.outputs[0] for user in users)
-    return ExpertRegion(frozenset(whole), frozenset(dispatches | sums), frozenset(sums))
+        found[id(node)] = node
+        if node.op not in ends:
+            waiting += graph.varying(node)
+    places = {id(node): place for place, node in enumerate(producers.values())}
+    return sorted(found.values(), key=lambda node: places[id(node)])
 
 
-def _is_split(node: TracedNode, products: Mapping[str, ShardedAs], kind: ShardedAs) -> bool:
-    return node.op in GROUPED_PRODUCTS and products.get(node.outputs[0]) is kind
+def _behind_views(name: str, producers: Mapping[str, TracedNode]) -> str:
+    """The tensor that views look at."""
+    while (node := producers.get(name)) is not None and node.op in SHAPES:
+        name = next(node.tensor_ids())
+    return name
 
 
-def _read_through_views(name: str, readers: Mapping[str, list[TracedNode]]) -> tuple[list[str], list[TracedNode]]:
-    """Views of a tensor, and what reads it or them."""
-    views: list[str] = []
-    users: list[TracedNode] = []
-    for node in readers.get(name, ()):
-        if node.op in SHAPES:
-            views.append(node.outputs[0])
-            users += readers.get(node.outputs[0], ())
-        else:
-            users.append(node)
-    return views, users
+def _views_above(name: str, producers: Mapping[str, TracedNode]) -> list[TracedNode]:
+    found = []
+    while (node := producers.get(name)) is not None and node.op in SHAPES:
+        found.append(node)
+        name = next(node.tensor_ids())
+    return found
+
+
+def _reaches_product(node: TracedNode, readers: Mapping[str, list[TracedNode]]) -> bool:
+    """Whether another product of experts reads what a node gives, if only through others."""
+    waiting, seen = [*node.outputs], set[str]()
+    while waiting:
+        for user in readers.get(waiting.pop(), ()):
+            if user.op in GROUPED_PRODUCTS:
+                return True
+            if user.op != COMBINE and user.outputs[0] not in seen:
+                seen.add(user.outputs[0])
+                waiting += user.outputs
+    return False
+
+
+def _behind(nodes: list[TracedNode], last: set[str]) -> set[str]:
+    """What comes from the last products."""
+    found: set[str] = set()
+    for node in nodes:
+        if any(name in found or name in last for name in node.tensor_ids()):
+            found.update(node.outputs)
+    return found

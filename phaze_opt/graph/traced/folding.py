@@ -20,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.layer_sharding import PRODUCTS, has_tokens, left_of
 from phaze_opt.graph.traced.layers import TracedLayer, layer_of
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, SHAPES
 from phaze_opt.graph.traced.segments import MAX_BLOCK_PRODUCTS, cut_segments, find_towers, losses_of, num_products
@@ -155,7 +156,7 @@ def _runs(graph: FlatGraph) -> list[tuple[TracedNode, ...]]:
     """Nodes of every layer of a graph, in their order."""
     segments = cut_segments(graph)
     keys = [structure_of(graph, layer)[:-1] for layer in _layers(graph, segments)]
-    groups = _groups(segments, _numbers(keys))
+    groups = _groups(graph, segments, _numbers(keys))
     return [tuple(node for segment in segments[start:stop] for node in segment) for start, stop in groups]
 
 
@@ -310,7 +311,9 @@ def structure_of(graph: FlatGraph, layer: TracedLayer) -> tuple[Hashable, ...]:
     return steps, made, relayed
 
 
-def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) -> list[tuple[int, int]]:
+def _groups(
+    graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]
+) -> list[tuple[int, int]]:
     """First and last segment of each layer."""
     sizes = np.array([len(segment) for segment in segments])
     waiting, found = [(0, len(segments))], list[tuple[int, int]]()
@@ -319,7 +322,8 @@ def _groups(segments: Sequence[tuple[TracedNode, ...]], numbers: Sequence[int]) 
         start, stop = waiting.pop()
         run = _best_run(np.array(numbers[start:stop]), sizes[start:stop], segments[start:stop]) if budget else None
         if run is None:
-            found += _single(segments, start, stop)
+            is_head = stop == len(segments) and start > 0 and _is_head(graph, segments[start:stop])
+            found += [(start, stop)] if is_head else _single(segments, start, stop)
             continue
         budget -= 1
         first, period, repeats = run
@@ -367,6 +371,12 @@ def _aligned(segments: Sequence[tuple[TracedNode, ...]], start: int, period: int
         return sum(len(set(parts)) == 1 for parts in zip(*paths, strict=False)) if paths else 0
 
     return max(range(start, start + spare + 1), key=lambda first: (depth(first), -first))
+
+
+def _is_head(graph: FlatGraph, segments: Sequence[tuple[TracedNode, ...]]) -> bool:
+    """Whether what stands behind all repeats is products for every token and what lies between: one layer."""
+    heavy = [node for segment in segments for node in segment if node.op in HEAVY]
+    return bool(heavy) and all(node.op in PRODUCTS and has_tokens(graph, left_of(node)) for node in heavy)
 
 
 def _single(segments: Sequence[tuple[TracedNode, ...]], start: int, stop: int) -> list[tuple[int, int]]:

@@ -11,6 +11,8 @@ from phaze_opt.graph.traced.operator_rule import Shape
 
 STATISTICS_BYTES = 12
 """Maximum, sum of exponentials and the label's logit of a token, 32-bit each, cross the group."""
+SQUARES_BYTES = 4
+"""A sum of squares of a token, 32-bit."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,29 @@ class GroupWork:
             kind = CollectiveKind.REDUCE_SCATTER
             return ops.collective(self.tape, f"{name}_leave", tensor, kind=kind, elements=prod(own))
         return ops.all_reduce(self.tape, f"{name}_leave", tensor)
+
+    def scatter(self, name: str, tensor: Tensor, own: Shape) -> Tensor:
+        """Behind a table whose rows products of rows read: sums over the group, of which a device keeps channels."""
+        kind = CollectiveKind.REDUCE_SCATTER
+        return ops.collective(self.tape, f"{name}_scatter", tensor, kind=kind, elements=prod(own))
+
+    def gather_columns(self, name: str, tensor: Tensor, whole: Shape, *, is_direct: bool) -> Tensor:
+        """All columns on every device, for a product that is split; ``is_direct`` if it alone reads them.
+
+        What is between them works on all tokens, and its gradient is summed over the group behind it.
+        """
+        if is_direct:
+            kind, elements = CollectiveKind.ALL_GATHER, prod(whole)
+            return ops.collective(self.tape, f"{name}_gather", tensor, kind=kind, elements=elements)
+        return ops.gather_columns(self.tape, f"{name}_gather", tensor, elements=prod(whole))
+
+    def enter_columns(self, name: str, tensor: Tensor) -> Tensor:
+        """Before a split product of what every device has made whole."""
+        return ops.view(self.tape, f"{name}_enter", tensor, adjoint=CollectiveKind.ALL_REDUCE)
+
+    def exchange_squares(self, name: str, tensor: Tensor, tokens: int) -> None:
+        """What a norm of channels that are split needs of all of them."""
+        ops.statistics(self.tape, f"{name}_statistics", tensor, payload_bytes=float(SQUARES_BYTES * tokens))
 
     def gather(self, name: str, tensor: Tensor, whole: Shape) -> Tensor:
         """All tokens of a tensor on every device, for a layer of which nothing is split."""

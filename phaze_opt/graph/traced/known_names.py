@@ -7,20 +7,21 @@ sum that its result reaches.
 from collections import Counter
 from collections.abc import Iterable
 
+from phaze_opt.graph.mlp import COMBINE as COMBINED
+from phaze_opt.graph.mlp import DISPATCH
 from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.layer_sharding import LayerSharding, left_of, logits_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
 from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
-from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, PRODUCTS, LayerSharding, has_tokens, left_of
 from phaze_opt.graph.traced.traced_model import TracedNode
 
 LOGITS, QUERY_KEY_VALUE = "logits", "query_key_value"
 MLP_DOWN, MLP_OUTPUT_BIAS, MLP_DROPOUT, MLP_RESIDUAL = "mlp_down", "mlp_output_bias", "mlp_dropout", "mlp_residual"
 _ADD, _DROPOUT = "aten.add", "aten.dropout"
-_BEHIND_LOGITS = words.SHAPES | {regions.SCALE, regions.CAP}
 _BEHIND_MLP = words.SHAPES | {regions.SCALE, regions.NORM, "aten.layer_norm", "aten.rms_norm", COMBINE, _DROPOUT}
 
 
@@ -28,20 +29,14 @@ def known_names(graph: FlatGraph, layer: TracedLayer, sharding: LayerSharding) -
     """Names of the operators of a layer that have known ones, by their first outputs."""
     downs = _downs(layer, sharding)
     found = {node.outputs[0]: MLP_DOWN for node in downs}
-    return found | _behind(graph, layer, downs) | _combined(layer, sharding) | _logits(graph, layer)
-
-
-def _logits(graph: FlatGraph, layer: TracedLayer) -> dict[str, str]:
-    """The product of the outputs of every token that the loss reads."""
-    producers = {node.outputs[0]: node for node in layer.nodes}
-    found = {}
-    for loss in (node for node in layer.nodes if node.op == LOSS):
-        node = producers.get(left_of(loss))
-        while node is not None and node.op in _BEHIND_LOGITS:
-            node = producers.get(left_of(node))
-        if node is not None and node.op in PRODUCTS and has_tokens(graph, left_of(node)):
-            found[node.outputs[0]] = LOGITS
-    return found
+    for region in sharding.experts:
+        found |= {region.sent: DISPATCH, region.combine: COMBINED}
+    return (
+        found
+        | _behind(graph, layer, downs)
+        | _combined(layer, sharding)
+        | dict.fromkeys(logits_of(graph, layer), LOGITS)
+    )
 
 
 def _attention_sources(layer: TracedLayer, sharding: LayerSharding) -> list[frozenset[str]]:

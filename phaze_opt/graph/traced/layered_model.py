@@ -1,18 +1,21 @@
 """A traced model made ready: normalised, cut into layers and folded, once for each file."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_branches, fold_layers
+from phaze_opt.graph.traced.layer_sharding import LayerSharding
 from phaze_opt.graph.traced.normalise.normalising import OF_OTHER_FORM, form_fault, normalised
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
-from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding, shard_layer
+from phaze_opt.graph.traced.sharding_by_dataflow import shard_layer, vocabulary_sizes
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
 from phaze_opt.workload.branches import MAX_DOWN_SETS, down_sets
 from phaze_opt.workload.chain import ChainCut, CutPlaces, cut_between_layers, cut_branches, cut_chain
+from phaze_opt.workload.mlp_spec import ExpertRouting
 
 _MAX_KEPT = 16
 """Models that are kept ready."""
@@ -20,10 +23,10 @@ _MAX_KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class ExpertCounts:
-    """Experts of a model: how many a layer has, how many a token meets, and parameters of all of them."""
+    """Experts of a model: how many a layer has, which a token meets, and parameters of all of them."""
 
     num_experts: int = 1
-    num_active: int = 1
+    routing: ExpertRouting = ExpertRouting(1)
     num_parameters: int = 0
 
 
@@ -110,11 +113,20 @@ def layered_model_of(
     folded = fold_branches(graph) if cuts is CutPlaces.BRANCHES else None
     folded = folded or fold_layers(graph, cut_of=cut_of)
     try:
-        shardings = tuple(shard_layer(graph, layer) for layer in folded.layers)
-        experts = _experts(graph, model)
+        shardings = tuple(_shardings(graph, folded))
+        experts = _with_groups(_experts(graph, model), flat)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
     return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of)
+
+
+def _shardings(graph: FlatGraph, folded: LayerChain) -> Iterator[LayerSharding]:
+    """That of each kind of layer, in the order of their first places in the chain."""
+    sizes, apart = vocabulary_sizes(graph), set[str]()
+    for layer in folded.layers:
+        sharding = shard_layer(graph, layer, vocabularies=sizes, apart=apart)
+        apart |= sharding.patches
+        yield sharding
 
 
 def _num_parameters(flat: FlatGraph) -> int:
@@ -137,8 +149,46 @@ def _experts(graph: FlatGraph, model: TracedModel) -> ExpertCounts:
             continue
         parameters += sum(_elements(graph, name) for name in weights)
         experts = graph.tensors[weights[0]].shape[0].evaluate({})
-        found = ExpertCounts(experts, max(found.num_active, _active(graph, node, model)), parameters)
+        active = max(found.routing.num_active, _active(graph, node, model))
+        found = ExpertCounts(experts, ExpertRouting(active), parameters)
     return found
+
+
+def _with_groups(counts: ExpertCounts, flat: FlatGraph) -> ExpertCounts:
+    """The same with the groups of experts that a router chooses first: the largest of a number for each group.
+
+    Such a number is made of those of the group's experts, which lie side by side in a view of all experts.
+    """
+    producers = flat.producers()
+
+    def size(name: str, axis: int) -> int:
+        shape = flat.tensors[name].shape
+        return shape[axis].evaluate({}) if len(shape) >= -axis and not shape[axis].symbols else 0
+
+    for node in flat.nodes:
+        if _operation(node) != "aten.topk" or not isinstance(chosen := node.inputs[1], int):
+            continue
+        name = next(node.tensor_ids())
+        groups, reduction = size(name, -1), producers.get(name)
+        if not 1 < groups < counts.num_experts or not chosen < groups or reduction is None:
+            continue
+        source: TracedNode | None = reduction
+        while source is not None and _operation(source) in _OF_GROUPS:
+            given = next(source.tensor_ids())
+            if (size(given, -2), size(given, -1) * groups) == (groups, counts.num_experts):
+                routing = replace(counts.routing, num_groups=groups, num_active_groups=chosen)
+                return replace(counts, routing=routing)
+            source = producers.get(given)
+    return counts
+
+
+_OF_GROUPS = {"aten.sum", "aten.max", "aten.amax", "aten.mean", "aten.topk"}
+"""What makes one number of a group of those of its experts."""
+
+
+def _operation(node: TracedNode) -> str:
+    """Its name without overload."""
+    return ".".join(node.op.split(".")[:2])
 
 
 def _active(graph: FlatGraph, node: TracedNode, model: TracedModel) -> int:

@@ -4,26 +4,27 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from phaze_opt.errors import InputError
-from phaze_opt.graph.operations import COPY, add, bias, elementwise
+from phaze_opt.graph.operations import add, bias
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
+from phaze_opt.graph.sharding import Sharding
+from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
 from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.graph.traced.device_sizes import DeviceSizes
+from phaze_opt.graph.traced.expert_region import ExpertRegion
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.folding import LayerParameters
 from phaze_opt.graph.traced.gradients import without_idle_gradients
 from phaze_opt.graph.traced.group_work import GroupWork
 from phaze_opt.graph.traced.known_names import MLP_DOWN, MLP_OUTPUT_BIAS, known_names
+from phaze_opt.graph.traced.layer_sharding import LOSS, LayerSharding, left_of
 from phaze_opt.graph.traced.layers import TracedLayer
-from phaze_opt.graph.traced.normalise.after_loss import LOSSES
-from phaze_opt.graph.traced.normalise.regions import ROTARY, WORK
+from phaze_opt.graph.traced.normalise.regions import WORK
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS, SHAPES
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, OperatorRule, Value
+from phaze_opt.graph.traced.operator_rules import record_by_bytes, record_call, unknown_operation
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.rules.products import bias_of, without_bias
-from phaze_opt.graph.traced.sharding_by_dataflow import LOSS, LayerSharding, left_of
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, Argument, TensorRef, TracedNode, TracedRole
-from phaze_opt.record.suggestions import near
 from phaze_opt.workload.training import TrainingSpec
 
 
@@ -36,14 +37,14 @@ class LayerSettings:
         rules: of operations, by their names.
         allow_unknown: whether an operation without a rule is counted by its bytes instead of refused.
         degree: devices of a tensor-parallel group.
-        has_regathers: whether backward's second gather of token shares is an operator.
+        options: what sharding does beyond tensor parallelism.
     """
 
     training: TrainingSpec
     rules: Mapping[str, OperatorRule]
     allow_unknown: bool = False
     degree: int = 1
-    has_regathers: bool = False
+    options: ShardingOptions = PLAIN_SHARDING
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -105,12 +106,16 @@ class _Recording:
         self._known = known_names(graph, layer, sharding)
         self.parameters: dict[str, int] = {}
         self._expert_parameters: set[str] = set()
-        # A layer of which nothing is split, or that needs all tokens elsewhere, has them all on every device.
-        has_shares = options.has_token_shares and sharding.is_split and not sharding.mixes_tokens
-        self._sizes = DeviceSizes(graph, options.sizes, options.degree, sharding, has_shares)
+        # A layer that needs all tokens somewhere else than in attention by heads has them all on every device.
+        has_shares = options.has_token_shares and not sharding.mixes_tokens
+        group = Sharding(options.training, options.degree, options.options)
+        self._sizes = DeviceSizes(graph, options.sizes, group, sharding, has_shares)
         self._outside = replace(self._sizes, has_token_shares=options.has_token_shares)
-        self._group = GroupWork(self._tape, self._sizes, options.has_regathers)
+        self._group = GroupWork(self._tape, self._sizes, options.options.has_regathers)
         self._values: dict[str, Tensor] = {}
+        self._routed: dict[str, Tensor] = {}
+        self._producers = {name: node for node in layer.nodes for name in node.outputs}
+        self._biases: dict[str, list[tuple[OperatorCall, CallOperand]]] = {}
         self._inputs = [self._declare(each, f"input{number}") for number, each in enumerate(layer.inputs)]
         self._data = [self._declare(each, f"data{number}") for number, each in enumerate(layer.data)]
 
@@ -126,42 +131,72 @@ class _Recording:
 
     def record(self, node: TracedNode) -> None:
         """One operation by its rule, with what the group exchanges for it."""
-        kind = self._sizes.sharding.products.get(node.outputs[0]) if self._options.degree > 1 else None
-        call = self._call(node, kind)
-        has_bias_apart = kind is ShardedAs.ROWS or self._known.get(node.outputs[0]) == MLP_DOWN
+        output, degree = node.outputs[0], self._options.degree
+        sharding = self._sizes.sharding
+        call = self._call(node)
+        if degree > 1 and output in sharding.normed:
+            self._group.exchange_squares(call.name, call.tensor(0), prod(call.operands[0].shape[:-1]))
+        is_rows = degree > 1 and sharding.products.get(output) is ShardedAs.ROWS
+        has_bias_apart = is_rows or self._known.get(output) == MLP_DOWN
         results = self._run(without_bias(call) if has_bias_apart else call)
-        if self._is_summed(node, kind):
-            results = (self._group.leave(call.name, results[0], self._sizes.own(node.outputs[0])),)
-        if has_bias_apart:
-            results = (self._biased(call, results[0]),)
-        elif self._options.degree > 1 and node.op == LOSS and call.operands[0].shape != self._sizes.whole(_first(node)):
+        results = (self._exchanged(node, call.name, results[0]), *results[1:])
+        if has_bias_apart or output in sharding.sums:
+            results = (self._biased(node, call, results[0]),)
+        elif degree > 1 and node.op == LOSS and call.operands[0].shape != self._sizes.whole(_first(node)):
             self._group.exchange_statistics(call.name, results[0], prod(call.operands[0].shape[:-1]))
         self._values.update(zip(node.outputs, results, strict=True))
 
-    def _is_summed(self, node: TracedNode, kind: ShardedAs | None) -> bool:
-        """Whether every device has a part of each element of a result."""
-        sharding, output = self._sizes.sharding, node.outputs[0]
-        if self._options.degree == 1 or output in sharding.experts.whole:
-            return False
-        return kind is ShardedAs.ROWS or output in sharding.tables or output in sharding.experts.sums
+    def _exchanged(self, node: TracedNode, name: str, tensor: Tensor) -> Tensor:
+        """What the group makes of what each of its devices has made."""
+        sharding, sizes, output = self._sizes.sharding, self._sizes, node.outputs[0]
+        region = next((each for each in sharding.experts if output in each.outputs), None)
+        if region is not None and output not in region.own:
+            return self._of_experts(region, output, tensor)
+        if self._options.degree == 1:
+            return tensor
+        if sharding.reduces(node):
+            return self._group.leave(name, tensor, sizes.own(output))
+        if output in sharding.tables:
+            return self._group.scatter(name, tensor, sizes.own(output))
+        if output in sharding.gathered:
+            is_direct = sharding.gathered[output]
+            return self._group.gather_columns(name, tensor, sizes.whole(output), is_direct=is_direct)
+        return tensor
+
+    def _of_experts(self, region: ExpertRegion, output: str, tensor: Tensor) -> Tensor:
+        """Tokens that arrive at experts, their results summed, and all tokens behind the weighted sum."""
+        share, hidden = self._sizes.share_of(region), self._sizes.whole(output)[-1]
+        if output == region.sent:
+            return share.arrive(self._tape, tensor, hidden=hidden)
+        if output in region.last:
+            return share.add_up(self._tape, tensor, hidden=hidden)
+        if output == region.combine and self._options.degree > 1 and not self._sizes.is_shared(output):
+            return self._group.gather(f"gather_tokens{share.suffix}", tensor, self._sizes.whole(output))
+        return tensor
 
     def _run(self, call: OperatorCall) -> tuple[Tensor, ...]:
         rule = self._options.rules.get(call.op)
         if rule is not None:
-            return _recorded(rule, self._tape, call)
+            return record_call(rule, self._tape, call)
         if self._options.allow_unknown:
-            return _by_bytes(self._tape, call)
-        raise _unknown(call, self._options.rules)
+            return record_by_bytes(self._tape, call)
+        raise unknown_operation(call, self._options.rules)
 
-    def _biased(self, call: OperatorCall, summed: Tensor) -> Tensor:
-        """The bias of rows comes behind the sum, else every device would add it."""
-        found = bias_of(call)
-        if found is None or not found.is_parameter:
+    def _biased(self, node: TracedNode, call: OperatorCall, summed: Tensor) -> Tensor:
+        """Biases of rows come behind the sum over the group, else every device would add them."""
+        found, output = bias_of(call), node.outputs[0]
+        biases = [] if found is None or not found.is_parameter else [(call, found)]
+        biases += [each for name in self._graph.varying(node) for each in self._biases.pop(name, ())]
+        if output in self._sizes.sharding.deferred and self._options.degree > 1:
+            self._biases[output] = biases
             return summed
-        if found.tensor is not None:
-            return add(self._tape, f"{call.name}_sum", summed, found.tensor)
-        name = MLP_OUTPUT_BIAS if call.name == MLP_DOWN else f"{call.name}_bias"
-        return bias(self._tape, name, (summed,), size=found.parameter_elements)[0]
+        for given, operand in biases:
+            name = MLP_OUTPUT_BIAS if given.name == MLP_DOWN else f"{given.name}_bias"
+            if operand.tensor is not None:
+                summed = add(self._tape, f"{given.name}_sum", summed, operand.tensor)
+            else:
+                summed = bias(self._tape, name, (summed,), size=operand.parameter_elements)[0]
+        return summed
 
     def finish(self, *, name: str, shared: LayerParameters) -> Program:
         """Backward, and the program."""
@@ -219,35 +254,85 @@ class _Recording:
             found[tensor.name] = tensor
         return list(found.values())
 
-    def _call(self, node: TracedNode, kind: ShardedAs | None) -> OperatorCall:
-        is_whole = kind is ShardedAs.ROWS or self._is_summed(node, kind)
-        shape = self._sizes.whole if is_whole else self._sizes.own
+    def _call(self, node: TracedNode) -> OperatorCall:
         attrs = {key: self._value(each, node) for key, each in node.attrs}
         work = attrs.get(WORK)
         if isinstance(work, int):
             # Attributes state work on whole tensors.
-            attrs[WORK] = work * prod(shape(node.outputs[0])) // max(1, prod(self._sizes.whole(node.outputs[0])))
+            name = node.outputs[0]
+            attrs[WORK] = work * prod(self._sizes.made(node, name)) // max(1, prod(self._sizes.whole(name)))
         call = OperatorCall(
             op=node.op,
             name=self._name(node),
             inputs=tuple(self._value(each, node) for each in node.inputs),
             attrs=attrs,
-            results=tuple(shape(name) for name in node.outputs),
+            results=tuple(self._sizes.made(node, name) for name in node.outputs),
             attention=self._options.training.attention,
             module=node.module,
             unread=frozenset(position for position, name in enumerate(node.outputs) if name not in self._read),
         )
-        is_inside = left_of(node) in self._sizes.sharding.experts.whole
-        return call if kind in (None, ShardedAs.ROWS) or is_inside else self._entered(call, node)
+        return self._entered(call, node)
 
     def _entered(self, call: OperatorCall, node: TracedNode) -> OperatorCall:
-        """A product of columns reads all tokens."""
-        position = 1 if node.op == "aten.addmm" else 0
-        left = call.operand(position)
-        whole = self._sizes.whole(left_of(node))
-        entered = CallOperand(whole, self._group.enter(call.tensor(position), whole))
-        inputs = (*call.inputs[:position], entered, *call.inputs[position + 1 :])
-        return replace(call, inputs=inputs) if left.is_varying else call
+        """A product of columns reads all tokens, and so does what joins what all heads share; sums read results."""
+        sharding, output = self._sizes.sharding, node.outputs[0]
+        for region in sharding.experts:
+            if output == region.combine:
+                return self._sent_back(call, region, node)
+        if self._options.degree == 1 or self._sizes.region_of(output) is not None:
+            return call
+        if output in sharding.spread:
+            return replace(
+                call,
+                inputs=tuple(self._spread(each, given) for each, given in zip(call.inputs, node.inputs, strict=True)),
+            )
+        if sharding.products.get(output) not in _OF_COLUMNS:
+            return call
+        position, left = (1 if node.op == "aten.addmm" else 0), left_of(node)
+        operand = call.operand(position)
+        if operand.tensor is None or sharding.gathered.get(left):
+            return call
+        whole = self._sizes.whole(left)
+        is_whole = left in sharding.whole or left in sharding.gathered
+        entering = (
+            self._group.enter_columns(call.name, operand.tensor)
+            if is_whole
+            else self._group.enter(operand.tensor, whole)
+        )
+        entered = CallOperand(whole, entering)
+        return replace(call, inputs=(*call.inputs[:position], entered, *call.inputs[position + 1 :]))
+
+    def _sent_back(self, call: OperatorCall, region: ExpertRegion, node: TracedNode) -> OperatorCall:
+        """Results of experts on the devices that sent the tokens."""
+        place = next(
+            at
+            for at, each in enumerate(node.inputs)
+            if isinstance(each, TensorRef) and each.id in region.behind | region.last
+        )
+        shape = (self._sizes.copies(region), *call.operand(place).shape[1:])
+        back = self._sizes.share_of(region).send_back(self._tape, call.tensor(place), elements=prod(shape))
+        return replace(call, inputs=(*call.inputs[:place], CallOperand(shape, back), *call.inputs[place + 1 :]))
+
+    def _spread(self, value: Value, given: Argument) -> Value:
+        """What all heads share, with all tokens."""
+        if isinstance(value, tuple) and isinstance(given, tuple):
+            return tuple(self._spread(*each) for each in zip(value, given, strict=True))
+        is_shared = isinstance(given, TensorRef) and given.id not in self._sizes.sharding.splits
+        if (
+            not isinstance(value, CallOperand)
+            or not isinstance(given, TensorRef)
+            or not is_shared
+            or value.tensor is None
+        ):
+            return value
+        whole = self._sizes.whole(self._behind_views(given.id))
+        return replace(value, shape=self._sizes.whole(given.id), tensor=self._group.enter(value.tensor, whole))
+
+    def _behind_views(self, name: str) -> str:
+        """The tensor that views look at."""
+        while (node := self._producers.get(name)) is not None and node.op in SHAPES:
+            name = _first(node)
+        return name
 
     def _name(self, node: TracedNode) -> str:
         """A known name, or the last word of the module's path and the operation; with a number where that is taken."""
@@ -270,11 +355,24 @@ class _Recording:
         role = self._graph.role(name)
         if role is TracedRole.PARAMETER:
             return self._parameter(name, node)
-        tensor = self._values.get(name)
-        if tensor is not None and self._sizes.sharding.is_gathered(node) and self._sizes.is_outside(name):
-            whole = self._sizes.whole(name)
-            return CallOperand(whole, self._group.enter(tensor, whole))
-        return CallOperand(self._sizes.own(name), tensor, is_data=role is TracedRole.INPUT)
+        shape, tensor = self._sizes.own(name), self._values.get(name)
+        if tensor is not None and self._is_routed(name, node):
+            shape, tensor = self._sizes.token_share(name), self._own_tokens(name, tensor)
+        return CallOperand(shape, tensor, is_data=role is TracedRole.INPUT)
+
+    def _is_routed(self, name: str, node: TracedNode) -> bool:
+        """Whether a router or a dispatch reads tokens that every device has all of: each goes on with its own."""
+        if self._options.degree == 1 or self._sizes.is_shared(name) or self._sizes.region_of(name) is not None:
+            return False
+        output = node.outputs[0]
+        is_read = any(output in each.own or output == each.sent for each in self._sizes.sharding.experts)
+        return is_read and self._graph.role(name) is TracedRole.ACTIVATION
+
+    def _own_tokens(self, name: str, tensor: Tensor) -> Tensor:
+        if tensor.name not in self._routed:
+            own = f"own_tokens{len(self._routed)}"
+            self._routed[tensor.name] = self._group.keep_share(own, tensor, self._sizes.token_share(name))
+        return self._routed[tensor.name]
 
     def _parameter(self, name: str, node: TracedNode) -> CallOperand:
         """A parameter with the elements that one device has; a lookup sees the whole table."""
@@ -284,75 +382,15 @@ class _Recording:
             return CallOperand(own, parameter_elements=prod(own))
         elements = -(-prod(self._sizes.whole(base)) * prod(own) // max(1, prod(whole)))
         self.parameters[base] = max(elements, self.parameters.get(base, 0))
-        if node.op in GROUPED_PRODUCTS:
+        if self._sizes.region_of(node.outputs[0]) is not None or node.op in GROUPED_PRODUCTS:
             self._expert_parameters.add(base)
         is_table = node.outputs[0] in self._sizes.sharding.tables
         return CallOperand(whole if is_table else own, parameter_elements=elements)
 
 
+_OF_COLUMNS = (ShardedAs.COLUMNS, ShardedAs.VOCABULARY, ShardedAs.GATHERED)
+
+
 def _first(node: TracedNode) -> str:
     """The first tensor that a node reads."""
     return next(node.tensor_ids())
-
-
-_OF_OTHER_FORM = (IndexError, KeyError, ValueError, TypeError, ArithmeticError, AttributeError)
-"""What a rule may raise of a call whose arguments are not the operation's: a file may say anything."""
-
-
-def _recorded(rule: OperatorRule, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-    """What a rule records.
-
-    Raises:
-        InputError: the call is not of the form that the rule knows.
-    """
-    try:
-        results = rule.record(tape, call)
-    except InputError as error:
-        if call.op in str(error):
-            raise
-        raise call.fault(str(error)) from None
-    except _OF_OTHER_FORM as error:
-        rule_broken = f"its arguments are not of the form that its rule knows ({type(error).__name__}: {error})"
-        raise call.fault(rule_broken) from error
-    if len(results) != len(call.results):
-        rule_broken = f"its rule gives {len(results)} results, where the file has {len(call.results)}"
-        raise call.fault(rule_broken)
-    _check_sizes(call, results)
-    return results
-
-
-def _check_sizes(call: OperatorCall, results: tuple[Tensor, ...]) -> None:
-    """Refuse results of other sizes than the file states: one of both is wrong, and no figure of it would be right.
-
-    A view is what it looks at, a rotation may be of keys that heads share, a loss is what its backward begins with, and
-    statistics and places that only backward reads are nothing.
-    """
-    if call.op in SHAPES or call.op in LOSSES:
-        return
-    for number, (result, shape) in enumerate(zip(results, call.results, strict=True)):
-        is_shared = call.op == ROTARY and result.elements > 0 and prod(shape) % result.elements == 0
-        if result.elements != prod(shape) and (result.elements or not number) and not is_shared:
-            rule = f"its result {number} has {result.elements} elements, where the file has {prod(shape)}; correct it"
-            raise call.fault(rule)
-
-
-def _unknown(call: OperatorCall, rules: Mapping[str, OperatorRule]) -> InputError:
-    close = near(call.op, list(rules))
-    hint = f" ({close[0]} has one)" if close else ""
-    return call.fault(
-        f"no rule says what it costs{hint}; register one under phaze_opt.operators (docs/traced-model.md), "
-        "or allow unknown operations to be counted by their bytes"
-    )
-
-
-def _by_bytes(tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
-    """An operation that nothing is known of: it reads its inputs, writes its results, and the same again backward."""
-    tensors = [operand.tensor for operand in call.varying if operand.tensor is not None]
-    weights = [
-        tape.weight(f"{call.name}.weight{number}", operand.parameter_elements)
-        for number, operand in enumerate(call.parameters)
-    ]
-    first, *others = (prod(shape) for shape in call.results)
-    rule = replace(COPY, needs_input=True)
-    result = elementwise(tape, call.name, tensors, rule, elements=first, weights=weights)
-    return (result, *(tape.tensor(f"{call.name}.result{number}", size) for number, size in enumerate(others, 1)))

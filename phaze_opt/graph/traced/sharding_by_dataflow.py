@@ -5,108 +5,83 @@ A product with a weight may split its columns if its result, along that axis, on
 their results are summed over the group. All products are taken to split their columns; whatever meets a tensor that
 cannot stay split takes the products that it comes from out, until nothing does. What is left is Megatron-LM's sharding
 of transformers: queries, keys and values by heads, up and down projections, and the vocabulary of the loss.
+
+Beyond that: parts of one product are cut each on their own (fewer key-value heads than devices are copied); channels of
+all heads that are normalised together are split, and their sums of squares exchanged; sums that are added up are summed
+over the group once; a table's rows that only products read are scattered by channels; what stands between a product and
+the vocabulary and needs all columns gets them gathered.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from math import prod
 
-from phaze_opt.graph.traced.axes import ShardedAs, axis_after
-from phaze_opt.graph.traced.expert_region import ExpertRegion, expert_region
+from phaze_opt.graph.traced.axes import ShardedAs, SplitAxis, SplitRoots, axis_after
+from phaze_opt.graph.traced.expert_region import expert_regions
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.layer_sharding import (
+    ANY_AXIS,
+    LOOKUP,
+    LOSS,
+    NOT_LAST,
+    PRODUCTS,
+    LayerSharding,
+    deferred_sums,
+    gathered_columns,
+    has_tokens,
+    left_of,
+    logits_of,
+    patches_of,
+    readers_of,
+)
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
-from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
-from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
-from phaze_opt.graph.traced.traced_model import BATCH, TensorRef, TracedNode, TracedRole
+from phaze_opt.graph.traced.normalise.views import PART, SPLIT
+from phaze_opt.graph.traced.polynomial import Polynomial
+from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
 
-_LINEAR = {"aten.linear", "aten.addmm", "aten.mm"}
-PRODUCTS = _LINEAR | set(words.GROUPED_PRODUCTS)
-LOSS = "aten.cross_entropy_loss"
 MIN_TABLE_ROWS = 1024
-"""Rows of a table below which every device has all of it."""
-_ANY_AXIS = words.ELEMENTWISE | {
-    "aten.dropout",
-    regions.ACTIVATION,
-    regions.CAP,
-    regions.RECTIFIER,
-    regions.SCALE,
-    regions.GATE,
-}
-_NOT_LAST = {regions.ROTARY, regions.NORM, regions.NORM_ACTIVATION, "aten.layer_norm", "aten.rms_norm", "aten.softmax"}
+"""Rows of a table, other than the vocabulary, below which every device has all of it."""
+_JOINS = {"aten.slice_scatter", "aten.cat"}
+"""What may join a tensor that all heads share to one that is split by heads."""
+_HEAD_RANK = 4
+"""Axes of a tensor with heads."""
 
 
 _NO_TOKENS = "it has one row a sample, or no weight"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitAxis:
-    """A tensor of which every device has a share along an axis.
+def shard_layer(
+    graph: FlatGraph, layer: TracedLayer, *, vocabularies: Collection[int] = (), apart: Collection[str] = ()
+) -> LayerSharding:
+    """The sharding of a layer.
 
-    Attributes:
-        axis: which.
-        units: parts that stay whole: heads, or channels.
-        sources: outputs of the products whose columns it comes from.
+    Args:
+        graph: that the layer is of.
+        layer: which.
+        vocabularies: outputs of the model for each token: tables of as many rows are split however few they are.
+        apart: ids of tensors that convolutions in front of it made of data alone.
     """
-
-    axis: int
-    units: int
-    sources: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSharding:
-    """How a layer is sharded over a tensor-parallel group.
-
-    Attributes:
-        products: of each product that is split, by its output, how.
-        splits: of each tensor that is split, along what.
-        replicated: of each product with a weight that every device computes, by its output, why.
-        tables: outputs of lookups in tables whose rows are split.
-        heads: heads of queries and of keys that must divide.
-        units: of each product whose columns are split, by its output, the parts that stay whole.
-        mixes_tokens: whether something that is not split needs all tokens: a convolution, a recurrence, a scan.
-        experts: between dispatch and weighted sum.
-    """
-
-    products: Mapping[str, ShardedAs]
-    splits: Mapping[str, SplitAxis]
-    replicated: Mapping[str, str]
-    tables: tuple[str, ...]
-    heads: tuple[tuple[int, int], ...]
-    units: Mapping[str, int]
-    mixes_tokens: bool
-    experts: ExpertRegion
-
-    @property
-    def is_split(self) -> bool:
-        """Whether anything is."""
-        return bool(self.products or self.tables)
-
-    def is_gathered(self, node: TracedNode) -> bool:
-        """Whether a node that is no product reads the tokens of all devices: a dispatch, or what sums up experts."""
-        return node.outputs[0] in self.experts.gathered
-
-    @property
-    def channels(self) -> tuple[int, ...]:
-        """Parts that must divide, other than heads and the vocabulary."""
-        heads = {each for pair in self.heads for each in pair}
-        columns = [name for name, kind in self.products.items() if kind is ShardedAs.COLUMNS]
-        return tuple(sorted({self.units[name] for name in columns} - heads))
-
-
-def shard_layer(graph: FlatGraph, layer: TracedLayer) -> LayerSharding:
-    """The sharding of a layer."""
+    tables = _large_tables(graph, layer, vocabularies)
     candidates = {node.outputs[0] for node in layer.nodes if _may_split(graph, node)}
+    candidates |= _lookups(layer, tables)
     reasons: dict[str, str] = {}
     while True:
-        attempt = _Pass(graph, layer, frozenset(candidates))
+        attempt = ShardingPass(graph, layer, frozenset(candidates), tables)
         wrong = attempt.run()
         if not wrong:
-            return attempt.result(reasons)
+            return attempt.result(reasons, apart)
         reasons |= {name: reason for name, reason in wrong.items() if name not in reasons}
         candidates -= wrong.keys()
+
+
+def vocabulary_sizes(graph: FlatGraph) -> frozenset[int]:
+    """Outputs for each token that losses read."""
+    logits = (left_of(node) for node in graph.nodes if node.op == LOSS)
+    sizes = {graph.tensors[name].shape[-1] for name in logits if name and has_tokens(graph, name)}
+    return frozenset(size.evaluate({}) for size in sizes if not size.symbols)
 
 
 def _may_split(graph: FlatGraph, node: TracedNode) -> bool:
@@ -118,37 +93,42 @@ def _may_split(graph: FlatGraph, node: TracedNode) -> bool:
     return has_weight and has_width and has_tokens(graph, left_of(node))
 
 
-def has_tokens(graph: FlatGraph, name: str) -> bool:
-    """Whether a tensor has several rows for each sample, which a group of devices can share out."""
-    rows = Polynomial.constant(1)
-    for size in graph.tensors[name].shape[:-1]:
-        rows = rows.times(size)
-    return rows not in (Polynomial.constant(1), parse_polynomial(BATCH))
+def _large_tables(graph: FlatGraph, layer: TracedLayer, vocabularies: Collection[int]) -> frozenset[str]:
+    """Outputs of lookups in tables whose rows are worth splitting: the vocabulary's, and other large ones."""
+    found = []
+    for node in layer.nodes:
+        if node.op == LOOKUP and has_tokens(graph, node.outputs[0]):
+            rows = graph.tensors[next(node.tensor_ids())].shape[0].evaluate({})
+            if rows >= MIN_TABLE_ROWS or rows in vocabularies:
+                found.append(node.outputs[0])
+    return frozenset(found)
 
 
-def left_of(node: TracedNode) -> str:
-    """The tensor that a product multiplies."""
-    argument = node.inputs[1 if node.op == "aten.addmm" else 0]
-    return argument.id if isinstance(argument, TensorRef) else ""
+def _lookups(layer: TracedLayer, tables: frozenset[str]) -> set[str]:
+    """Lookups that may give columns: of tables that every device has, and of others where products alone read them."""
+    readers = readers_of(layer)
+    lookups = {node.outputs[0] for node in layer.nodes if node.op == LOOKUP}
+    is_of_products = {name for name in lookups if all(node.op in PRODUCTS for node in readers.get(name, ()))}
+    return lookups - tables | is_of_products
 
 
-def _has_large_table(graph: FlatGraph, node: TracedNode) -> bool:
-    """Whether a node looks up rows of a table that is worth splitting."""
-    if node.op != "aten.embedding" or not has_tokens(graph, node.outputs[0]):
-        return False
-    return graph.tensors[next(node.tensor_ids())].shape[0].evaluate({}) >= MIN_TABLE_ROWS
+class ShardingPass:
+    """One pass through a layer with products, and columns of tables, taken to be split."""
 
-
-class _Pass:
-    """One pass through a layer with products taken to split their columns."""
-
-    def __init__(self, graph: FlatGraph, layer: TracedLayer, columns: frozenset[str]) -> None:
+    def __init__(self, graph: FlatGraph, layer: TracedLayer, columns: frozenset[str], tables: frozenset[str]) -> None:
+        """Nothing is split yet."""
         self._graph = graph
         self._layer = layer
         self._columns = columns
+        self._tables = tables
         self._splits: dict[str, SplitAxis] = {}
         self._products: dict[str, ShardedAs] = {}
+        self._begun: list[str] = []
+        self._logits = logits_of(graph, layer)
+        self._roots = SplitRoots()
         self._heads: list[tuple[int, int]] = []
+        self._normed: set[str] = set()
+        self._spread: set[str] = set()
         self._wrong: dict[str, str] = {}
 
     def run(self) -> dict[str, str]:
@@ -159,8 +139,8 @@ class _Pass:
         leaves = "its result leaves the layer"
         self._refuse((self._splits[name] for name in leaving if name in self._splits), leaves)
         summed = frozenset().union(*(self._splits[left_of(node)].sources for node in self._summing()))
-        for name, kind in self._products.items():
-            if kind is ShardedAs.COLUMNS and name not in summed:
+        for name in self._begun:
+            if name not in summed:
                 self._wrong.setdefault(name, "no product sums over its columns")
         return self._wrong
 
@@ -172,28 +152,45 @@ class _Pass:
             if (node.op in PRODUCTS or node.op == LOSS) and left_of(node) in self._splits
         ]
 
-    def result(self, reasons: Mapping[str, str]) -> LayerSharding:
+    def result(self, reasons: Mapping[str, str], apart: Collection[str]) -> LayerSharding:
         """What was found; reasons are those of earlier passes."""
-        products = [node.outputs[0] for node in self._layer.nodes if node.op in PRODUCTS]
-        replicated = {name: reasons.get(name, _NO_TOKENS) for name in products if name not in self._products}
-        tables = tuple(node.outputs[0] for node in self._layer.nodes if _has_large_table(self._graph, node))
-        mixes_tokens = any(
-            node.op in words.TOKEN_MIXERS and node.outputs[0] not in self._splits for node in self._layer.nodes
-        )
-        heads = tuple(self._heads)
-        experts = expert_region(self._layer, self._products)
+        graph, layer = self._graph, self._layer
+        experts = expert_regions(graph, layer)
+        gathers = gathered_columns(graph, layer, self._products)
+        for name, split in gathers.splits.items():
+            self._splits[name] = split
+            if name == split.root:
+                self._products[name] = ShardedAs.GATHERED
+                self._roots.begin(name, split.units, split.units)
+        products = [node.outputs[0] for node in layer.nodes if node.op in PRODUCTS]
+        deferred, sums = deferred_sums(graph, layer, self._products)
+        patches = patches_of(graph, layer, apart)
+        mixers = [node.outputs[0] for node in layer.nodes if node.op in words.TOKEN_MIXERS]
         return LayerSharding(
-            self._products, self._splits, replicated, tables, heads, self._units(), mixes_tokens, experts
+            products=self._products,
+            splits=self._splits,
+            roots=self._roots,
+            replicated={name: reasons.get(name, _NO_TOKENS) for name in products if name not in self._products},
+            tables=self._tables,
+            heads=tuple(self._heads),
+            deferred=deferred,
+            sums=sums,
+            normed=frozenset(self._normed),
+            spread=frozenset(self._spread),
+            gathered=gathers.gathered,
+            whole=gathers.whole,
+            mixes_tokens=any(name not in self._splits and name not in patches for name in mixers),
+            patches=patches,
+            experts=experts,
         )
 
-    def _units(self) -> dict[str, int]:
-        """The fewest parts of anything that comes from a product alone."""
-        found: dict[str, int] = {}
-        for split in self._splits.values():
-            if len(split.sources) == 1:
-                (source,) = split.sources
-                found[source] = min(split.units, found.get(source, split.units))
-        return found
+    def _begin(self, name: str) -> None:
+        """A tensor whose last axis is split."""
+        shape = self._graph.tensors[name].shape
+        size = shape[-1].evaluate({})
+        self._begun.append(name)
+        self._roots.begin(name, size, size)
+        self._splits[name] = SplitAxis(len(shape) - 1, size, frozenset((name,)), name)
 
     def _refuse(self, splits: Iterable[SplitAxis], reason: str) -> None:
         for split in splits:
@@ -203,36 +200,63 @@ class _Pass:
         given = {name: self._splits[name] for name in node.tensor_ids() if name in self._splits}
         if node.op in PRODUCTS:
             self._product(node, given)
+        elif node.op == LOOKUP and node.outputs[0] in self._columns:
+            self._begin(node.outputs[0])
         elif given:
             found = self._after(node, given)
             if found is None:
                 self._refuse(given.values(), f"{node.op} needs its columns together")
-            else:
-                self._splits.update(found)
+                return
+            self._splits.update(found)
+            for split in found.values():
+                self._roots.limit(split.root, split.units)
 
     def _product(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> None:
-        left, name = left_of(node), node.outputs[0]
-        shape = self._graph.tensors[name].shape
-        if left in given:
-            if given[left].axis == len(self._graph.tensors[left].shape) - 1:
-                self._products[name] = ShardedAs.ROWS
-            else:
-                self._refuse(given.values(), f"{node.op} has another axis of it as its rows")
-        elif given:
-            self._refuse(given.values(), f"{node.op} reads it beside what it multiplies")
-        elif name in self._columns:
+        name = node.outputs[0]
+        fault = self._rows_fault(node, given) if given else ""
+        if given and not fault:
+            self._products[name] = ShardedAs.ROWS
+            return
+        self._refuse(given.values(), fault)
+        if name in self._columns:
             self._products[name] = ShardedAs.COLUMNS
-            self._splits[name] = SplitAxis(len(shape) - 1, shape[-1].evaluate({}), frozenset((name,)))
+            self._begin(name)
+
+    def _rows_fault(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> str:
+        """Why a product cannot sum over what is split; empty if it can."""
+        left = left_of(node)
+        if left not in given:
+            return f"{node.op} reads it beside what it multiplies"
+        if given[left].is_normed:
+            return "all of its columns are normalised at once"
+        if given[left].axis != len(self._graph.tensors[left].shape) - 1:
+            return f"{node.op} has another axis of it as its rows"
+        return "the vocabulary's product reads its columns" if node.outputs[0] in self._logits else ""
 
     def _after(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
         """Splits of what an operation gives; None if it cannot be done apart."""
         if node.op in words.SHAPES:
             return self._viewed(node, next(iter(given.values())))
-        if node.op == ATTENTION:
-            return self._attended(node, given)
         if node.op == LOSS:
             return self._lost(node, given)
+        if node.op in _JOINS:
+            return self._joined(node, given)
+        if node.op in NOT_LAST or node.op == ATTENTION:
+            given = {name: self._by_heads(name, split) for name, split in given.items()}
+        if node.op == ATTENTION:
+            return self._attended(node, given)
         return self._worked(node, given)
+
+    def _by_heads(self, name: str, split: SplitAxis) -> SplitAxis:
+        """Channels of one head that all queries share are that head, of which every device has a copy."""
+        shape = self._graph.tensors[name].shape
+        if len(shape) != _HEAD_RANK or split.axis != len(shape) - 1:
+            return split
+        single = [axis for axis in (1, 2) if shape[axis] == Polynomial.constant(1)]
+        if not single:
+            return split
+        self._roots.limit(split.root, 1)
+        return replace(split, axis=single[0], units=1)
 
     def _worked(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
         """Elementwise work on tensors that are all split alike."""
@@ -243,17 +267,36 @@ class _Pass:
             return None
         if node.op in (SPLIT, PART):
             return self._parted(node, splits[0])
-        ((from_end, units),) = alike
-        if node.op not in _ANY_AXIS | _NOT_LAST or (from_end == -1 and node.op in _NOT_LAST):
+        ((from_end, _),) = alike
+        if node.op not in ANY_AXIS | NOT_LAST:
             return None
+        if from_end == -1 and node.op in NOT_LAST:
+            return self._normed_together(node, splits[0])
         whole = self._graph.tensors[node.outputs[0]].shape
-        size = whole[from_end]
+        # A rotation of complex pairs has an axis more for the two parts of each.
+        longer = len(whole) - len(self._graph.tensors[varying[0]].shape) if node.op == regions.ROTARY else 0
+        axis = len(whole) + from_end - longer
+        return {node.outputs[0]: self._merged(splits, axis, whole[axis])}
+
+    def _merged(self, splits: list[SplitAxis], axis: int, size: Polynomial) -> SplitAxis:
+        """One split of a result of several tensors: all of their cuts are the same."""
+        first = splits[0]
         sources = frozenset().union(*(each.sources for each in splits))
-        units = units if size.symbols else min(units, size.evaluate({}))
-        return {node.outputs[0]: SplitAxis(from_end + len(whole), units, sources)}
+        units = first.units if size.symbols else min(first.units, size.evaluate({}))
+        for each in splits:
+            self._roots.limit(each.root, units)
+        return replace(first, axis=axis, units=units, sources=sources)
+
+    def _normed_together(self, node: TracedNode, split: SplitAxis) -> dict[str, SplitAxis] | None:
+        """Channels of all heads are divided by one root: their sums of squares are exchanged."""
+        if node.op != regions.NORM or split.is_normed or split.is_attended or len(split.sources) > 1:
+            return None
+        self._normed.add(node.outputs[0])
+        self._roots.normed.add(split.root)
+        return {node.outputs[0]: replace(split, is_normed=True)}
 
     def _viewed(self, node: TracedNode, split: SplitAxis) -> dict[str, SplitAxis] | None:
-        axis, units = split.axis, split.units
+        axis, units, is_spread = split.axis, split.units, split.is_spread
         for view in self._graph.views.get(node.outputs[0], (node,)):
             after = axis_after(self._graph, view, axis)
             if after is None:
@@ -263,36 +306,77 @@ class _Pass:
             if size.symbols:
                 return None
             units = min(units, size.evaluate({}))
-        return {node.outputs[0]: SplitAxis(axis, units, split.sources)}
+            is_spread = is_spread or view.op == "aten.expand"
+        return {node.outputs[0]: replace(split, axis=axis, units=units, is_spread=is_spread)}
 
     def _parted(self, node: TracedNode, split: SplitAxis) -> dict[str, SplitAxis] | None:
-        """Parts along another axis, or several that cover the axis: each is split, as weights are kept together."""
+        """Parts, which are cut each on their own, as weights of each are kept together."""
         whole = self._graph.tensors[next(node.tensor_ids())].shape
-        found = {}
-        for name in node.outputs:
-            shape = self._graph.tensors[name].shape
-            if len(shape) != len(whole) or (shape[split.axis] != whole[split.axis] and node.op == PART):
-                return None
-            found[name] = SplitAxis(split.axis, min(split.units, shape[split.axis].evaluate({})), split.sources)
-        return found
+        shapes = {name: self._graph.tensors[name].shape for name in node.outputs}
+        if any(len(shape) != len(whole) for shape in shapes.values()):
+            return None
+        if node.op == PART:
+            (shape,) = shapes.values()
+            return {node.outputs[0]: split} if shape[split.axis] == whole[split.axis] else None
+        along = {axis for shape in shapes.values() for axis in range(len(whole)) if shape[axis] != whole[axis]}
+        sizes = {
+            name: shape[split.axis].evaluate({}) * _numbers(shape, along - {split.axis})
+            for name, shape in shapes.items()
+        }
+        units = {name: min(split.units, shape[split.axis].evaluate({})) for name, shape in shapes.items()}
+        self._roots.part(split.root, {name: (size, units[name]) for name, size in sizes.items()})
+        return {name: replace(split, units=units[name], root=name) for name in shapes}
+
+    def _joined(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
+        """Tensors side by side within heads: some of each head, others of all heads alike."""
+        whole = self._graph.tensors[node.outputs[0]].shape
+        heads = {name: each for name, each in given.items() if each.units > 1}
+        if heads:
+            # What all heads share is best made by every device.
+            self._refuse((given[name] for name in given.keys() - heads.keys()), f"{node.op} has it in all heads")
+            given = heads
+        alike = {(each.axis, each.units) for each in given.values()}
+        if len(alike) != 1:
+            return None
+        ((axis, _),) = alike
+        if any(self._graph.tensors[name].shape[axis] != whole[axis] for name in given):
+            return None
+        others = [name for name in self._graph.varying(node) if name not in given]
+        if not all(self._is_of_all_heads(name) for name in others):
+            return None
+        if others:
+            self._spread.add(node.outputs[0])
+        return {node.outputs[0]: self._merged(list(given.values()), axis, whole[axis])}
+
+    def _is_of_all_heads(self, name: str) -> bool:
+        """Whether a tensor is one for many: a view spreads it."""
+        return any(view.op == "aten.expand" for view in self._graph.views.get(name, ()))
 
     def _attended(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
-        """Heads apart: queries, keys and values must all be split by theirs."""
+        """Heads apart: queries, keys and values must all be split by theirs, and so is what is added to scores."""
         names = [each.id for each in node.inputs[:3] if isinstance(each, TensorRef)]
-        if any(name not in given for name in names) or len(given) != len(set(names)):
+        if any(name not in given for name in names) or {each.axis for each in given.values()} != {1}:
             return None
         query, key, value = (given[name] for name in names)
-        if {each.axis for each in (query, key, value)} != {1}:
-            return None
-        self._heads.append((query.units, key.units))
-        sources = query.sources | key.sources | value.sources
-        return {node.outputs[0]: SplitAxis(1, query.units, sources)}
+        heads = query.units
+        if not query.is_spread:
+            heads = self._graph.tensors[names[0]].shape[1].evaluate({})
+            self._roots.units[query.root] = heads
+        self._roots.headed.update(each.root for each in given.values())
+        self._heads.append((heads, min(key.units, value.units)))
+        sources = frozenset().union(*(each.sources for each in given.values()))
+        return {node.outputs[0]: SplitAxis(1, heads, sources, query.root, is_attended=True)}
 
     def _lost(self, node: TracedNode, given: Mapping[str, SplitAxis]) -> dict[str, SplitAxis] | None:
         """Logits split over the vocabulary."""
         (split,) = given.values()
         logits = self._graph.tensors[left_of(node)].shape
-        if split.axis != len(logits) - 1 or any(self._products[name] is ShardedAs.ROWS for name in split.sources):
+        is_last = split.axis == len(logits) - 1
+        if not is_last or any(self._products.get(name) is not ShardedAs.COLUMNS for name in split.sources):
             return None
         self._products.update(dict.fromkeys(split.sources, ShardedAs.VOCABULARY))
         return {}
+
+
+def _numbers(shape: tuple[Polynomial, ...], axes: Collection[int]) -> int:
+    return prod(shape[axis].evaluate({}) for axis in axes)

@@ -1,48 +1,29 @@
 """`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
 
-import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Annotated
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
+from phaze_opt.graph.sharding import ExpertSizes, Sharding, division_obstacle, expert_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.graph.traced.axes import ShardedAs
+from phaze_opt.graph.traced.device_sizes import DeviceSizes, WeightShare, weight_shares
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
-from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.layers import TracedLayer, count_blocks
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
-from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
-from phaze_opt.graph.traced.sharding_by_dataflow import LayerSharding
-from phaze_opt.graph.traced.traced_model import SEQUENCE
+from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.branches import MAX_DOWN_SETS
 from phaze_opt.workload.chain import ChainCut, CutPlaces
+from phaze_opt.workload.mlp_spec import ExpertRouting
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
-_NUMBERED = re.compile(r"(?:[^.]*[^.\d][^.]*\.)*\d+(?::\d+)?(?=\.|$)")
-"""A module's path up to its first number."""
 _TOLD_SHARE = 0.01
 """Share of parameters without work from which on it is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardedProduct:
-    """How a tensor-parallel group shares a product with a weight.
-
-    Attributes:
-        layer: name of its kind of layer.
-        module: path of the module that runs it.
-        split: how it is split; None if every device computes all of it.
-        reason: why it is not split.
-    """
-
-    layer: str
-    module: str
-    split: ShardedAs | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +90,6 @@ class TracedWorkload:
                 f"{idle:,} of the {self.num_parameters:,} parameters of {self.name} are read by nothing that its loss "
                 f"depends on ('{example[:80]}'): they cost neither time nor memory here."
             )
-        if self.has_experts:
-            yield f"Experts of {self.name} are split over a tensor group by channels, and not spread over devices."
         if self.layered.has_one_order:
             yield (
                 f"Blocks of {self.name} that stand beside one another can be taken in more than {MAX_DOWN_SETS} ways: "
@@ -136,9 +115,10 @@ class TracedWorkload:
     @property
     def num_layers(self) -> int:
         """Numbered modules with products, such as the blocks of a list; without any, layers of all units."""
-        paths = {node.module for node in self.layered.graph.nodes if node.op in HEAVY}
-        numbered = {found[0] for path in paths if (found := _NUMBERED.match(path))}
-        return len(numbered) or sum(len(self.cut.units[kind]) for kind in self.cut.order)
+        blocks = count_blocks(self.layered.graph)
+        of_units = sum(len(self.cut.units[kind]) for kind in self.cut.order)
+        # One block that runs again and again is as many.
+        return max(blocks, self.num_units) if blocks else of_units
 
     @property
     def num_parameters(self) -> int:
@@ -149,7 +129,7 @@ class TracedWorkload:
     def num_active_parameters(self) -> int:
         """Parameters that one token meets: all but those of experts that it is not sent to."""
         experts = self.layered.experts
-        idle = experts.num_parameters * (experts.num_experts - experts.num_active) // experts.num_experts
+        idle = experts.num_parameters * (experts.num_experts - experts.routing.num_active) // experts.num_experts
         return self.num_parameters - idle
 
     @property
@@ -160,7 +140,12 @@ class TracedWorkload:
     @property
     def num_active_experts(self) -> int:
         """Experts that a token meets; 1 without any."""
-        return self.layered.experts.num_active
+        return self.layered.experts.routing.num_active
+
+    @property
+    def expert_routing(self) -> ExpertRouting | None:
+        """Which experts of a layer a token meets; None without any."""
+        return self.layered.experts.routing if self.has_experts else None
 
     @property
     def has_experts(self) -> bool:
@@ -220,31 +205,50 @@ class TracedWorkload:
         """Why it cannot be sharded so, as a sentence; None if it can."""
         if options.context > 1:
             return f"{self.name}: sequences of traced models are not sharded; give context parallel degree 1"
-        if (options.expert or 1) > 1 or (options.expert_tensor or 1) > 1:
-            return f"{self.name}: experts of traced models are split by channels; give expert parallel degree 1"
-        if tensor_parallel == 1:
-            return None
         shardings = self.layered.shardings
-        if not any(each.products for each in shardings):
-            return f"{self.name}: no product of it can be split over a group; give tensor parallel degree 1"
-        for what, count in _divided(shardings, tensor_parallel, options):
-            if count % tensor_parallel:
-                degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
-                return (
-                    f"{self.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
-                    f"its divisors up to that are {', '.join(degrees)}"
-                )
-        return None
+        if tensor_parallel > 1:
+            if not any(each.products for each in shardings):
+                return f"{self.name}: no product of it can be split over a group; give tensor parallel degree 1"
+            obstacle = division_obstacle(self.name, self._divided(tensor_parallel, options), tensor_parallel)
+            if obstacle is not None:
+                return obstacle
+        return expert_obstacle(self._expert_sizes, tensor_parallel, options)
 
-    def sharded_products(self) -> tuple[ShardedProduct, ...]:
-        """Every product with a weight of every kind of layer, and how a tensor-parallel group shares it."""
-        layers = self.layered.folded.layers
+    @property
+    def _expert_sizes(self) -> ExpertSizes:
+        """Experts that tokens are sent to; those whose routing is of another form run on every device."""
+        layered = self.layered
+        regions = [(sharding, region) for sharding in layered.shardings for region in sharding.experts]
+        counts = [layered.graph.tensors[region.weight].shape[0].evaluate({}) for _, region in regions]
+        widths = [sharding.width_of(region) for sharding, region in regions]
+        return ExpertSizes(self.name, bool(regions), gcd(*counts) or 1, gcd(*widths))
+
+    def _divided(self, tensor_parallel: int, options: ShardingOptions) -> Iterator[tuple[str, int]]:
+        """What must divide by a tensor-parallel degree."""
+        for sharding in self.layered.shardings:
+            for queries, keys in sharding.heads:
+                yield "attention heads", queries
+                if not (options.has_kv_replicas and tensor_parallel % keys == 0):
+                    yield "key-value heads", keys
+            for count in sharding.normed_channels:
+                yield "normalised channels", count
+            for count in sharding.channels:
+                yield "channels", count
+        experts = self._expert_sizes
+        if experts.has_experts and options.expert is None:
+            yield "experts", experts.num_experts
+        elif experts.has_experts and options.expert_tensor is None:
+            yield "channels of an expert", experts.width
+
+    def weight_shares(self, degree: int) -> tuple[WeightShare, ...]:
+        """Every product with a weight, and lookup in a table, of every kind of layer: what a device of a group has."""
+        layered, length = self.layered, self.own_sequence_length
+        group = Sharding(TrainingSpec(1, length, 1), degree, ShardingOptions(has_kv_replicas=True))
+        values, layers = {BATCH: 1, SEQUENCE: length}, layered.folded.layers
         return tuple(
-            ShardedProduct(name, node.module, sharding.products.get(output), sharding.replicated.get(output, ""))
-            for name, layer, sharding in zip(_layer_names(layers), layers, self.layered.shardings, strict=True)
-            for node in layer.nodes
-            for output in node.outputs
-            if output in sharding.products or output in sharding.replicated
+            share
+            for name, layer, sharding in zip(_layer_names(layers), layers, layered.shardings, strict=True)
+            for share in weight_shares(DeviceSizes(layered.graph, values, group, sharding, True), layer, name)
         )
 
     def model_flops(self, sequence_length: int) -> float:
@@ -262,9 +266,7 @@ class TracedWorkload:
             InputError: an operation has no rule, or the sizes cannot be had.
         """
         layered = self.layered
-        recording = LayerSettings(
-            training, operator_rules(), self.allow_unknown, tensor_parallel, options.has_regathers
-        )
+        recording = LayerSettings(training, operator_rules(), self.allow_unknown, tensor_parallel, options)
         layers = layered.folded.layers
         recorded = [
             record_layer(layered.graph, layer, recording, name=name, sharding=sharding, shared=shared)
@@ -277,19 +279,6 @@ class TracedWorkload:
             max(each.parameters.get(name, 0) for each in recorded) for name in layered.folded.of_units
         )
         return (replace(first, num_parameters=first.num_parameters + shared_elements), *others)
-
-
-def _divided(
-    shardings: tuple[LayerSharding, ...], tensor_parallel: int, options: ShardingOptions
-) -> Iterator[tuple[str, int]]:
-    """What must divide by a tensor-parallel degree."""
-    for sharding in shardings:
-        for queries, keys in sharding.heads:
-            yield "attention heads", queries
-            if not (options.has_kv_replicas and tensor_parallel % keys == 0):
-                yield "key-value heads", keys
-        for count in sharding.channels:
-            yield "channels", count
 
 
 def _macs(program: Program) -> int:

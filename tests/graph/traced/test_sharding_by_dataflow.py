@@ -68,15 +68,6 @@ def test_a_group_does_all_work_and_no_more_than_its_replicas(name, sequence):
         assert one["parameters"] <= t * share["parameters"] <= (1 + 0.03 * t) * one["parameters"]
 
 
-def test_tokens_of_experts_are_sent_once():
-    """Two gathers a block and one for the head, as of a dense model, and the router's weights: two a token."""
-    found = figures(traced("mixtral-8x7b"), 1024, 8, True)
-    tokens = 2 * 1024 * 4096 * 2
-    weights = 2 * 1024 * 2 * 2
-    assert found["f all_gather False"] == (2 * 32 + 1) * tokens + 32 * weights
-    assert found["f reduce_scatter False"] == (2 * 32 + 1) * tokens
-
-
 def test_blocks_of_t5_split_as_megatron_splits_them():
     """Ten products of a decoder block: queries, keys and values twice, an output each, up and down."""
     shardings = traced("t5-large").layered.shardings
@@ -88,15 +79,30 @@ def test_blocks_of_t5_split_as_megatron_splits_them():
     assert ShardedAs.VOCABULARY in shardings[-1].products.values()
 
 
+def shares(name, degree):
+    return {each.module.rpartition(".")[2]: each for each in traced(name).weight_shares(degree)}
+
+
 def test_what_is_not_split_says_why():
-    found = {each.module.rpartition(".")[2]: each for each in traced("bert-large").sharded_products()}
-    assert found["query"].split is ShardedAs.COLUMNS
-    assert found["decoder"].split is ShardedAs.VOCABULARY
-    transform = next(each for each in traced("bert-large").sharded_products() if "transform" in each.module)
-    assert (transform.split, transform.reason) == (None, "aten.layer_norm needs its columns together")
+    found = shares("bert-large", 8)
+    assert (found["query"].split, found["query"].share) == (ShardedAs.COLUMNS, 1 / 8)
+    assert (found["decoder"].split, found["word_embeddings"].split) == (ShardedAs.VOCABULARY,) * 2
+    transform = next(each for each in traced("bert-large").weight_shares(8) if "transform" in each.module)
+    assert (transform.split, transform.share) == (ShardedAs.GATHERED, 1 / 8)
+    assert (found["seq_relationship"].split, found["seq_relationship"].share) == (None, 1)
     assert found["seq_relationship"].reason == "it has one row a sample, or no weight"
-    router = next(each for each in traced("mixtral-8x7b").sharded_products() if each.module.endswith("mlp.gate"))
-    assert "aten.softmax" in router.reason
+    assert not any(each.reason for each in found.values() if each.split)
+
+
+def test_experts_are_whole_and_key_value_heads_copied():
+    found = shares("mixtral-8x7b", 16)
+    assert found["experts"].split is ShardedAs.EXPERTS
+    assert (found["gate"].split, found["gate"].reason) == (None, "aten.softmax needs its columns together")
+    assert (found["q_proj"].share, found["q_proj"].reason) == (1 / 16, "")
+    assert (found["k_proj"].share, found["k_proj"].reason) == (
+        1 / 8,
+        "2 devices have a copy of each of 8 key-value heads",
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,10 @@ def test_what_is_not_split_says_why():
         ("mixtral-8x7b", 16, {}, "8 key-value heads do not divide"),
         ("resnet18", 2, {}, "no product of it can be split"),
         ("llama-2-7b", 1, {"context": 2}, "context parallel degree 1"),
-        ("mixtral-8x7b", 2, {"expert": 2}, "expert parallel degree 1"),
+        ("mixtral-8x7b", 2, {"expert": 3}, "8 experts do not divide by expert parallel degree 3"),
+        ("mixtral-8x7b", 1, {"expert": 2, "expert_tensor": 2}, "must divide tensor parallel degree 1"),
+        ("mixtral-8x7b", 16, {"has_kv_replicas": True}, "8 experts do not divide"),
+        ("llama-2-7b", 1, {"expert": 2}, "no experts"),
     ],
 )
 def test_what_cannot_be_sharded_is_said(name, t, options, words):
@@ -116,7 +125,7 @@ def test_what_cannot_be_sharded_is_said(name, t, options, words):
 
 def test_key_value_heads_are_copied_where_that_is_asked_for():
     model, training = traced("mixtral-8x7b"), TrainingSpec(1, 512, 64)
-    options = ShardingOptions(has_kv_replicas=True)
+    options = ShardingOptions(has_kv_replicas=True, expert=8)
     assert sharding_obstacle(model, 16, options=options) is None
     block = build_model_graph(model, training, tensor_parallel=16, options=options).layers[1]
     keys = next(each for each in block.forward.operators if each.name.startswith("k_proj"))
