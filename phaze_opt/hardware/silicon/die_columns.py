@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import vc_l2_bytes_of
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.pipelining import mac_area
 from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
 
 Floats = NDArray[np.float64]
@@ -26,6 +27,7 @@ class DieColumns:
     Attributes:
         logic, memory, energy: of the process, against N7 (`die_constants.DieProcess`).
         macs: 16-bit multiply-accumulates a cycle.
+        mac_area: area of one over that of one without sub-stages (`pipelining.mac_area`).
         byte_macs: multiply-accumulates a cycle of arrays that have 8 bits alone.
         threaded_lanes: fp32 lanes of a GPU, with issue and registers of many threads.
         vector_lanes: lanes of vector units that one program drives.
@@ -45,6 +47,7 @@ class DieColumns:
     memory: Floats
     energy: Floats
     macs: Floats
+    mac_area: Floats
     byte_macs: Floats
     threaded_lanes: Floats
     vector_lanes: Floats
@@ -102,6 +105,7 @@ def dies_of(
         memory=np.array(process.memory),
         energy=np.array(process.energy),
         macs=_floats(chips.num_tc * chips.tc_width * chips.tc_depth),
+        mac_area=mac_area(chips.pipelining),
         byte_macs=none,
         threaded_lanes=none,
         vector_lanes=_floats(lanes),
