@@ -51,13 +51,14 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.sparsity import only_weights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 DEFAULT_DTYPE = "bf16"
 OF_SILICON = ("silicon", "process_nm", "hbm_generation")
 """Options of what designs are built of; a machine that exists keeps its own area and power."""
-OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", *OF_SILICON)
+OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "sparsity", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
 OPERATORS_IN_TURN = "operators in turn"
 """What times the layers of a real machine, where a designed chip names its estimator."""
@@ -159,6 +160,7 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         global_batch=scenario.global_batch,
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
+        sparsity=only_weights(scenario.sparsity),
     )
     training = _with_load(training, request, model)
     job = PlannedJob(

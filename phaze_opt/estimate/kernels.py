@@ -9,7 +9,8 @@ max(compute, GLB, HBM).
 Compute cycles = b' folds (stream + 2d + w - 2). Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
 output-stationary ceil(m'/d) ceil(n'/w) and k', input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB:
 c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an
-operand that r_n (or r_m) arrays share is read once for all of them. t_m = t_n = floor(sqrt(tile)), stretched when an
+operand that r_n (or r_m) arrays share is read once for all of them; operands of sparse products count with the scales
+of `MatmulShapes`. t_m = t_n = floor(sqrt(tile)), stretched when an
 edge is shorter.
 
 Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
@@ -38,6 +39,8 @@ NUM_FIELDS = 6
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
 
 
+NEVER = 1e200
+"""Folds of a dataflow that cannot be; large and finite, as a rule of 0 cycles a fold multiplies it."""
 NO_AXIS = -1
 """Passed through `int`: numba compiles a kernel anew for every literal that it is called with."""
 
@@ -63,13 +66,16 @@ class Wanted(NamedTuple):
 class Rules(NamedTuple):
     """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once.
 
-    ``is_packed`` says whether grouped products share arrays, and of one matmul whether its own do.
+    ``is_packed`` says whether grouped products share arrays, and of one matmul whether its own do. ``left_scale`` and
+    ``right_scale`` are those of one matmul (`MatmulShapes`).
     """
 
     per_fold: float
     per_operator: float
     is_multicast: bool
     is_packed: bool
+    left_scale: float
+    right_scale: float
 
 
 class Array(NamedTuple):
@@ -156,7 +162,8 @@ def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, r
         fill = (rules.per_fold * folds + rules.per_operator) * array.ramp
         if folds * stream + fill < least:
             least = folds * stream + fill
-            l2_elements = folds * (stream * (array.width + array.depth) + array.width * array.depth)
+            across, down = array.width * rules.right_scale, array.depth * rules.left_scale
+            l2_elements = folds * (stream * (across + down) + across * array.depth)
             out[STREAM], out[FILL], out[L2_BYTES], out[DATAFLOW] = folds * stream, fill, scale * l2_elements, code
 
 
@@ -186,8 +193,8 @@ def _price_level(  # noqa: PLR0917
                 at_n, at_k = spare if axis == 2 else e_n, spare if axis == 3 else rest - e_n
                 n, n_across = shares[2, at_n, 0], shares[2, at_n, 1]
                 k, k_down = shares[3, at_k, 0], shares[3, at_k, 2]
-                left = m * k * passes[at_m, at_n, 0]
-                right = k * n * passes[at_m, at_n, 1]
+                left = m * k * passes[at_m, at_n, 0] * rules.left_scale
+                right = k * n * passes[at_m, at_n, 1] * rules.right_scale
                 result = m * n * (3.0 if at_k > 0 else 1.0)
                 if rules.is_multicast:
                     left /= factor_n * (1 << e_n)
@@ -204,6 +211,9 @@ def _price_level(  # noqa: PLR0917
                     fills[1] * (m_down * n_across),
                     fills[2] * (k_down * m_across),
                 )
+                # Columns of sparse weights meet other inputs each, so that none can stand in the array for all.
+                if rules.right_scale > 1.0:
+                    inputs = float(NEVER)
                 least = min(
                     weight * m + (rules.per_fold * weight + rules.per_operator) * array.ramp,
                     output * k + (rules.per_fold * output + rules.per_operator) * array.ramp,
@@ -344,7 +354,8 @@ def price_arrays(  # noqa: PLR0917
         for axis in range(4):
             tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
         _mark_useful(tables.is_useful, size)
-        own = Rules(rules.per_fold, rules.per_operator, rules.is_multicast, rules.is_packed and size[6] > 0.0)
+        is_packed = rules.is_packed and size[6] > 0.0
+        own = Rules(rules.per_fold, rules.per_operator, rules.is_multicast, is_packed, size[7], size[8])
         macs = size[0] * size[1] * size[2] * size[3]
         for r in range(len(arrays.width)):
             tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
@@ -169,6 +170,9 @@ class Design(Generic[T]):
         AxisRole.SIZE, "an L2 of {} a vector core", plural="KiB of L2 a vector core", key="vc_l2_kb", unit=KIBI,
         parquet="int64", default=0, never_slows=True,
     )  # fmt: skip
+    sparse_array: T = axis(
+        AxisRole.SIZE, "{} arrays", plural="kinds of sparse arrays", choices=SPARSE_KEYS, most=len(SPARSE_KEYS), default=0
+    )
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))

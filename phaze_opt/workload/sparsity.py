@@ -13,6 +13,8 @@ from fractions import Fraction
 
 from phaze_opt.errors import InputError
 
+WEIGHT_BITS = 16
+"""Of a working weight."""
 MAX_BLOCK = 1024
 """Largest M accepted: a block of weights that one multiplier chooses from."""
 GEOMETRIC_FRAMES = 4
@@ -41,6 +43,12 @@ class Pattern:
         """Share of the weights that is not zero."""
         return Fraction(self.kept, self.of)
 
+    @property
+    def stored_share(self) -> Fraction:
+        """Bytes of 16-bit weights as stored, with the place of each within its block, over those of dense weights."""
+        place_bits = (self.of - 1).bit_length()
+        return self.density * Fraction(WEIGHT_BITS + place_bits, WEIGHT_BITS)
+
     def __str__(self) -> str:
         """``2:4``."""
         return f"{self.kept}:{self.of}"
@@ -62,6 +70,16 @@ class SparseWeights:
     def flops_share(self) -> Fraction:
         """FLOPs of the three products over those of dense weights."""
         return (2 + self.pattern.density + (self.pattern.density - 1) * self.is_transposable) / Fraction(3)
+
+    @property
+    def choosing_operations(self) -> Fraction:
+        """Lane operations a weight in every step: a bitonic network sorts each block, then mask and decay.
+
+        A network of 2^L places has L (L + 1) / 4 comparators a place; masking and decaying a weight are 3 operations
+        (SR-STE's 2e-4 (1 - mask) w, or the factor of mask decay).
+        """
+        levels = (self.pattern.of - 1).bit_length()
+        return Fraction(levels * (levels + 1), 4) + 3
 
     def __str__(self) -> str:
         """``2:4 in both passes`` or ``2:4 forward``."""
@@ -183,6 +201,24 @@ class SparseRecipe:
             prunable_flops: those of them in products with the weights that the recipe thins out.
         """
         return dense_flops - prunable_flops * (1 - self.flops_share)
+
+
+def only_weights(text: str) -> SparseWeights | None:
+    """The weights of a recipe of one phase; None where nothing is said.
+
+    Raises:
+        InputError: it is no recipe, or its phases differ.
+    """
+    if not text:
+        return None
+    found = parse_recipe(text).only_weights
+    if found is None:
+        message = (
+            f"'{text}' has phases of different patterns, and one answer here stands for one; give one pattern, such "
+            "as 2:4, or `evaluate` the recipe"
+        )
+        raise InputError(message, source=SOURCE)
+    return found
 
 
 _KEYS = ("recipe", "dense", "fine_tune", "transposable")
