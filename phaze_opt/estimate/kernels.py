@@ -6,7 +6,9 @@ c is none, one of them may be any number (docs/decisions/0140). Of all splits th
 is taken, fewest arrays first; HBM does not depend on the split, so max with it afterwards is the exact minimum of
 max(compute, GLB, HBM).
 
-Compute cycles = b' folds (stream + 2d + w - 2). Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
+Compute cycles = b' folds (stream + 2d + w - 2) where one fold ends before the next begins; what sub-stages make of it is
+in `hardware.pipelining`: b' folds stream + fill, where fill = b' folds each + once + (b' folds - 1) max(0, least - stream).
+Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
 output-stationary ceil(m'/d) ceil(n'/w) and k', input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB:
 c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an
 operand that r_n (or r_m) arrays share is read once for all of them; operands of sparse products count with the scales
@@ -46,13 +48,19 @@ NO_AXIS = -1
 
 
 class Arrays(NamedTuple):
-    """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted."""
+    """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted.
+
+    ``each``, ``once`` and ``least`` are those of `hardware.pipelining.FoldCycles`.
+    """
 
     width: Floats
     depth: Floats
     tile: Floats
     dtype: Floats
     cycles_per_byte: Floats
+    each: Floats
+    once: Floats
+    least: Floats
     most: Ints
 
 
@@ -64,14 +72,11 @@ class Wanted(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once.
+    """Options: is a shared operand read once; do grouped products share arrays, and of one matmul whether its own do.
 
-    ``is_packed`` says whether grouped products share arrays, and of one matmul whether its own do. ``left_scale`` and
-    ``right_scale`` are those of one matmul (`MatmulShapes`).
+    ``left_scale`` and ``right_scale`` are those of one matmul (`MatmulShapes`).
     """
 
-    per_fold: float
-    per_operator: float
     is_multicast: bool
     is_packed: bool
     left_scale: float
@@ -79,14 +84,16 @@ class Rules(NamedTuple):
 
 
 class Array(NamedTuple):
-    """One array configuration; ``ramp`` = 2d + w - 2, ``ideal`` the compute cycles of one fully busy array."""
+    """One array configuration; ``ideal`` are the compute cycles of one fully busy array, `Arrays` has the others."""
 
     width: float
     depth: float
     tile: float
     dtype: float
     cycles_per_byte: float
-    ramp: float
+    each: float
+    once: float
+    least: float
     ideal: float
 
 
@@ -154,12 +161,18 @@ def _fills(batch: float, down: float, across: float, array: Array) -> float:
 
 
 @compiled
+def _fill(folds: float, stream: float, array: Array) -> float:
+    """Cycles of folds beyond their streams."""
+    return folds * array.each + array.once + (folds - 1.0) * max(0.0, array.least - stream)
+
+
+@compiled
 def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, rules: Rules, scale: float) -> None:
     """Stream, fill, L2 bytes and dataflow of the split just found; ``scale`` = dtype bytes x arrays used."""
     least = math.inf
     for code in range(3):
         folds, stream = flows[code]
-        fill = (rules.per_fold * folds + rules.per_operator) * array.ramp
+        fill = _fill(folds, stream, array)
         if folds * stream + fill < least:
             least = folds * stream + fill
             across, down = array.width * rules.right_scale, array.depth * rules.left_scale
@@ -215,9 +228,9 @@ def _price_level(  # noqa: PLR0917
                 if rules.right_scale > 1.0:
                     inputs = float(NEVER)
                 least = min(
-                    weight * m + (rules.per_fold * weight + rules.per_operator) * array.ramp,
-                    output * k + (rules.per_fold * output + rules.per_operator) * array.ramp,
-                    inputs * n + (rules.per_fold * inputs + rules.per_operator) * array.ramp,
+                    weight * m + _fill(weight, m, array),
+                    output * k + _fill(output, k, array),
+                    inputs * n + _fill(inputs, n, array),
                 )
                 if least < best:
                     best = max(least, glb_cycles)
@@ -355,7 +368,7 @@ def price_arrays(  # noqa: PLR0917
             tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
         _mark_useful(tables.is_useful, size)
         is_packed = rules.is_packed and size[6] > 0.0
-        own = Rules(rules.per_fold, rules.per_operator, rules.is_multicast, is_packed, size[7], size[8])
+        own = Rules(rules.is_multicast, is_packed, size[7], size[8])
         macs = size[0] * size[1] * size[2] * size[3]
         for r in range(len(arrays.width)):
             tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]
@@ -367,7 +380,9 @@ def price_arrays(  # noqa: PLR0917
                 tile,
                 arrays.dtype[r],
                 arrays.cycles_per_byte[r],
-                2.0 * depth + width - 2.0,
+                arrays.each[r],
+                arrays.once[r],
+                arrays.least[r],
                 macs / (width * depth),
             )
             costs = table[r, u, : arrays.most[r] + 1]

@@ -41,7 +41,10 @@ class MatmulShapes:
         """Columns of matmuls, in their order."""
         rows = [(x.batch, x.m, x.n, x.k, x.distinct_left, x.left_overlap, int(x.is_grouped)) for x in matmuls]
         table = np.array(rows, dtype=np.int64).reshape(-1, 7)
-        return cls(*np.ascontiguousarray(table.T), np.ones(len(rows)), np.ones(len(rows)))
+        counted = (each.name for each in fields(cls) if not each.name.endswith("_scale"))
+        ones = np.ones(len(rows))
+        columns = dict(zip(counted, np.ascontiguousarray(table.T), strict=True))
+        return cls(**columns, left_scale=ones, right_scale=ones)
 
     def table(self) -> NDArray[np.float64]:
         """One row a matmul, shape (num_matmuls, 9), in the order of the fields."""

@@ -61,9 +61,7 @@ def _build_layers(
     units = {kind for unit in model.cut.units for kind in unit}
     return tuple(
         lower(
-            fuse(program, fusion),
-            optimizer=training.optimizer,
-            sparsity=training.sparsity if kind in units else None,
+            fuse(program, fusion), optimizer=training.optimizer, sparsity=training.sparsity if kind in units else None
         )
         for kind, program in enumerate(programs)
     )

@@ -46,7 +46,7 @@ class SparseArray:
         if of % self.of == 0:
             most = min(kept, self.of)
         else:
-            # A block of the array reaches into so many blocks of the weights; where these divide it, it holds them whole.
+            # So many blocks of the weights a block of the array reaches into.
             reached = self.of // of if self.of % of == 0 else -(-self.of // of) + 1
             most = min(kept * reached, self.of)
         if not self.kept:
@@ -79,7 +79,9 @@ def sparse_array_of(code: int) -> SparseArray:
         InputError: there is none of that number.
     """
     if not 0 <= code <= len(KEYS):
-        message = f"sparse_array = {code} must be from 0 to {len(KEYS)}, for what a design does not state, {', '.join(KEYS)}"
+        message = (
+            f"sparse_array = {code} must be from 0 to {len(KEYS)}, for what a design does not state, {', '.join(KEYS)}"
+        )
         raise InputError(message, key="sparse_array")
     return SPARSE_ARRAYS[max(1, code) - 1]
 
