@@ -81,6 +81,11 @@ class SparseWeights:
         levels = (self.pattern.of - 1).bit_length()
         return Fraction(levels * (levels + 1), 4) + 3
 
+    @property
+    def option(self) -> str:
+        """What `parse_recipe` reads as these weights in every step."""
+        return f"{self.pattern}{',transposable=yes' if self.is_transposable else ''}"
+
     def __str__(self) -> str:
         """``2:4 in both passes`` or ``2:4 forward``."""
         return f"{self.pattern} {'in both passes' if self.is_transposable else 'forward'}"
@@ -186,6 +191,11 @@ class SparseRecipe:
     def flops_share(self) -> Fraction:
         """FLOPs of all steps' products with sparse weights over those of dense training."""
         return sum((phase.share * phase.flops_share for phase in self.phases), Fraction(0))
+
+    @property
+    def has_one_phase(self) -> bool:
+        """Whether all steps are alike."""
+        return len(self.phases) == 1
 
     @property
     def only_weights(self) -> SparseWeights | None:
