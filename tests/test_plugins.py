@@ -238,7 +238,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlugin:
 
 
 def test_two_rules_of_one_operation_are_refused(add: AddPlugin) -> None:
-    add(PluginGroup.OPERATORS, "other-softmax", "phaze_opt.graph.traced.rules.softmax:SoftmaxRule")
+    add(PluginGroup.OPERATORS, "other-softmax", "phaze_opt.graph.traced.rules.elementwise:SoftmaxRule")
     with pytest.raises(PluginError, match=r"'other-softmax' and 'softmax' both have a rule for aten\.softmax"):
         operator_rules()
 

@@ -19,7 +19,7 @@ import numpy as np
 import phaze_opt.hardware.spreads as package
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.spreads import UNSEEN
+from phaze_opt.hardware.spreads import NAMED, UNSEEN
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.measured_row import Row
@@ -84,19 +84,20 @@ def beside_residuals(folders: list[Path], known: set[str], start: FittedConstant
 
 
 def left_out_residuals(rows: list[Row], start: FittedConstants) -> list[Residual]:
-    """Training steps without their source and their software; profiles of layers, alone or composed, are no steps."""
+    """Training steps without their source, their software unknown and named; profiles of layers are no steps."""
     own = [row for row in rows if row.dataset in SOURCES]
     left = predict_left_out(own, start, on_progress=lambda text: print(text, flush=True))
     steps = [each for each in left if each.row.dataset not in (SINGLE, LAYER)]
     return [
         Residual(
-            (UNSEEN,),
+            (kind,),
             each.source,
             "source",
-            math.log(each.measured_s / each.predicted_s),
+            math.log(each.measured_s / predicted_s),
             each.row.joined("hardware", "layers", "hidden", "n_devices", "seq"),
         )
         for each in steps
+        for kind, predicted_s in ((UNSEEN, each.predicted_s), (NAMED, each.named_s))
     ]
 
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from phaze_opt.validation.dataset import Dataset
     from phaze_opt.validation.family import Family
 
-OF_SOFTWARE = "stack/"
-OF_PLANS = (OF_SOFTWARE, "collectives/")
+OF_PLANS = (measurements.OF_SOFTWARE, "collectives/")
 """Beginnings of the groups whose constants price a training step; those of operators timed alone do not enter one."""
 
 
@@ -52,8 +51,8 @@ def calibrate(
         str | None,
         typer.Option(
             "--software",
-            help="Name of a software of your own that the rows of training are of: it gets constants of its own, "
-            "beside those of the software that it is most like.",
+            help="Name of a software of your own, of rows of training whose column software says it or nothing: it "
+            "gets constants of its own, beside those of the software that it is most like.",
             rich_help_panel=measurements.MEASUREMENTS,
         ),
     ] = None,
@@ -174,11 +173,15 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path],
 
 def _rows_of_own(found: Calibration) -> str:
     """Which rows `validate` prices under a software of the user's own: those that name it."""
-    own = [group.rpartition("/")[2] for group in found.groups if group.startswith(OF_SOFTWARE) and group.count("/") > 1]
-    return f", whose rows say {own[0]} in their column software" if len(own) == 1 else ""
+    own = [
+        group.rpartition("/")[2]
+        for group in found.groups
+        if group.startswith(measurements.OF_SOFTWARE) and group.count("/") > 1
+    ]
+    return f", whose rows say {own[0]} or nothing in their column software" if len(own) == 1 else ""
 
 
 def _software_option(found: Calibration) -> str:
     """The option that makes `evaluate` use what was fitted, if that is one software's: elsewhere it may be ideal."""
-    software = [group.rpartition("/")[2] for group in found.groups if group.startswith(OF_SOFTWARE)]
+    software = [group.rpartition("/")[2] for group in found.groups if group.startswith(measurements.OF_SOFTWARE)]
     return f"--software {software[0]} " if len(software) == 1 else ""

@@ -2,13 +2,15 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from phaze_opt import __version__
 from phaze_opt.cli import evaluate_request
 from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
-from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
+from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
+from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
@@ -16,6 +18,7 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
+from phaze_opt.hardware.device_catalogue import is_shipped
 from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_machine
@@ -43,23 +46,26 @@ from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import error_share, software_notes
+from phaze_opt.report.software import SoftwareChoice, error_share, software_notes
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
-from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.sparsity import only_weights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-DEFAULT_DTYPE = "bf16"
 OF_SILICON = ("silicon", "process_nm", "hbm_generation")
 """Options of what designs are built of; a machine that exists keeps its own area and power."""
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "sparsity", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
+OF_MACHINES = MappingProxyType(
+    {"float8": "designed chips compute in 16 bits", "power_limit_w": "--max-tdp-w is the budget of designs"}
+)
+"""Options of machines that exist, and why designs do not have them."""
 OPERATORS_IN_TURN = "operators in turn"
 """What times the layers of a real machine, where a designed chip names its estimator."""
 
@@ -95,9 +101,19 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         model = model.cut_by_layers() if cuts is CutPlaces.LAYERS else model.cut_by_branches()
     choices = plan_choices(request.scenario, micro_batches(request), (model,))
     fitted = load_fitted(request.machine.constants)
-    dtype = "" if device is None else request.machine.dtype or DEFAULT_DTYPE
-    software = evaluate_request.choose_software(request.scenario, device=device, fitted=fitted, dtype=dtype)
-    path = _path(request.machine.dtype or DEFAULT_DTYPE)
+    for name in OF_MACHINES:
+        if getattr(request.machine, name) is not None:
+            _refuse_design(request, declarations(MachineOptions)[name].flag, OF_MACHINES[name])
+    number_format = request.machine.number_format
+    software = evaluate_request.choose_software(
+        request.scenario,
+        device=device,
+        fitted=fitted,
+        dtype="" if device is None else number_format,
+        float8=request.machine.float8,
+        is_one_of_several=request.is_one_of_several,
+    )
+    path = _path(number_format)
     network = _network(request, device, fitted)
     known = _constants(request, network)
     chip = _designed(request, network, known) if device is None else _real(request, device, path, fitted, known)
@@ -106,7 +122,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None or model.cut.is_joined)
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
-    setting = _setting(request, job, chip, path, notes, is_real=device is not None)
+    setting = _setting(request, job, chip, path, notes, device=device)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
@@ -171,6 +187,7 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         area_mm2=chip.area_mm2,
         tdp_w=chip.tdp_w,
         num_devices=scenario.devices,
+        flops_per_sample=model_flops(model, training.sequence_length),
         peak_flops_per_s=chip.peak_flops_per_s,
         max_area_mm2=scenario.max_area_mm2,
         max_tdp_w=scenario.max_tdp_w,
@@ -192,7 +209,7 @@ def _with_load(training: TrainingSpec, request: EvaluateRequest, model: Workload
         if not model.has_experts:
             message = f"is for models with experts, and {model.name} has none; leave it out"
             raise InputError(message, source=flag)
-        _refuse_design(request, flag)
+        _refuse_design(request, flag, "designs are priced with balanced experts")
         try:
             training = replace(training, **{name: value})
         except InputError as error:
@@ -200,9 +217,9 @@ def _with_load(training: TrainingSpec, request: EvaluateRequest, model: Workload
     return training
 
 
-def _refuse_design(request: EvaluateRequest, flag: str) -> None:
+def _refuse_design(request: EvaluateRequest, flag: str, why: str) -> None:
     if request.device is None:
-        message = "is for machines that exist; designs are priced with balanced experts; leave it out"
+        message = f"is for machines that exist; {why}; leave it out"
         raise InputError(message, source=flag)
 
 
@@ -286,11 +303,12 @@ def _notes(
 ) -> tuple[Note, ...]:
     """What is to be known of the software, the network (as it is without links that a chip states) and the chip."""
     own, stack = request.machine.constants, software.stack
+    is_users = device is not None and not is_shipped(device)
     said = software_notes(
         stack.name,
-        machine=chip.name,
+        machine=_measured_name(chip, device),
         dtype=str(path),
-        choice=software.choice,
+        choice=SoftwareChoice.RULE if is_users and software.choice is SoftwareChoice.MEASURED else software.choice,
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
         num_experts=job.model.num_experts,
         sequence_length=job.training.sequence_length,
@@ -308,10 +326,25 @@ def _notes(
     said = (*said, Note("traced_model", traced.rstrip("."))) if traced else said
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
+    if request.machine.power_limit_w is not None:
+        said = (*said, Note("power_limit", _power_note(device, stack)))
     if device.network or request.network:
         return said
     sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"
     return (*said, Note("network", sentence))
+
+
+def _measured_name(chip: _Chip, device: Device | None) -> str:
+    """The name under which measurements of a machine are looked for: those of the package are not of a user's file."""
+    return chip.name if device is None or is_shipped(device) else f"{chip.name} of your file"
+
+
+def _power_note(device: Device, stack: TrainingStack) -> str:
+    """What a limit of power changes."""
+    share = power_share(device, stack)
+    if not stack.power_exponent:
+        return f"{stack.name} has no share that goes with power: the limit of {device.tdp_w:g} W changes energy alone"
+    return f"under {device.tdp_w:g} W a device matmuls reach {share:.3f} of their share of the peak on the usual power"
 
 
 def _own_space(request: EvaluateRequest, network: Network) -> SearchSpace | None:
@@ -321,9 +354,16 @@ def _own_space(request: EvaluateRequest, network: Network) -> SearchSpace | None
 
 
 def _setting(
-    request: EvaluateRequest, job: PlannedJob, chip: _Chip, path: ComputePath, notes: tuple[Note, ...], *, is_real: bool
+    request: EvaluateRequest,
+    job: PlannedJob,
+    chip: _Chip,
+    path: ComputePath,
+    notes: tuple[Note, ...],
+    *,
+    device: Device | None,
 ) -> PriceSetting:
     """What every plan of the answer shares."""
+    is_real = device is not None
     training, stack = job.training, job.machine.stack
     # What a user fitted errs as the user's own rows say, not as published ones.
     is_own = bool(evaluate_request.own_fit(request.machine.constants, stack.name))
@@ -332,7 +372,11 @@ def _setting(
     is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
     spread = load_spreads().find([UNSEEN]) if is_training else None
     share = error_share(
-        measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
+        measured_rows(stack.name),
+        errors,
+        machine=_measured_name(chip, device),
+        dtype=str(path),
+        has_experts=job.model.has_experts,
     )
     return PriceSetting(
         machine=chip.name,
@@ -341,7 +385,7 @@ def _setting(
         model=job.model.name,
         num_devices=job.num_devices,
         tokens=training.global_batch * training.sequence_length,
-        flops=training.global_batch * model_flops(job.model, training.sequence_length),
+        flops=training.global_batch * job.flops_per_sample,
         peak_flops_per_s=job.peak_flops_per_s,
         peak_type=str(path),
         is_ideal=is_real and stack.name == IDEAL_STACK.name,

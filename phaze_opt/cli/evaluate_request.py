@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError
-from phaze_opt.objective.scenario_options import PLAN, Kind, ScenarioOptions, declared
+from phaze_opt.objective.scenario_options import PLAN, Kind, ScenarioOptions, declared, of_run
 
 if TYPE_CHECKING:
     from phaze_opt.graph.any_model import AnyModel
@@ -19,17 +19,22 @@ if TYPE_CHECKING:
     from phaze_opt.workload.software import TrainingStack
     from phaze_opt.workload.workload import Workload
 
+DEFAULT_DTYPE, NARROW_DTYPE = "bf16", "fp8"
 _planned = partial(declared, panel=PLAN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions:
-    """What the user said of a machine's number format and constants, and of the load of experts on it.
+    """What the user said of a machine's number format, power and constants, and of the load of experts on it.
 
     None where nothing was said.
     """
 
-    dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16")
+    dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16, fp8 with --float8")
+    float8: str | None = of_run("float8")
+    power_limit_w: float | None = _planned(
+        None, "Limit of power of a device, W, as nvidia-smi sets it.", Kind.AMOUNT, shown="its data sheet's"
+    )
     constants: Path | None = _planned(
         None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"
     )
@@ -42,6 +47,18 @@ class MachineOptions:
         Kind.AMOUNT,
         shown="none are dropped",
     )
+
+    @property
+    def number_format(self) -> str:
+        """Of matmuls.
+
+        Raises:
+            InputError: a recipe of 8-bit matmuls is given beside another format.
+        """
+        if self.float8 is not None and self.dtype not in (None, NARROW_DTYPE):
+            message = f"is of 8-bit matmuls, and --dtype is {self.dtype}; give --dtype fp8, or leave one of them out"
+            raise InputError(message, source="--float8")
+        return self.dtype or (DEFAULT_DTYPE if self.float8 is None else NARROW_DTYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,7 @@ class EvaluateRequest:
         with_sensitivity: whether assumptions are varied too.
         has_range: whether the figure is priced again under each doubt.
         costs: on what its cost is said; None to say none.
+        is_one_of_several: whether its software stands for one that nobody knows, which may run as that cannot.
     """
 
     models: tuple[AnyModel, ...]
@@ -68,13 +86,24 @@ class EvaluateRequest:
     with_sensitivity: bool = False
     has_range: bool = True
     costs: CostTerms | None = None
+    is_one_of_several: bool = False
 
     @property
     def device(self) -> Device | None:
-        """The machine, if it exists."""
+        """The machine, if it exists, under the limit of power that was given.
+
+        Raises:
+            InputError: the limit is none of the machine's.
+        """
         from phaze_opt.hardware.presets import find_machine
 
-        return find_machine(self.arch)
+        found, limit_w = find_machine(self.arch), self.machine.power_limit_w
+        if found is None or limit_w is None:
+            return found
+        try:
+            return found.limited_to(limit_w)
+        except InputError as error:
+            raise InputError(str(error).removeprefix(f"'{error.key}': "), source="--power-limit-w") from None
 
     @property
     def is_placed(self) -> bool:
@@ -122,7 +151,13 @@ class ChosenSoftware:
 
 
 def choose_software(
-    scenario: ScenarioOptions, *, device: Device | None, fitted: FittedConstants, dtype: str = ""
+    scenario: ScenarioOptions,
+    *,
+    device: Device | None,
+    fitted: FittedConstants,
+    dtype: str = "",
+    float8: str | None = None,
+    is_one_of_several: bool = False,
 ) -> ChosenSoftware:
     """The software asked for, else the one measured on a real machine, else that of the rule.
 
@@ -131,6 +166,8 @@ def choose_software(
         device: a real machine; None for a designed chip.
         fitted: constants of the software.
         dtype: of a real machine's matmuls.
+        float8: recipe of 8-bit ones; the software's own unless given.
+        is_one_of_several: as of `EvaluateRequest`.
 
     Raises:
         InputError: no software goes by the name, or an option does not go with it.
@@ -143,9 +180,12 @@ def choose_software(
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
     if scenario.software is not None:
         name, choice = scenario.software, SoftwareChoice.NAMED
-    stack = named_stack(scenario, name, fitted=fitted, dtype=dtype)
     own = replace(scenario, gradient_bits=None)
-    return ChosenSoftware(named_stack(own, name, fitted=fitted, dtype=dtype), stack, choice)
+    measured, stack = (
+        named_stack(each, name, fitted=fitted, dtype=dtype, float8=float8, is_known=not is_one_of_several)
+        for each in (own, scenario)
+    )
+    return ChosenSoftware(measured, stack, choice)
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:

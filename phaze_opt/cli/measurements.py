@@ -14,6 +14,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import shorten
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.device_catalogue import DeviceCatalogue
     from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.validation.dataset import Dataset
@@ -54,6 +55,12 @@ TIMED_APART = ("operators", "attention", "experts", "whole model")
 """Kinds of files that are predicted with constants of the machine itself."""
 TIMED_IN_STEPS = ("training", "layer")
 """Kinds that are predicted with constants of the software."""
+
+OF_SOFTWARE, OF_EXPERTS = "stack/", "/experts"
+"""Beginning of groups of constants of software, and end of those of its runs of models with experts."""
+
+OF_OPERATORS, CONSTANTS_OF = "operators/", (("modern", "kernels/"), ("fp32", "fp32/"))
+"""Beginning of groups of constants of machines' operators; of sets with a word in their name, others."""
 
 MachineOption = Annotated[
     list[Path] | None,
@@ -123,7 +130,10 @@ def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
 def with_own_software(
     datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool
 ) -> tuple[Dataset, ...]:
-    """Rows of training that name a software of the user's own, or under constants of the user's own none, have it.
+    """Rows of training that name a software of the user's own have it, and under its constants those that name none.
+
+    Constants of one software of the user's own are of all rows without the column; where they hold several, or none,
+    such rows are of the software that their set's models say.
 
     Args:
         datasets: as read.
@@ -135,10 +145,15 @@ def with_own_software(
     from phaze_opt.validation.schema import TRAINING
     from phaze_opt.validation.training.entries import read_row, stack_of
 
+    groups = [name for name in fitted.groups if name.startswith(OF_SOFTWARE) and not name.endswith(OF_EXPERTS)]
+    own = [name.removeprefix(OF_SOFTWARE) for name in groups if name.count("/") > 1]
+
     def software(row: Row) -> str:
         named = find_software(row.text("software", ""), fitted)
         if "/" in named or not (is_calibrated and row.is_guessed and not row.text("software", "")):
             return named if "/" in named else ""
+        if len(own) == 1:
+            return own[0]
         try:
             return stack_of(read_row(row))
         except InputError:
@@ -166,11 +181,13 @@ def check_own_name(name: str) -> str:
 
 
 def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ...]:
-    """Rows of training as rows of one software of the user's own, which extends what most of them are priced as.
+    """Rows of training that name no measured software as the user's; it extends what most of them are priced as.
 
     Raises:
-        InputError: no row is of training.
+        InputError: no row is of training, or all name measured software.
     """
+    from phaze_opt.cost.stacks import find_software
+    from phaze_opt.validation.measured_row import Row
     from phaze_opt.validation.schema import TRAINING
     from phaze_opt.validation.training.entries import read_row, stack_of
 
@@ -178,35 +195,60 @@ def as_own_software(datasets: Sequence[Dataset], name: str) -> tuple[Dataset, ..
     if not rows:
         message = "is for rows of training steps, of which there are none; leave it out"
         raise InputError(message, source="--software")
-    counts = Counter(stack_of(read_row(row)) for row in rows)
+
+    def is_own(row: Row) -> bool:
+        return not find_software(row.text("software", ""))
+
+    if not any(map(is_own, rows)):
+        message = f"no row is of '{name[:40]}': all name measured software in their column software; leave it out"
+        raise InputError(message, source="--software")
+    counts = Counter(stack_of(read_row(row)) for row in rows if is_own(row))
     # Of as many, the first by name: the order of rows decides nothing.
     base = min(counts, key=lambda each: (-counts[each], each))
     say(f"note: {name} extends {base}: what is not fitted, it has from there")
-    return tuple(dataset.under(lambda row: f"{base}/{name}") for dataset in datasets)
+    return tuple(dataset.under(lambda row: f"{base}/{name}" if is_own(row) else "") for dataset in datasets)
 
 
 def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool) -> None:
-    """Say of which machines of a user's files no constants were fitted.
+    """Say of which machines of a user's rows no constants were fitted, the package's among them.
+
+    A machine of a file that bears the name of one of the package's has none of that one's constants to its credit.
 
     Args:
         datasets: what is predicted.
         fitted: constants in force.
         is_calibrated: whether they are a user's own; those of software do not tell on which machines they were fitted.
     """
-    from phaze_opt.hardware.device_catalogue import find_device
+    from phaze_opt.cost.stacks import software_measured_on
+    from phaze_opt.hardware.device_catalogue import find_device, is_shipped
 
-    measured = {part for group in fitted.groups if group.count("/") for part in group.split("/")[1:]}
     found: dict[str, str] = {}
-    for row, kind in ((row, dataset.schema.kind) for dataset in datasets for row in dataset.rows):
+    own = [data for data in datasets if data.likes != (data.name,)]
+    for row, kind in ((row, dataset.schema.kind) for dataset in own for row in dataset.rows):
         device = row.find_device()
-        if device is None or find_device(device.name) is device:
+        if device is None:
             continue
-        if kind in TIMED_APART and device.name not in measured:
-            found[device.name] = "its operators are priced as those of any machine nobody measured"
-        elif kind in TIMED_IN_STEPS and not is_calibrated:
-            found[device.name] = "its steps are priced with constants of software that was measured on other machines"
+        known = is_shipped(device)
+        name = device.name if known or find_device(device.name) is None else f"the {device.name} of your file"
+        is_own_fit = is_calibrated or known
+        if kind in TIMED_APART and not (is_own_fit and _has_constants(row.dataset, device, fitted)):
+            found[name] = "its operators are priced as those of any machine nobody measured"
+        elif kind in TIMED_IN_STEPS and not is_calibrated and not (known and software_measured_on(device.name)):
+            found[name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
         say(f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them")
+
+
+def _has_constants(dataset: str, device: Device, fitted: FittedConstants) -> bool:
+    """Whether constants of the operators of a set's kind were fitted to a machine; TPUs share those of arrays."""
+    from phaze_opt.hardware.device import MatrixStyle
+    from phaze_opt.hardware.device_catalogue import is_shipped
+
+    if device.style is MatrixStyle.SYSTOLIC and is_shipped(device):
+        return True
+    beginning = next((kind for word, kind in CONSTANTS_OF if word in dataset), OF_OPERATORS)
+    groups = [group for group in fitted.groups if group.startswith(beginning)]
+    return any(device.name in group.split("/") for group in groups)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

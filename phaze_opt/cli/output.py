@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 """Of a search or all of a study's, as JSON has them."""
 DETAILS_HINT = "--details prints every table and note that this comes from."
+LINE_PERIOD_S = 5.0
+"""Between two lines of what is being done, where standard error is no terminal."""
 Show = Callable[[str, int, int | None, str], None]
 """Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
 
@@ -230,12 +233,32 @@ def spared(what: str) -> Iterator[None]:
         warn(f"{what} is missing: {error}; the answer stands without it")
 
 
+@dataclass(slots=True)
+class _SlowLines:
+    """Lines on standard error, a few seconds apart."""
+
+    printed_at_s: float
+
+    def note(self, words: str) -> None:
+        """Print the words if the last ones, or the beginning, are some seconds ago."""
+        now_s = time.monotonic()
+        if now_s - self.printed_at_s >= LINE_PERIOD_S:
+            self.printed_at_s = now_s
+            say(words)
+
+
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Say on a terminal what is being done, until it is; what is yielded changes the words."""
+    """Say what is being done, until it is; what is yielded changes the words.
+
+    Elsewhere than on a terminal they are lines, at most one in a few seconds, none of what is done before.
+    """
     screen = console()
-    if not screen.is_terminal or _listener.get() is not None:
+    if _listener.get() is not None:
         yield lambda _: None
+        return
+    if not screen.is_terminal:
+        yield _SlowLines(time.monotonic()).note
         return
     with screen.status(Text(what)) as status:
         yield lambda words: status.update(Text(words))

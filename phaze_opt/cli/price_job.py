@@ -1,6 +1,6 @@
 """Prices what ``evaluate`` is asked for: by plans or placements, on baselines, under every doubt and assumption."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from phaze_opt.cli.evaluate_chip import load_chip_scenario, price_chip
@@ -10,7 +10,7 @@ from phaze_opt.cli.options import machine_names
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.stacks import find_software, list_stacks
-from phaze_opt.cost.suited_software import software_of_machine
+from phaze_opt.cost.suited_software import middle_place, software_of_machine, suited_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
@@ -36,6 +36,7 @@ from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, ana
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import rank_plans
 from phaze_opt.record.suggestions import suggest
+from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
 BASELINE = "--baseline"
@@ -201,18 +202,86 @@ def _suited(request: EvaluateRequest) -> tuple[str, ...]:
 
 
 def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
-    """The job under the software whose price is in the middle of those that suit, with the range of all of them."""
-    answers = [_price_step(replace(request, scenario=replace(request.scenario, software=name))) for name in suited]
-    rates = [each.evaluation.throughput_samples_per_s for each in answers]
-    order = sorted(range(len(answers)), key=lambda place: (rates[place], suited[place]))
-    middle, name = order[(len(order) - 1) // 2], request.scenario.software or ""
+    """The job under the software in the middle of those that suit the plan, with the range of all of them.
+
+    Of the best plans under each software the one is answered whose middle is the fastest. A plan that is given whole
+    has the middle that `validate` gives its row.
+    """
+    asked = replace(request, is_one_of_several=True)
+    answers = {name: _price(replace(asked, scenario=replace(request.scenario, software=name))) for name in suited}
+    best = {
+        name: each.plans.ranking.ranked[0].plan
+        for name, each in answers.items()
+        if each.plans is not None and each.evaluation.is_feasible
+    }
+    if not best:
+        return _middle_of(answers, tuple(answers), request)
+    priced = {plan: _prices_of(plan, answers, request) for plan in dict.fromkeys(best.values())}
+    plan = min(priced, key=lambda each: (priced[each][1][middle_place(priced[each][1])], str(each)))
+    names, seconds = priced[plan]
+    chosen = names[middle_place(seconds)]
+    if best.get(chosen) != plan:
+        answers[chosen] = _price(_pinned(request, plan, chosen))
+    rates = {name: request.scenario.global_batch / taken for name, taken in zip(names, seconds, strict=True)}
+    return _with_middle(answers[chosen], rates, chosen, request)
+
+
+def _prices_of(
+    plan: ParallelPlan, answers: Mapping[str, PricedJob], request: EvaluateRequest
+) -> tuple[list[str], list[float]]:
+    """What a plan takes under each software that suits it and that it fits under, each as often as rows have it."""
+    first = next(each.plans.job for each in answers.values() if each.plans is not None)
+    length = first.training.sequence_length
+    found: dict[str, float] = {}
+    names = [name for name in suited_software(plan, request.device, sequence_length=length) if name in answers]
+    for name in dict.fromkeys(names or answers):
+        plans = answers[name].plans
+        job = first if plans is None else plans.job
+        ranked = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked if plans is not None else []
+        if len(ranked):
+            found[name] = float(ranked[0].time.seconds)
+    own = [name for name in names or list(answers) if name in found]
+    return own, [found[name] for name in own]
+
+
+def _pinned(request: EvaluateRequest, plan: ParallelPlan, software: str) -> EvaluateRequest:
+    """The request with every degree that a plan has."""
+    scenario = replace(
+        request.scenario,
+        software=software,
+        tensor_parallel=(plan.tensor,),
+        pipeline=(plan.pipeline,),
+        data=(plan.data,),
+        context_parallel=(plan.context,),
+        expert_parallel=(plan.expert,),
+        expert_tensor_parallel=(plan.expert_tensor,) if plan.expert_tensor else (),
+        interleave=(plan.interleave,),
+        zero=(plan.zero,),
+        state_shards=(plan.state_shards,) if plan.state_shards else (),
+        recompute=request.scenario.recompute if plan.stage_recompute else plan.recompute.value,
+        stage_blocks=",".join(map(str, plan.blocks)),
+        stage_recompute=",".join(plan.stage_recompute) if plan.blocks else "",
+    )
+    return replace(request, scenario=scenario, micro_batch=str(plan.micro_batch), is_one_of_several=True)
+
+
+def _middle_of(answers: Mapping[str, PricedJob], names: Sequence[str], request: EvaluateRequest) -> PricedJob:
+    """The answer in the middle of several: of several models, whose plans differ, or where nothing fits."""
+    rates = {name: answers[name].evaluation.throughput_samples_per_s for name in names}
+    slowness = [-rate for rate in rates.values()]
+    chosen = names[middle_place(slowness)]
+    return _with_middle(answers[chosen], rates, chosen, request)
+
+
+def _with_middle(answer: PricedJob, rates: Mapping[str, float], chosen: str, request: EvaluateRequest) -> PricedJob:
+    """An answer with the sentence that says which software it is the middle of."""
+    order, name = sorted(rates, key=lambda each: (rates[each], each)), request.scenario.software or ""
     low, high = order[0], order[-1]
     sentence = (
-        f"no software named '{name[:60]}' was measured ({suggest(name, list_stacks())}): priced as {suited[middle]}, "
-        f"the middle of {len(suited)} that suit {answers[middle].setting.machine} ({rates[low]:,.3g} samples/s with "
-        f"{suited[low]} to {rates[high]:,.3g} with {suited[high]})"
+        f"no software named '{name[:60]}' was measured ({suggest(name, list_stacks())}): priced as {chosen}, "
+        f"the middle of {len(rates)} that suit {answer.setting.machine} ({rates[low]:,.3g} samples/s with "
+        f"{low} to {rates[high]:,.3g} with {high})"
     )
-    answer = answers[middle]
     setting = replace(answer.setting, notes=(sentence, *answer.setting.notes))
     return replace(answer, setting=setting, notes=(Note("software", sentence), *answer.notes))
 

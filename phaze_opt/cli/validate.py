@@ -65,12 +65,19 @@ def validate(
     check_file_to_write(predictions, option="--predictions", example="predictions.csv")
     machines = measurements.read_machines(machine)
     result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
-    if json:
-        print_json(result.to_json())
-    else:
-        _print(result, is_detailed=details)
+    try:
+        if json:
+            print_json(result.to_json())
+        else:
+            _print(result, is_detailed=details)
+    finally:
+        # Who reads the answer may stop reading (`validate | head`): files are written all the same.
+        _write_files(result, predictions, report, constants)
+
+
+def _write_files(result: Validation, predictions: Path | None, report: Path | None, constants: Path | None) -> None:
     if predictions is not None:
-        from phaze_opt.report.predictions_file import write_predictions
+        from phaze_opt.report.validation_tables import write_predictions
 
         with spared("the file of --predictions"):
             write_predictions(result, predictions)

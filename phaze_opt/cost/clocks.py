@@ -116,7 +116,7 @@ class ScheduleClock:
         pass_s = np.column_stack([step.graph.of_parts(pass_s), again_s])
         estimates = self.estimate(step.operators)
         spread_s = estimates.spread_s[0]
-        attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
+        attention_s = np.array([float(spread_s[layer.forward.partly_columns].sum()) for layer in step.layers])
         attention_s = step.graph.of_parts(attention_s, is_again=True)
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)

@@ -31,6 +31,8 @@ FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
 NUM_PASSES = 4
 RUN = (FORWARD, BACKWARD, AGAIN)
 """Passes of every micro-batch; an axis of arrays too, in this order."""
+PARTLY = len(RUN)
+"""Behind those, where passes send or launch: forward as selective recomputation runs it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +42,40 @@ class CompiledPass:
     Attributes:
         columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only. Those of a
             layer that comes twice in a part are listed twice.
-        attention_columns: what selective recomputation runs again of a forward pass; columns of its own where the
-            buffer may hold something else for it.
+        partly_columns: what selective recomputation runs again of a forward pass: attention, or all but the operators
+            that the software keeps; columns of its own where the buffer may hold something else for it.
         kept_columns: those of them that full recomputation does not run again.
         again_columns: what it runs again, likewise.
         collectives: tensor-parallel collectives, in order.
         kept_collectives: those of them that full recomputation does not run again: all they send was spared.
+        partly_collectives: those that selective recomputation runs again; attention alone has none.
+        partly_launches: operators that it launches again, where the software keeps others; attention alone, whose few
+            kernels the host is ahead of, counts as none.
     """
 
     columns: NDArray[np.intp]
-    attention_columns: NDArray[np.intp]
+    partly_columns: NDArray[np.intp]
     kept_columns: NDArray[np.intp]
     again_columns: NDArray[np.intp]
     collectives: tuple[Collective, ...]
     kept_collectives: tuple[Collective, ...] = ()
+    partly_collectives: tuple[Collective, ...] = ()
+    partly_launches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledLayer:
-    """One distinct layer under a plan; sizes are per device and micro-batch."""
+    """One distinct layer under a plan; sizes are per device and micro-batch.
+
+    Attributes:
+        kept: names of operators whose results selective recomputation keeps; none where it runs attention alone again.
+    """
 
     graph: LayerGraph
     forward: CompiledPass
     backward: CompiledPass
     update: CompiledPass
+    kept: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +93,11 @@ class CompiledPart:
         return self.forward, self.backward, self.update
 
     @property
-    def launches(self) -> tuple[int, int, int]:
-        """Operators on cores of every pass of a micro-batch (`RUN`)."""
+    def launches(self) -> tuple[int, int, int, int]:
+        """Operators on cores of every pass of a micro-batch (`RUN`), and of `PARTLY`."""
         forward = len(self.forward.columns)
-        return forward, len(self.backward.columns), forward - len(self.forward.kept_columns)
+        again = forward - len(self.forward.kept_columns)
+        return forward, len(self.backward.columns), again, self.forward.partly_launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +116,7 @@ class CompiledStep:
     training: TrainingSpec
     plan: ParallelPlan
     stack: TrainingStack
-    operators: tuple[Operator, ...]
+    operators: Sequence[Operator]
     graph: ModelGraph
     layers: tuple[CompiledLayer, ...]
     parts: tuple[CompiledPart, ...]
@@ -137,12 +150,26 @@ def compile_step(model: Workload, training: TrainingSpec, plan: ParallelPlan, *,
         model, training, tensor_parallel=plan.tensor, fusion=stack.fusion, options=ShardingOptions.of_plan(plan)
     )
     operators: list[Operator] = []
-    kept = frozenset(stack.kept_operators)
-    layers = tuple(_compile_layer(layer, operators, kept) for layer in graph.layers)
+    kept, partly = frozenset(stack.kept_operators), _kept_partly(graph, stack)
+    layers = tuple(_compile_layer(layer, operators, kept, own) for layer, own in zip(graph.layers, partly, strict=True))
     parts = tuple(_compile_parts(layers, graph))
     blocks = blocks_of(model, plan)
     graph = replace(graph, cut=graph.cut.in_order(plan.unit_order))
     return CompiledStep(model, training, plan, stack, tuple(operators), graph, layers, parts, blocks)
+
+
+def _kept_partly(graph: ModelGraph, stack: TrainingStack) -> list[frozenset[str]]:
+    """Of each distinct layer, names of operators that selective recomputation keeps (as `graph_sizes` counts them).
+
+    A part in which nothing goes by the names runs its attention again, as all do where the software names none.
+    """
+    named, nothing = frozenset((*stack.memory.kept_operators, *stack.kept_operators)), frozenset[str]()
+    found = [nothing] * len(graph.layers)
+    for part, kinds in zip(graph.parts, graph.cut.parts, strict=True):
+        if part.keeps_any(stack.memory.kept_operators):
+            for kind in kinds:
+                found[kind] = named
+    return found
 
 
 def blocks_of(model: Workload, plan: ParallelPlan) -> tuple[int, ...]:
@@ -215,15 +242,28 @@ def forward_again(layer: CompiledLayer, step: CompiledStep) -> OperatorGraph:
     return run_again(forward, {number for number, each in enumerate(forward.operators) if each.name not in kept})
 
 
-def attention_again(graph: OperatorGraph) -> tuple[Operator, ...]:
-    """What selective recomputation runs of a forward pass, in order."""
-    cores = [number for number, each in enumerate(graph.operators) if is_on_core(each) and is_attention_core(each.name)]
-    return tuple(operators_again(graph, cores).values())
+def partly_again(graph: OperatorGraph, kept: frozenset[str]) -> tuple[Operator, ...]:
+    """What selective recomputation runs of a forward pass, in order; `CompiledLayer.kept` says what it keeps."""
+    return tuple(operators_again(graph, _running_partly(graph, kept)).values())
 
 
-def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:
-    forward, backward, update = (_compile_pass(graph, operators, kept) for graph in layer.phases)
-    return CompiledLayer(layer, forward, backward, update)
+def _running_partly(graph: OperatorGraph, kept: frozenset[str]) -> list[int]:
+    """Operators on cores of a forward pass that selective recomputation runs again."""
+    spared = _spared(graph, kept) if kept else set()
+    return [
+        number
+        for number, each in enumerate(graph.operators)
+        if each.phase is Phase.FORWARD
+        and is_on_core(each)
+        and (number not in spared if kept else is_attention_core(each.name))
+    ]
+
+
+def _compile_layer(
+    layer: LayerGraph, operators: list[Operator], kept: frozenset[str], partly: frozenset[str]
+) -> CompiledLayer:
+    forward, backward, update = (_compile_pass(graph, operators, kept, partly) for graph in layer.phases)
+    return CompiledLayer(layer, forward, backward, update, partly)
 
 
 def _compile_parts(layers: Sequence[CompiledLayer], graph: ModelGraph) -> Iterator[CompiledPart]:
@@ -241,10 +281,12 @@ def _run_once(forward: CompiledPass) -> CompiledPass:
     nothing = _indices([])
     return replace(
         forward,
-        attention_columns=nothing,
+        partly_columns=nothing,
         kept_columns=forward.columns,
         again_columns=nothing,
         kept_collectives=forward.collectives,
+        partly_collectives=(),
+        partly_launches=0,
     )
 
 
@@ -259,32 +301,38 @@ def _joined(passes: Sequence[CompiledPass]) -> CompiledPass:
 
     return CompiledPass(
         columns=columns("columns"),
-        attention_columns=columns("attention_columns"),
+        partly_columns=columns("partly_columns"),
         kept_columns=columns("kept_columns"),
         again_columns=columns("again_columns"),
         collectives=collectives("collectives"),
         kept_collectives=collectives("kept_collectives"),
+        partly_collectives=collectives("partly_collectives"),
+        partly_launches=sum(each.partly_launches for each in passes),
     )
 
 
-def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledPass:
+def _compile_pass(
+    graph: OperatorGraph, operators: list[Operator], kept: frozenset[str], kept_partly: frozenset[str]
+) -> CompiledPass:
     """Columns of one phase's operators, appended to the shared list."""
     spared = _spared(graph, kept)
     on_core = [index for index, operator in enumerate(graph.operators) if is_on_core(operator)]
     columns = {index: len(operators) + place for place, index in enumerate(on_core)}
     operators.extend(graph.operators[index] for index in on_core)
     not_again = [columns[index] for index in on_core if index in spared]
-    forward = [index for index in on_core if graph.operators[index].phase is Phase.FORWARD]
-    attention = [index for index in forward if is_attention_core(graph.operators[index].name)]
+    partly = _running_partly(graph, kept_partly)
+    spared_partly = _spared(graph, kept_partly)
     again = [index for index in on_core if index not in spared]
     sent = [(index, each.collective) for index, each in enumerate(graph.operators) if each.collective is not None]
     return CompiledPass(
         _indices(list(columns.values())),
-        _columns_again(graph, attention, columns, operators),
+        _columns_again(graph, partly, columns, operators),
         _indices(not_again),
         _columns_again(graph, again, columns, operators),
         tuple(collective for _, collective in sent),
         tuple(collective for index, collective in sent if index in spared),
+        tuple(collective for index, collective in sent if partly and kept_partly and index not in spared_partly),
+        len(partly) if kept_partly else 0,
     )
 
 

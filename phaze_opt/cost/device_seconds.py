@@ -98,7 +98,7 @@ class SerialSteps:
                 for column, each in enumerate(layer.passes):
                     columns.append(each.columns + offset)
                     segments.append((row * 3 + column) * 3 + classes[each.columns])
-                repeated, spared = layer.forward.attention_columns, layer.forward.kept_columns
+                repeated, spared = layer.forward.partly_columns, layer.forward.kept_columns
                 again.append(repeated + offset)
                 again_segments.append(np.full(len(repeated), row, np.intp))
                 kept.append(spared + offset)
@@ -114,7 +114,7 @@ class SerialSteps:
         self._kept, self._kept_segments = np.concatenate(kept), np.concatenate(kept_segments)
 
     def add_up(self, operator_s: Floats) -> tuple[Floats, Floats]:
-        """Times by class, shape (steps, layers, passes, classes), and repeated attention, (steps, layers), s.
+        """Times by class, (steps, layers, passes, classes); what selective recomputation repeats, (steps, layers), s.
 
         The last pass is forward as full recomputation runs it again: without what the software keeps.
 

@@ -73,16 +73,11 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]], habits: StackMemory) -> G
     )
 
 
-def _keeps_some(part: PartGraph, habits: StackMemory) -> bool:
-    """Whether selective recomputation keeps what operators of some names write: the part has such."""
-    return any(layer.written_bytes(habits.kept_operators) for layer in part.inner)
-
-
 def _kept_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float]:
     """What a part keeps of a micro-batch under each of `RECOMPUTES`."""
     twice = sum((layer.written_bytes(habits.kept_twice) for layer in part.inner), start=0.0)
     selective = part.selective_bytes + twice
-    if _keeps_some(part, habits):
+    if part.keeps_any(habits.kept_operators):
         selective = part.input_bytes + sum(layer.written_bytes(habits.kept_operators) for layer in part.inner)
     return part.stash_bytes + twice, selective, part.input_bytes
 
@@ -92,7 +87,10 @@ def _joints_of(parts: Sequence[PartGraph], habits: StackMemory) -> list[tuple[fl
     is_plain = len(parts) == NUM_PLAIN_PARTS
     is_joined = [at == BLOCK if is_plain else at > EMBEDDING for at in range(len(parts))]
     joints = [(part.joint_bytes if joined else 0.0, part) for part, joined in zip(parts, is_joined, strict=True)]
-    return [*((joint, 0.0 if _keeps_some(part, habits) else joint, 0.0) for joint, part in joints), (0.0, 0.0, 0.0)]
+    return [
+        *((joint, 0.0 if part.keeps_any(habits.kept_operators) else joint, 0.0) for joint, part in joints),
+        (0.0, 0.0, 0.0),
+    ]
 
 
 def _largest_kept(units: Sequence[PartGraph], habits: StackMemory) -> Floats:
@@ -106,7 +104,7 @@ def _again_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float
     whole = [layer.working_set_bytes + layer.written_bytes(habits.kept_twice) for layer in part.inner]
     own = [layer.written_bytes(habits.kept_operators) for layer in part.inner]
     rest = max((each - kept for each, kept in zip(whole, own, strict=True)), default=0.0)
-    return 0.0, rest if _keeps_some(part, habits) else part.attention_bytes, max(whole, default=0.0)
+    return 0.0, rest if part.keeps_any(habits.kept_operators) else part.attention_bytes, max(whole, default=0.0)
 
 
 def _largest(part: PartGraph) -> tuple[int, int, int, int]:
@@ -166,7 +164,7 @@ def shared_bytes(step: CompiledStep, held: Flags) -> Floats:
     graph, habits = step.graph, step.stack.memory
     last = len(graph.chain) - 1
     reads_alone = [
-        _keeps_some(PartGraph((graph.layers[kind],)), habits) and 0 < place < last
+        PartGraph((graph.layers[kind],)).keeps_any(habits.kept_operators) and 0 < place < last
         for place, kind in enumerate(graph.chain)
     ]
     found = np.zeros((len(held), len(RECOMPUTES)))

@@ -118,15 +118,17 @@ def step_collectives(step: CompiledStep, network: Network) -> tuple[GroupCollect
 
 
 def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[GroupCollective]:
-    """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
+    """Collectives of tensor, context and expert groups, forward (again with recomputation) and backward."""
     counts: Counter[Collective] = Counter()
-    is_full = step.plan.recomputes[stage] is Recompute.FULL
+    recompute = step.plan.recomputes[stage]
     for part, times in zip(step.parts, _own_counts(step, stage)[0].tolist(), strict=True):
-        forwards = 2 if is_full else 1
-        for each in part.forward.collectives:
-            counts[each] += forwards * times
-        for each in part.forward.kept_collectives:
-            counts[each] -= (forwards - 1) * times
+        again = Counter[Collective]()
+        if recompute is Recompute.FULL:
+            again = Counter(part.forward.collectives) - Counter(part.forward.kept_collectives)
+        elif recompute is Recompute.SELECTIVE:
+            again = Counter(part.forward.partly_collectives)
+        for each, number in (Counter(part.forward.collectives) + again).items():
+            counts[each] += number * times
         for each in part.backward.collectives:
             counts[each] += times
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}

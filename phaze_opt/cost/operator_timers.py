@@ -1,9 +1,12 @@
 """Operators alone on a real machine at the shares that training software reaches: tiles of GPUs, arrays of TPUs."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Protocol
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +18,9 @@ from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
-from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.document import parse_toml
+from phaze_opt.units import TERA
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -36,7 +40,8 @@ MOST_OF_EARLIER_ATTENTION = 0.72
 """Share of the A100's peak that FlashAttention 2 reaches forward (Dao 2023)."""
 
 SAME_RATE = 1.2
-"""Machines whose dense rates differ by less are of one generation, and differ in power, memory and links."""
+"""Machines whose dense rates differ by less are of one class, and differ in power, memory and links."""
+_POWER = "power_classes.toml"
 
 
 class OperatorTimer(Protocol):
@@ -164,24 +169,32 @@ def training_machine(
 
 
 def power_share(device: Device, stack: TrainingStack) -> float:
-    """What the limit of power leaves of a software's share of the peak, against other machines of its generation.
+    """What the limit of power leaves of a software's share of the peak, against the usual one of the machine's class.
 
     A chip that has fewer watts for each FLOP than its like lowers its clock further in long matmuls.
     """
     if not (stack.power_exponent and stack.matmul_efficiency and _joules_per_flop(device)):
         return 1.0
-    usual = _joules_of_generation(device.maker, device.style, _rate(device))
+    usual = usual_joules_per_flop(device.maker, device.style, _rate(device))
     relative = _joules_per_flop(device) / usual if usual else 1.0
     return float(min(relative**stack.power_exponent, MOST_OF_PEAK / stack.matmul_efficiency))
 
 
+def usual_joules_per_flop(maker: str, style: MatrixStyle, rate: float) -> float:
+    """Stated for the class of GPUs whose 16-bit rate is nearest within a fifth; 0 of a machine of no class."""
+    near = [each for each in power_classes().values() if each["maker"] == maker and style is MatrixStyle.TILES]
+    ratios = [
+        (max(rate / own, own / rate) if rate else math.inf, each) for each in near for own in (each["tflops"] * TERA,)
+    ]
+    ratio, found = min(ratios, key=lambda pair: pair[0], default=(math.inf, None))
+    return found["watts_per_tflops"] / TERA if found is not None and ratio < SAME_RATE else 0.0
+
+
 @cache
-def _joules_of_generation(maker: str, style: MatrixStyle, rate: float) -> float:
-    """Median of the maker's shipped machines whose 16-bit rate is that within a fifth; 0 if none is."""
-    known = map(load_device, list_devices())
-    kin = [each for each in known if (each.maker, each.style) == (maker, style) and _joules_per_flop(each)]
-    found = [_joules_per_flop(each) for each in kin if rate / SAME_RATE < _rate(each) < rate * SAME_RATE]
-    return float(np.median(found)) if found else 0.0
+def power_classes() -> Mapping[str, dict[str, Any]]:
+    """Classes of GPUs by name: maker, rate and usual power, and the machines whose data sheets say so."""
+    text = resources.files("phaze_opt.cost").joinpath(_POWER).read_text(encoding="utf-8")
+    return MappingProxyType(parse_toml(text, source=_POWER).values)
 
 
 def _joules_per_flop(device: Device) -> float:

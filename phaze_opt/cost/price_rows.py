@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, RUN
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, PARTLY, RUN
 from phaze_opt.cost.price_step import (
     StackColumns,
     exposed_transfers_s,
@@ -75,13 +75,13 @@ def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack:
         stack: software of all plans of the table.
 
     Returns:
-        Forward, backward, forward again, attention again and update, shape (chips, groups, layers, 5), s.
+        Forward, backward, again in full, again selectively and update, shape (chips, groups, layers, 5), s.
     """
     own = table.graph_of_group
-    inside = layer_seconds(table.inside, classes_s[:, own], StackColumns([stack]))
-    run_s = inside.classes_s.sum(axis=-1) + inside.tensor_s + inside.launch_s
+    inside = layer_seconds(table.inside, classes_s[:, own], attention_s[:, own], StackColumns([stack]))
+    run_s = inside.taken_s
     forward, backward, again = (run_s[..., RUN.index(each)] for each in (FORWARD, BACKWARD, AGAIN))
-    return np.stack([forward, backward, again, attention_s[:, own], inside.update_s], axis=-1)
+    return np.stack([forward, backward, again, run_s[..., PARTLY], inside.update_s], axis=-1)
 
 
 def _plans(table: StepTable, stack: TrainingStack) -> Floats:

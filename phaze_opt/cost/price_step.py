@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, HEAD, PARTLY, RUN, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, NUM_CLASSES, VECTOR
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table import build_batch
@@ -124,29 +124,38 @@ class LayerSeconds:
 
     Attributes:
         classes_s: on the device, shape (..., layers, passes of `RUN`, classes), s.
-        launch_s: what the host's launches add, shape (..., layers, passes), s.
+        launch_s: what the host's launches add, shape (..., layers, passes of `RUN` and `PARTLY`), s.
         tensor_s: exposed collectives inside them, same shape, s.
+        partly_s: classes of what selective recomputation runs again, shape (..., layers, classes), s.
         update_s: of the optimizer, shape (..., layers), s.
     """
 
     classes_s: Floats
     launch_s: Floats
     tensor_s: Floats
+    partly_s: Floats
     update_s: Floats
 
+    @property
+    def taken_s(self) -> Floats:
+        """Compute, collectives and launches, shape (..., layers, passes of `RUN` and `PARTLY`), s."""
+        compute_s = self.classes_s.sum(axis=-1), self.partly_s.sum(axis=-1)[..., None]
+        return np.concatenate(compute_s, axis=-1) + self.tensor_s + self.launch_s
 
-def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) -> LayerSeconds:
+
+def layer_seconds(inside: LayerColumns, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> LayerSeconds:
     """What a software makes of the times of layers.
 
     Args:
         inside: of (rows,).
         classes_s: device time, shape (..., rows, layers, passes, classes), s; one class, of matmuls, will do where they
             are not told apart.
+        attention_s: what selective recomputation runs again, shape (..., rows, layers), s.
         stack: of the rows, or one for all of them.
     """
     classes_s = _with_software(classes_s, inside, stack)
     passes_s = classes_s[..., RUN, :]
-    compute_s = passes_s.sum(axis=-1)
+    compute_s = np.concatenate([passes_s.sum(axis=-1), attention_s[..., None]], axis=-1)
     tensor_s = _tensor_s(inside, compute_s, stack)
     slowest = stack.host_s_per_collective * inside.waits
     sent = inside.tensor.count + inside.experts.count
@@ -154,30 +163,46 @@ def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) 
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s if host_s.any() else np.zeros_like(busy_s)
-    return LayerSeconds(passes_s, launch_s, tensor_s, classes_s[..., UPDATE, :].sum(axis=-1))
+    launch_s[..., PARTLY] = np.where(inside.launches[..., PARTLY] > 0.0, launch_s[..., PARTLY], 0.0)
+    partly_s = _partly_s(inside, passes_s[..., RUN.index(AGAIN), :], attention_s)
+    return LayerSeconds(passes_s, launch_s, tensor_s, partly_s, classes_s[..., UPDATE, :].sum(axis=-1))
+
+
+def _partly_s(inside: LayerColumns, again_s: Floats, attention_s: Floats) -> Floats:
+    """What selective recomputation runs again by class: attention alone, or of all else as full recomputation does.
+
+    Arguments and result: shapes (..., layers, classes), (..., layers) and (..., layers, classes), s.
+    """
+    num_classes = again_s.shape[-1]
+    place = min(ATTENTION, num_classes - 1)
+    is_alone = np.arange(num_classes) == place
+    rest_s = np.where(is_alone, 0.0, again_s)
+    total_s = rest_s.sum(axis=-1, keepdims=True)
+    shares = np.divide(rest_s, total_s, out=np.zeros_like(rest_s) + is_alone, where=total_s > 0.0)
+    keeps_operators = (inside.launches[..., PARTLY] > 0.0)[..., None]
+    return np.asarray(np.where(keeps_operators, shares, is_alone) * attention_s[..., None])
 
 
 def batch_loads(
     batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns
 ) -> tuple[StageLoads, StepRules]:
     """What the stages of many steps do, and what else the steps are made of; arguments as `price_batch` takes them."""
-    inside = layer_seconds(batch.inside, classes_s, stack)
-    passes_s, launch_s, tensor_s = inside.classes_s, inside.launch_s, inside.tensor_s
-    one_forward = _added_up(batch, (passes_s.sum(axis=-1) + tensor_s + launch_s)[:, :, RUN.index(FORWARD)])
+    inside = layer_seconds(batch.inside, classes_s, attention_s, stack)
+    one_forward = _added_up(batch, inside.taken_s[:, :, RUN.index(FORWARD)])
 
-    def of_stages(values_s: Floats, selective_s: Floats | None = None) -> Floats:
-        """Of all passes of a micro-batch; selective recomputation adds ``selective_s`` to backward."""
-        forward, backward, again = (each[:, None, :] for each in np.moveaxis(values_s, 2, 0))
-        if selective_s is not None:
-            backward = backward + selective_s[:, None, :] * batch.is_selective[..., None]
+    def of_stages(values_s: Floats) -> Floats:
+        """Of all passes of a micro-batch; what recomputation runs again adds to backward."""
+        forward, backward, again, partly = (each[:, None, :] for each in np.moveaxis(values_s, 2, 0))
+        backward = backward + partly * batch.is_selective[..., None]
         return np.asarray((batch.layers * (forward + backward + batch.again[..., None] * again)).sum(axis=-1))
 
+    all_s = np.concatenate([inside.classes_s, inside.partly_s[..., None, :]], axis=2)
     stages = StageLoads(
-        matmul_s=of_stages(passes_s[..., MATMUL]),
-        attention_s=of_stages(passes_s[..., ATTENTION], attention_s),
-        vector_s=of_stages(passes_s[..., VECTOR]),
-        launch_s=of_stages(launch_s),
-        tensor_s=of_stages(tensor_s),
+        matmul_s=of_stages(all_s[..., MATMUL]),
+        attention_s=of_stages(all_s[..., ATTENTION]),
+        vector_s=of_stages(all_s[..., VECTOR]),
+        launch_s=of_stages(inside.launch_s),
+        tensor_s=of_stages(inside.tensor_s),
         backward_s=np.zeros_like(one_forward),
         transfer_s=exposed_transfers_s(batch.transfers, stack),
         parameter_s=_parameters_s(batch, one_forward, stack),

@@ -23,7 +23,9 @@ from phaze_opt.workload.software import IDEAL_STACK, StackMemory, TrainingStack
 
 _STACK = "stack/"
 _FOLDER, _OPTIONS = "software", "software_options.toml"
-_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile")
+_ABLE = "of"
+"""Key of an option's table: software that has it, with all that extends it."""
+_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot")
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
 FOLDED = "experts folded over tensor groups"
@@ -137,13 +139,36 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
     chosen: dict[str, Any] = {}
     for option in options:
         chosen |= {**_option(name, option), **fitted.groups.get(option_group(option), {})}
-    return from_plain(TrainingStack, {**asdict(stack), **chosen}) if chosen else stack
+    if not chosen:
+        return stack
+    plain = asdict(stack)
+    habits = {**plain["memory"], **chosen.pop("memory", {})}
+    return from_plain(TrainingStack, {**plain, **chosen, "memory": habits})
 
 
 def _option(software: str, option: str) -> Mapping[str, Any]:
     """What a software's runs with an option do otherwise: as its own files state it, else as most software does."""
     own = software_options(software)
-    return own[option] if option in own else option_tables().get(option, {})
+    found = own[option] if option in own else option_tables().get(option, {})
+    return {key: value for key, value in found.items() if key != _ABLE}
+
+
+def can_run(software: str, option: str) -> bool:
+    """Whether a software has an option: its own files state it, or what it extends is of those that do."""
+    own = lineage(software)
+    if any(option in software_tables().get(each, {}).get("cannot", ()) for each in own):
+        return False
+    return option in software_options(software) or not set(own).isdisjoint(
+        option_tables().get(option, {}).get(_ABLE, ())
+    )
+
+
+def no_option(software: str, option: str) -> str:
+    """Why a software does not run with an option, in words; empty where it can."""
+    if can_run(software, option):
+        return ""
+    able = [name for name in list_stacks() if can_run(name, option)]
+    return f"{software} cannot run so ({option}); {', '.join(able)} can"
 
 
 def software_options(name: str) -> dict[str, dict[str, Any]]:

@@ -19,8 +19,8 @@ class LayerColumns:
     """What software makes of the times of layers, beside the times themselves; rows are graphs on a network.
 
     Attributes:
-        launches: operators on cores, shape (rows, layers, passes).
-        tensor: collectives inside the layers, shape (rows, layers, passes).
+        launches: operators on cores, shape (rows, layers, passes), passes as in `RUN` and behind them `PARTLY`.
+        tensor: collectives inside the layers, same shape.
         experts: tokens on their way to experts and back, same shape.
         beside: those that run beside the compute of their pass, same shape.
         waits: expected wait for the slowest host of a tensor group, in mean launch times: H(t) - 1, shape (rows,).

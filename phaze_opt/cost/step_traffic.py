@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, RUN, CompiledStep
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, PARTLY, RUN, CompiledStep
 from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, Costs, Floats, collective_cost
 from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
@@ -209,15 +209,15 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
     """Collectives inside the layers, by how they run.
 
     Returns:
-        Shape (3, layers, passes, fields), passes as in `RUN`.
+        Shape (3, layers, passes, fields), passes as in `RUN` and behind them `PARTLY`.
     """
-    num_layers = len(step.parts)
-    totals = np.zeros((3 * num_layers * len(RUN), NUM_FIELDS))
+    num_layers, num_passes = len(step.parts), PARTLY + 1
+    totals = np.zeros((3 * num_layers * num_passes, NUM_FIELDS))
     chosen: dict[tuple[CollectiveKind, CollectiveGroup], list[tuple[int, float, int]]] = defaultdict(list)
     for layer in range(num_layers):
         for place, each, is_beside, count in _layer_collectives(step, layer):
             run = EXPERTS if each.kind is CollectiveKind.ALL_TO_ALL else BESIDE if is_beside else ALONE
-            cell = (run * num_layers + layer) * len(RUN) + place
+            cell = (run * num_layers + layer) * num_passes + place
             chosen[each.kind, each.group].append((cell, each.payload_bytes, count))
     for (kind, group), found in chosen.items():
         cells, payloads, counts = zip(*found, strict=True)
@@ -226,7 +226,7 @@ def layer_costs(step: CompiledStep, network: Network) -> Costs:
         if kind is CollectiveKind.ALL_TO_ALL and step.stack.sends_once_a_node:
             costs[:, OUTER] *= once_a_node(step.model, members)
         np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
-    return totals.reshape(3, num_layers, len(RUN), NUM_FIELDS)
+    return totals.reshape(3, num_layers, num_passes, NUM_FIELDS)
 
 
 def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
@@ -240,14 +240,16 @@ def once_a_node(model: Workload, members: Sequence[NetworkDimension]) -> float:
 
 
 def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:
-    """Place of the pass in `RUN`, collective, whether it runs beside the compute, and how many of them."""
+    """Place of the pass in `RUN` or `PARTLY`, collective, whether it runs beside the compute, and how many of them."""
     forward, backward = step.parts[layer].forward, step.parts[layer].backward
     again = Counter(forward.collectives)
     again.subtract(forward.kept_collectives)
-    for run, counts in ((FORWARD, Counter(forward.collectives)), (AGAIN, again)):
+    passes = (FORWARD, Counter(forward.collectives)), (AGAIN, again)
+    counted = [(RUN.index(run), counts) for run, counts in passes]
+    for place, counts in (*counted, (PARTLY, Counter(forward.partly_collectives))):
         for each, count in counts.items():
             if count:
-                yield RUN.index(run), each, each.is_overlapped, count
+                yield place, each, each.is_overlapped, count
     for each, count in Counter(backward.collectives).items():
         is_hidden = step.stack.hides_input_reductions and _is_input_reduction(each)
         yield RUN.index(BACKWARD), each, each.is_overlapped or is_hidden, count

@@ -1,10 +1,12 @@
-"""Which measured software suits a plan on a machine whose software nobody named: what a row is priced as the middle of.
+"""What is priced where nobody says which software runs: the middle of measured software that suits plan and machine.
+
+`evaluate`, rows of steps and rows of memory ask here, so that one plan has one answer.
 
 A software suits where it was measured on such a machine (arrays or tiles, and of those with 8-bit matmuls or before
 them) and shards state as the plan does. Profiles are no software that trains.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from phaze_opt.cost.stacks import (
     ASSUMED_SOFTWARE,
@@ -20,7 +22,7 @@ from phaze_opt.cost.stacks import (
     measured_rows,
     software_tables,
 )
-from phaze_opt.hardware.device import ComputePath, Device
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.workload.plan import ParallelPlan
 
@@ -30,8 +32,18 @@ ENOUGH = 2
 """Software whose middle says something of one that nobody knows."""
 
 
+def middle_place(values: Sequence[float]) -> int:
+    """Place of the middle one, the first of equal ones; of an even number, of the smaller of the two in the middle.
+
+    So the middle is always what one software takes.
+    """
+    order = sorted(range(len(values)), key=lambda place: (values[place], place))
+    chosen = values[order[(len(order) - 1) // 2]]
+    return next(place for place, value in enumerate(values) if value == chosen)
+
+
 def suited_software(
-    plan: ParallelPlan, device: Device, *, sequence_length: int, without: Collection[str] = ()
+    plan: ParallelPlan, device: Device | None, *, sequence_length: int, without: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Names of the measured software that suits, sorted, each as often as data sets have it; at least one.
 
@@ -42,22 +54,24 @@ def suited_software(
 
     Args:
         plan: the plan.
-        device: what it runs on.
+        device: what it runs on; None of a machine that nobody knows, taken as a GPU with 8-bit matmuls.
         sequence_length: tokens.
         without: data sets that count as not measured.
     """
     known = {name: rows for name in sorted(software_tables()) if (rows := _known_rows(name, without)) is not None}
     kin = {name: {_kind(load_device(each.machine)) for each in rows.rows} for name, rows in known.items()}
-    styled = [name for name in known if any(style is device.style for style, _ in kin[name])]
-    asked = SHARDED if plan.zero >= 2 and plan.pipeline == 1 else MODEL_PARALLEL
+    own = (MatrixStyle.TILES, True) if device is None else _kind(device)
+    style_of_own = own[0]
+    styled = [name for name in known if any(style is style_of_own for style, _ in kin[name])]
+    asked = SHARDED if plan.zero >= 2 else MODEL_PARALLEL
     sharding = [name for name in styled if not asked.isdisjoint(known[name].reach)] or styled
-    alike = [name for name in sharding if _kind(device) in kin[name]]
-    later = [name for name in sharding if (device.style, True) in kin[name]]
+    alike = [name for name in sharding if own in kin[name]]
+    later = [name for name in sharding if (style_of_own, True) in kin[name]]
     found = alike if len(alike) >= ENOUGH else sorted({*alike, *later})
     found = [name for name in found if sequence_length <= FAR * known[name].longest_sequence] or found
     names = found or sharding
     if not names:
-        return (ASSUMED_SOFTWARE[device.style],)
+        return (ASSUMED_SOFTWARE[style_of_own],)
     return tuple(name for name in names for each in known[name].datasets if each not in without)
 
 
@@ -77,6 +91,6 @@ def _known_rows(name: str, without: Collection[str]) -> SoftwareRows | None:
     return rows if any(each.dataset not in without for each in rows.rows) else None
 
 
-def _kind(device: Device) -> tuple[object, bool]:
+def _kind(device: Device) -> tuple[MatrixStyle, bool]:
     """Style, and whether its generation has 8-bit floating-point matmuls."""
     return device.style, ComputePath.FP8 in device.peak_flops_per_s

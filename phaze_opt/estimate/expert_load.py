@@ -1,9 +1,9 @@
 """How many rows every expert of a rank gets: balanced, or drawn from a power law as routing benchmarks draw them.
 
 A benchmark of fused experts says ``balanced`` or ``power_law_A``: loads are drawn from a density x^-A between 1 and
-0.8 tokens (between 0.01 and 2 where there are fewer rows than experts), scaled to all rows and rounded; of several
-ranks the one with most rows is timed. A prediction is the mean over a few draws with a fixed seed: the draw that was
-timed is not known.
+0.8 tokens (between 0.01 and 2 where there are fewer rows than experts), scaled to all rows and rounded, what is left
+going to experts that most is due to; of several ranks the one with most rows is timed. A prediction is the mean over a
+few draws with a fixed seed: the draw that was timed is not known.
 """
 
 from dataclasses import dataclass
@@ -86,19 +86,20 @@ def _busiest(tokens: int, per_token: int, experts: int, local: int, exponent: fl
     power = 1.0 - exponent
     uniform = np.random.default_rng(0).random((NUM_DRAWS, experts))
     shares = ((high**power - low**power) * uniform + low**power) ** (1.0 / power)
-    counts = np.round(shares / shares.sum(axis=1, keepdims=True) * rows)
-    for draw in counts:
-        _settle(draw, rows)
+    due = shares / shares.sum(axis=1, keepdims=True) * rows
+    counts = np.round(due)
+    for draw, own in zip(counts, due, strict=True):
+        _settle(draw, own, rows)
     counts = np.minimum(counts, tokens)
     by_rank = counts[:, : local * (experts // local)].reshape(NUM_DRAWS, -1, local)
     busiest = by_rank.sum(axis=2).argmax(axis=1)
     return np.asarray(by_rank[np.arange(NUM_DRAWS), busiest])
 
 
-def _settle(counts: Floats, rows: int) -> None:
-    """Give or take what rounding left over, one row an expert, the fullest first."""
+def _settle(counts: Floats, due: Floats, rows: int) -> None:
+    """Give or take what rounding left over, one row an expert, those that most are due to first."""
     missing = int(rows - counts.sum())
-    order = np.argsort(-counts, kind="stable")
+    order = np.argsort(-due, kind="stable")
     while missing:
         able = order if missing > 0 else order[counts[order] > 0]
         chosen = able[: abs(missing)]

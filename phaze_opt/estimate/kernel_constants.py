@@ -69,6 +69,8 @@ def _recipe(name: str, unit: str, span: tuple[float, float, float], meaning: str
 
 
 _ORDER = (1.0, 12.0, 3.0)
+HOST_CALLS = "host_calls"
+"""Constant of a recipe of which a fit may know nothing else: where the host's launch is all that shows."""
 CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
     {
         KernelKind.MATMUL: (
@@ -92,6 +94,7 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             ),
             _recipe("quantise_s", "s", (1e-7, 5e-5, 3e-6), "launches of quantising the left operand"),
             _recipe("quantise_share", "", (0.05, 1.5, 0.6), "share of the bandwidth in quantising the left operand"),
+            _recipe(HOST_CALLS, "", (0.2, 6.0, 1.0), "an eager call of the recipe over the machine's"),
         ),
         KernelKind.ATTENTION: (
             _machine("launch_s", "s", (3e-7, 5e-5, 8e-6), "launch of fused attention: none is shorter"),
@@ -133,6 +136,10 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _recipe(
                 "cache_copies", "", (1.0, 30.0, 2.0), "copies of operands between two uses, that must fit the cache"
             ),
+            _recipe("element_s", "s", (1e-12, 5e-9, 5e-11), "time of an element of a row, which one block reads"),
+            _recipe(
+                "row_s", "s", (1e-12, 5e-8, 6e-10), "time of a row where rows take turns: at one sum, at one queue"
+            ),
         ),
     }
 )
@@ -172,8 +179,9 @@ def machine_values(kernel: KernelKind, device: Device, width: Width, *, fitted: 
 
 def recipe_values(kernel: KernelKind, names: Sequence[str], *, fitted: FittedConstants) -> dict[str, float]:
     """Constants of a recipe by name: of the first of some names that anything was fitted to, else the expected ones."""
-    groups = (kernel_group(kernel, Owner.RECIPE, name) for name in names)
-    known: Mapping[str, float] = next((fitted.groups[group] for group in groups if group in fitted.groups), {})
+    groups = [fitted.groups.get(kernel_group(kernel, Owner.RECIPE, name), {}) for name in names]
+    known = dict(next((group for group in groups if group.keys() - {HOST_CALLS}), {}))
+    known |= next(({HOST_CALLS: group[HOST_CALLS]} for group in groups if HOST_CALLS in group), {})
     return {
         constant.name: known.get(constant.name, constant.start)
         for constant in CONSTANTS[kernel]

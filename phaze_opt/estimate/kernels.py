@@ -6,14 +6,13 @@ c is none, one of them may be any number (docs/decisions/0140). Of all splits th
 is taken, fewest arrays first; HBM does not depend on the split, so max with it afterwards is the exact minimum of
 max(compute, GLB, HBM).
 
-Compute cycles = b' folds (stream + 2d + w - 2) where one fold ends before the next begins; what sub-stages make of it is
-in `hardware.pipelining`: b' folds stream + fill, where fill = b' folds each + once + (b' folds - 1) max(0, least - stream).
-Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
-output-stationary ceil(m'/d) ceil(n'/w) and k', input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB:
-c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an
-operand that r_n (or r_m) arrays share is read once for all of them; operands of sparse products count with the scales
-of `MatmulShapes`. t_m = t_n = floor(sqrt(tile)), stretched when an
-edge is shorter.
+Compute cycles = b' folds (stream + 2d + w - 2) where a fold ends before the next begins. Where sub-stages overlap
+(`hardware.pipelining`) they are F stream + F each + once + (F - 1) max(0, least - stream) with F = b' folds.
+Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m', output-stationary ceil(m'/d) ceil(n'/w) and k',
+input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB: c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) +
+m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an operand that r_n (or r_m) arrays share is read
+once for all of them. Operands of sparse products count with the scales of `MatmulShapes`. t_m = t_n =
+floor(sqrt(tile)), stretched when an edge is shorter.
 
 Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
 rows and y columns of it, p = min(floor(d/x), floor(w/y)) of them stand side by side, and ceil(b'/p) fills replace b'
@@ -72,7 +71,7 @@ class Wanted(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Options: is a shared operand read once; do grouped products share arrays, and of one matmul whether its own do.
+    """Options: is a shared operand read once; do grouped products share arrays, and of one matmul: do its own.
 
     ``left_scale`` and ``right_scale`` are those of one matmul (`MatmulShapes`).
     """

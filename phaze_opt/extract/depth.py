@@ -139,12 +139,20 @@ def _plain(value: object) -> object:
     return getattr(value, "__qualname__", type(value).__qualname__)
 
 
-def _lists(module: Any) -> list[tuple[str, Any]]:
-    """Lists and sequences of modules, each in its place once, the outer before the inner."""
+def _lists(module: Any, path: str = "", seen: frozenset[int] | set[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Lists and sequences of modules, each in its place once, the outer before the inner.
+
+    Of a list that is shortened before the next is asked for, what is left has its new names.
+    """
     torch = TORCH.load()
-    kinds = (torch.nn.ModuleList, torch.nn.Sequential)
-    lists = [(name, each) for name, each in module.named_modules() if isinstance(each, kinds) and len(each) > 1]
-    return [(name, each) for name, each in lists if _is_of_distinct(list(each._modules.values()))]
+    seen = seen if isinstance(seen, set) else set()
+    seen.add(id(module))
+    is_list = isinstance(module, torch.nn.ModuleList | torch.nn.Sequential) and len(module) > 1
+    if is_list and _is_of_distinct(list(module._modules.values())):
+        yield path, module
+    for name, child in list(module._modules.items()):
+        if child is not None and id(child) not in seen:
+            yield from _lists(child, f"{path}.{name}".removeprefix("."), seen)
 
 
 def _is_of_distinct(modules: Sequence[Any]) -> bool:

@@ -2,15 +2,16 @@
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.fx_recording import record_program
-from phaze_opt.extract.leaves import leaves_for
-from phaze_opt.extract.recorded_graph import RecordedGraph
-from phaze_opt.extract.simplify import simplify
+from phaze_opt.extract.own_operations import leaves_for
+from phaze_opt.extract.recorded_graph import RecordedGraph, simplify
 from phaze_opt.extract.training_step import TrainingStep
 from phaze_opt.extract.versions import TORCH
 
@@ -29,12 +30,13 @@ def export_step(step: TrainingStep, values: Mapping[str, int]) -> RecordedGraph:
     """
     torch = TORCH.load()
     with quiet(), leaves_for(step.module):
+        export = partial(torch.export.export, step.module, _inputs(step, values), strict=False)
         try:
-            program = torch.export.export(step.module, _inputs(step, values), strict=False)
+            program, questions = _answered(export)
         except Exception as error:  # noqa: BLE001 - the model's code may raise anything
             raise _fault(step, values, error) from error
     graph = record_program(program, canonical_names(step))
-    return simplify(graph)
+    return simplify(replace(graph, num_questions=questions))
 
 
 def run_step(step: TrainingStep, values: Mapping[str, int]) -> None:
@@ -48,7 +50,37 @@ def run_step(step: TrainingStep, values: Mapping[str, int]) -> None:
     """
     torch = TORCH.load()
     with quiet(), leaves_for(step.module), torch.no_grad(), _as_exported(torch.compiler):
-        step.module(*_inputs(step, values))
+        _answered(partial(step.module, *_inputs(step, values)))
+
+
+def _answered(run: Callable[[], Any]) -> tuple[Any, int]:
+    """What a run of a model's code gives, and how often it asked for the truth of a tensor, which holds no data.
+
+    Each time the answer is no: no element is infinite, none is masked, none has global attention.
+    """
+    with _saying_no() as questions:
+        return run(), len(questions)
+
+
+@contextmanager
+def _saying_no() -> Iterator[list[str]]:
+    """Let tensors without data be false while the block lasts; gives the questions that were asked."""
+    torch = TORCH.load()
+    from torch.overrides import TorchFunctionMode
+
+    questions: list[str] = []
+
+    class _No(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            is_asked = name == "__bool__" or (name == "item" and args[0].dtype is torch.bool)
+            if is_asked and args[0].device.type == "meta" and getattr(args[0], "constant", None) is None:
+                questions.append(name)
+                return False
+            return func(*args, **(kwargs or {}))
+
+    with _No():
+        yield questions
 
 
 @contextmanager

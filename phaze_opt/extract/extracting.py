@@ -41,11 +41,17 @@ def extract(step: TrainingStep, *, tell: Callable[[str], None] = lambda _: None)
     """
     fault: InputError | None = None
     expected = count_parameters(step)
+    # What a few layers run too much of, all do: said before the whole model runs.
+    for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
+        check_operations(step, values, kept=KEPT)
+        break
+    tell(f"running {step.name} to see which of its layers are alike")
     for kept in (KEPT, 0):
         if kept and not is_told_by_few(step, kept=kept):
             continue
         with shallow(step.module, kept=kept) as runs:
             for values in sample_sizes(step.symbols, max_sequence_length=step.max_sequence_length):
+                tell(f"counting the operations of {step.name}")
                 if not check_operations(step, values, kept=0):
                     continue
                 try:
@@ -125,9 +131,20 @@ def _traced(
         symbols=step.symbols,
         num_positions=step.num_positions,
         max_sequence_length=step.max_sequence_length,
-        notes=step.notes,
+        notes=(*step.notes, *_questions_note(graphs)),
     )
     return fold(model, runs)
+
+
+def _questions_note(graphs: Sequence[RecordedGraph]) -> tuple[str, ...]:
+    """That the model's code decides by values that an export does not have."""
+    count = max(each.num_questions for each in graphs)
+    if not count:
+        return ()
+    return (
+        f"the model's code asks {count} times whether something holds for the values of its tensors (infinite? "
+        "masked?), and is recorded as if it never did",
+    )
 
 
 def traced_of(

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.in_place import Storage
-from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor
+from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor, Storage
 from phaze_opt.extract.training_step import ROOT, without_root
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedNode, TracedRole
 

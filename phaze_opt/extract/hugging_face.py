@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract import attention
 from phaze_opt.extract.exporting import count_parameters, quiet
 from phaze_opt.extract.extracting import extract
+from phaze_opt.extract.own_operations import ATTENTION_KERNEL, register_attention
 from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
@@ -18,7 +19,7 @@ from phaze_opt.record.input_files import is_directory, shorten
 from phaze_opt.record.suggestions import near
 
 CONFIG_FILE = "config.json"
-ATTENTION_KERNELS = (attention.NAME, "sdpa", "eager")
+ATTENTION_KERNELS = (ATTENTION_KERNEL, "sdpa", "eager")
 """Of transformers, in the order in which they are tried: an operation of ours, one of torch, products and a softmax."""
 MOST_TOKENS = 4096
 """Sequence that a model is exported for whose own is longer."""
@@ -37,11 +38,15 @@ HEADS = (
     "CTC",
     "AUDIO_CLASSIFICATION",
     "SEMANTIC_SEGMENTATION",
+    "OBJECT_DETECTION",
+    "DEPTH_ESTIMATION",
     "ZERO_SHOT_IMAGE_CLASSIFICATION",
 )
 """Heads that models are trained with, the first that a family has (transformers' names of its tables)."""
 PAIRED_HEADS = ("PRETRAINING", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
 """Those of a family with an encoder and a decoder come first."""
+TOWER_HEADS = ("ZERO_SHOT_IMAGE_CLASSIFICATION",)
+"""Those of a family that compares texts with images come first."""
 
 
 def hugging_face_model(
@@ -85,7 +90,9 @@ def _language_model_of(step: TrainingStep) -> TrainingStep | None:
     return replace(step, module=module, notes=(*step.notes, note))
 
 
-def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel: str = attention.NAME) -> TrainingStep:
+def hugging_face_step(
+    path: Path, *, sequence_length: int | None = None, kernel: str = ATTENTION_KERNEL
+) -> TrainingStep:
     """The training step of a config.
 
     Args:
@@ -98,8 +105,8 @@ def hugging_face_step(path: Path, *, sequence_length: int | None = None, kernel:
     """
     file = path / CONFIG_FILE if is_directory(path) else path
     document = read_json(file, kind="a Hugging Face config.json")
-    torch, transformers = TORCH.load(), TRANSFORMERS.load()
     with quiet():
+        torch, transformers = TORCH.load(), TRANSFORMERS.load()
         config = _config(document, transformers)
         kind = _class_of(document, config, transformers)
         model = _build(kind, config, document, kernel=kernel)
@@ -159,7 +166,8 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
             raise document.fault(sentence, "architectures")
         return found
     tables = transformers.models.auto.modeling_auto
-    heads = (*PAIRED_HEADS, *HEADS) if _is_paired(config) else HEADS
+    first = PAIRED_HEADS if _is_paired(config) else TOWER_HEADS if _has_two_towers(config) else ()
+    heads = (*first, *HEADS)
     for table in (*(f"MODEL_FOR_{head}_MAPPING" for head in heads), "MODEL_MAPPING"):
         if type(config) in getattr(tables, table, {}):
             found = getattr(tables, table)[type(config)]
@@ -172,7 +180,7 @@ def _class_of(document: Document, config: Any, transformers: Any) -> Any:
 def _build(kind: Any, config: Any, document: Document, *, kernel: str) -> Any:
     """The model without data, with the kernel of attention, or the next that its class takes."""
     torch = TORCH.load()
-    attention.register_attention()
+    register_attention()
     config.use_cache = False
     config.return_dict = True
     for key, value in AT_RANDOM.items():
@@ -182,7 +190,9 @@ def _build(kind: Any, config: Any, document: Document, *, kernel: str) -> Any:
     for choice in ATTENTION_KERNELS[ATTENTION_KERNELS.index(kernel) :]:
         try:
             with torch.device("meta"):
-                return kind._from_config(config, attn_implementation=choice, dtype=torch.float32)
+                model = kind._from_config(config, attn_implementation=choice, dtype=torch.float32)
+            # Some parameters are made without asking for the device.
+            return model.to("meta")
         except Exception as error:  # noqa: BLE001 - classes refuse in ways of their own
             refused = refused or error
     raise _refused(document, kind.__name__, refused or ValueError()) from refused
@@ -206,7 +216,7 @@ def _inputs(model: Any, config: Any, document: Document) -> tuple[StepInput, ...
         "input_ids": StepInput("input_ids", tokens, "int64"),
         "pixel_values": StepInput("pixel_values", (BATCH, *_image(config)), "float32"),
         "input_features": StepInput("input_features", (BATCH, *_spectrogram(config)), "float32"),
-        "input_values": StepInput("input_values", (BATCH, 16_000), "float32"),
+        "input_values": StepInput("input_values", (BATCH, *_sound(config)), "float32"),
     }
     if name not in main:
         rule = f"the model takes '{name}', of which only a program can say what it is"
@@ -215,16 +225,30 @@ def _inputs(model: Any, config: Any, document: Document) -> tuple[StepInput, ...
     inputs = [main[name]]
     if _is_paired(config):
         inputs.append(StepInput("decoder_input_ids", tokens, "int64"))
-    if hasattr(config, "vision_config") and hasattr(config, "projection_dim"):
+    if _has_two_towers(config):
         inputs = [main["input_ids"], StepInput("pixel_values", (BATCH, *_image(config.vision_config)), "float32")]
-    return tuple(inputs)
+    taken = signature(model.forward).parameters
+    return tuple(each for each in inputs if each.name in taken) or (main[name],)
+
+
+def _has_two_towers(config: Any) -> bool:
+    """Whether a family compares texts with images."""
+    tables = TRANSFORMERS.load().models.auto.modeling_auto
+    return type(config) in tables.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING
 
 
 def _image(config: Any) -> tuple[int, int, int]:
     """Channels, height and width of an image."""
-    size = getattr(config, "image_size", None) or 224
+    own = config if getattr(config, "image_size", None) else getattr(config, "vision_config", config)
+    size = getattr(own, "image_size", None) or 224
     height, width = size if isinstance(size, list | tuple) else (size, size)
-    return getattr(config, "num_channels", 3), height, width
+    return getattr(own, "num_channels", 3), height, width
+
+
+def _sound(config: Any) -> tuple[int, ...]:
+    """A second of sound, with an axis of channels where the config counts them."""
+    channels = getattr(config, "audio_channels", None)
+    return (16_000,) if channels is None else (channels, 16_000)
 
 
 def _spectrogram(config: Any) -> tuple[int, int]:

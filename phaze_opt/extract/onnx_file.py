@@ -7,8 +7,7 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.extract.extracting import traced_of
 from phaze_opt.extract.onnx_recording import MOST_HELD, elements, record_onnx, text_of
-from phaze_opt.extract.recorded_graph import RecordedGraph
-from phaze_opt.extract.simplify import simplify
+from phaze_opt.extract.recorded_graph import RecordedGraph, simplify
 from phaze_opt.extract.versions import ONNX
 from phaze_opt.graph.traced.traced_model import BATCH, TracedModel
 from phaze_opt.record.input_files import shorten, shorten_path

@@ -145,7 +145,11 @@ def bias(tape: Tape, name: str, tensors: Sequence[Tensor], *, size: int, num_rea
     Backward passes the gradient on unchanged and sums it up into the vector or table.
     """
     vector = tape.weight(f"{name}.vector", size, num_read=num_read)
-    results = [tape.tensor(f"{tensor.name}.biased", tensor.elements) for tensor in tensors]
+    made = {each.name for node in tape.nodes for each in node.outputs}
+    # Of a tensor to which another vector was added before, the sum has a name of its own.
+    names = [f"{tensor.name}.biased" for tensor in tensors]
+    names = [f"{name}.{each}" if each in made else each for each in names]
+    results = [tape.tensor(each, tensor.elements) for each, tensor in zip(names, tensors, strict=True)]
     works = (VectorWork(VectorKind.ADD, sum(tensor.elements for tensor in tensors)),)
     _vector(tape, name, (*tensors, vector), tuple(results), works)
 

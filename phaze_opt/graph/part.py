@@ -78,6 +78,10 @@ class PartGraph:
         once = (*self.layers[: self.num_first], *self.layers[len(self.layers) - self.num_last :])
         return _added(layer.input_bytes for layer in self.inner) + _added(layer.stash_bytes for layer in once)
 
+    def keeps_any(self, names: Sequence[str]) -> bool:
+        """Whether selective recomputation that keeps what operators of some names write finds such here."""
+        return any(layer.written_bytes(names) for layer in self.inner)
+
     @property
     def attention_bytes(self) -> float:
         """Activations made anew while its largest attention core runs again."""

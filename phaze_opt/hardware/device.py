@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -156,6 +156,24 @@ class Device:
             message = f"{self.name} has no {path} path; it has {known}"
             raise InputError(message, key="dtype")
         return rate
+
+    def holds(self, num_bytes: float) -> bool:
+        """Whether its main memory has so many bytes."""
+        return num_bytes <= self.hbm_bytes
+
+    def limited_to(self, power_w: float) -> "Device":
+        """The machine under a limit of power below its own, as its maker's tools set it.
+
+        Raises:
+            InputError: its power is not known, or is less.
+        """
+        if not self.tdp_w:
+            message = f"the power of {self.name} is not published, so that a limit says nothing; leave it out"
+            raise InputError(message, key="power_limit_w")
+        if not 0.0 < power_w <= self.tdp_w:
+            message = f"{power_w:g} W must be above 0 and at most the {self.tdp_w:g} W of {self.name}"
+            raise InputError(message, key="power_limit_w")
+        return replace(self, tdp_w=power_w)
 
     @property
     def vector_flops_per_s(self) -> float:

@@ -162,6 +162,12 @@ def find_device(name: str) -> Device | None:
     return shipped_devices().find(name)
 
 
+def is_shipped(device: Device) -> bool:
+    """Whether a machine is the package's of that name, under whatever limit of power, and none of a user's file."""
+    known = find_device(device.name)
+    return known is not None and replace(known, tdp_w=device.tdp_w) == device
+
+
 @cache
 def shipped_devices() -> DeviceCatalogue:
     """The machines of devices.toml."""

@@ -75,9 +75,7 @@ def pipelining_of(code: int) -> Pipelining:
         InputError: there is none of that number.
     """
     if not 0 <= code <= len(KEYS):
-        message = (
-            f"pipelining = {code} must be from 0 to {len(KEYS)}, for what a design does not state, {', '.join(KEYS)}"
-        )
+        message = f"pipelining = {code} must be from 1 to {len(KEYS)} ({', '.join(KEYS)}), or 0 where it is not stated"
         raise InputError(message, key="pipelining")
     return Pipelining(max(1, code))
 

@@ -18,6 +18,8 @@ LEVEL = 0.9
 """Share of kept-out rows that lie in a range."""
 UNSEEN = "steps, source kept out"
 """Kind of training steps whose publication was kept out of every fit, and whose software counts as unknown."""
+NAMED = "steps, source kept out, software named"
+"""The same of steps whose software is known by name, with constants that other publications say."""
 
 
 @dataclass(frozen=True, slots=True)

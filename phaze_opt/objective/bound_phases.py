@@ -190,7 +190,7 @@ class PhasePools:
 def attention_seconds(compiled: CompiledModel, estimates: Estimates) -> Floats:
     """What selective recomputation runs again, one operator after the other, (num_designs, num_options, layers), s."""
     rows = [
-        [bound_kernels.column_sums(estimates.spread_s, columns) for columns in option.attention_columns]
+        [bound_kernels.column_sums(estimates.spread_s, columns) for columns in option.partly_columns]
         for option in compiled.options
     ]
     shape = (len(rows), len(rows[0]), len(estimates.spread_s))

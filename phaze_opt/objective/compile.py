@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import CompiledStep, attention_again, forward_again
+from phaze_opt.cost.compiled_step import CompiledStep, forward_again, partly_again
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
@@ -62,14 +62,14 @@ class CompiledOption:
             full recomputation runs it again, where the software keeps some of its results.
         core_columns: columns of its operators that occupy a core, shape (num_core_operators,).
         core_operators: those operators, as the estimator likes them.
-        attention_columns: of each distinct layer, columns of what selective recomputation runs again; of full plans.
+        partly_columns: of each distinct layer, columns of what selective recomputation runs again; of full plans.
     """
 
     graph: ModelGraph
     phases: tuple[tuple[CompiledPhase, ...], ...]
     core_columns: NDArray[np.int64]
     core_operators: Sequence[Operator]
-    attention_columns: tuple[NDArray[np.int64], ...] = ()
+    partly_columns: tuple[NDArray[np.int64], ...] = ()
 
     @property
     def num_phases(self) -> int:
@@ -162,9 +162,9 @@ def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) ->
                     for phase, problem in problems
                 )
             )
-        attention = tuple(_columns_of(attention_again(layer.graph.forward), columns) for layer in step.layers)
+        partly = tuple(_columns_of(partly_again(layer.graph.forward, layer.kept), columns) for layer in step.layers)
         option = _option(step.graph, tuple(phases), list(columns), prepare)
-        options.append(replace(option, attention_columns=attention))
+        options.append(replace(option, partly_columns=partly))
     return CompiledModel(
         model=steps[0].model,
         training=steps[0].training,

@@ -148,7 +148,7 @@ def _of_passes(step: CompiledStep, values: Floats) -> Floats:
     sums = np.zeros((len(step.parts), SELECTIVE + 1))
     for row, part in enumerate(step.parts):
         forward = part.forward
-        again = (forward.again_columns, forward.attention_columns)
+        again = (forward.again_columns, forward.partly_columns)
         columns = (forward.columns, part.backward.columns, part.update.columns, *again)
         sums[row] = [float(values[each].sum()) for each in columns]
     return sums
@@ -192,6 +192,7 @@ def _collective_bytes(step: CompiledStep, network: Network) -> Floats:
         for column, each in enumerate(part.passes):
             sent[row, column] = added(each.collectives)
         sent[row, FORWARD_AGAIN] = sent[row, FORWARD] - added(part.forward.kept_collectives)
+        sent[row, SELECTIVE] = added(part.forward.partly_collectives)
     return sent
 
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
+from phaze_opt.cost.stacks import no_option
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_space import NoPlan
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
+from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS
 from phaze_opt.workload.workload import Workload
 
 FREE_ZERO = (0, 1, 2, 3)
@@ -21,6 +23,8 @@ MAX_STAGES = 10_000
 _RUN = re.compile(r"\s*(?:(?P<count>[0-9]{1,6})\s*x\s*)?(?P<word>[a-z0-9]{1,20})\s*")
 _BLOCKS = re.compile(r"[0-9]{1,7}")
 _RECOMPUTE = ScenarioOptions().recompute
+RUN_OPTIONS_OF_PLANS = tuple(column for column in RUN_OPTIONS if column != FLOAT8)
+"""Options of runs that a scenario has."""
 PLAN_FLAGS = MappingProxyType(
     {
         "tensor": "--tensor-parallel",
@@ -154,3 +158,24 @@ def _read_stages(text: str, source: str) -> tuple[str, ...]:
             raise InputError(message, source=source)
         found += [run["word"]] * repeats
     return tuple(found)
+
+
+def run_tables(options: ScenarioOptions, float8: str | None, *, software: str) -> list[str]:
+    """Tables of the words that options say of a run of a software; of any, if none is named.
+
+    Raises:
+        InputError: a word is unknown, or the software cannot run so.
+    """
+    found = []
+    for column, known in RUN_OPTIONS.items():
+        word = float8 if column == FLOAT8 else getattr(options, column)
+        if word is None:
+            continue
+        flag = f"--{column.replace('_', '-')}"
+        table = known.table(parse_word(known.words, word, source=flag))
+        fault = no_option(software, table) if table and software else ""
+        if fault:
+            message = f"{fault}; leave it out or name one of them"
+            raise InputError(message, source=flag)
+        found += [table] if table else []
+    return found

@@ -18,7 +18,7 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
-from phaze_opt.objective.plan_options import RECOMPUTES, RecomputeChoice, plan_choices
+from phaze_opt.objective.plan_options import RECOMPUTES, RUN_OPTIONS_OF_PLANS, RecomputeChoice, plan_choices, run_tables
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
@@ -331,7 +331,7 @@ OF_DEGREES = (
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
-OF_FULL_PLANS = ("software", *OF_DEGREES, "cuts", "gradient_bits")
+OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
 
@@ -343,25 +343,36 @@ def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
             raise InputError(message, source=known[name].flag)
 
 
-def named_stack(options: ScenarioOptions, name: str, *, fitted: FittedConstants, dtype: str = "") -> TrainingStack:
-    """A software by name, with gradients as wide as the options say; only the ideal one takes their attention form.
+def named_stack(
+    options: ScenarioOptions,
+    name: str,
+    *,
+    fitted: FittedConstants,
+    dtype: str = "",
+    float8: str | None = None,
+    is_known: bool = True,
+) -> TrainingStack:
+    """A software by name, run as the options say; only the ideal one takes their attention form.
 
     Args:
         options: of the scenario.
         name: of the software.
         fitted: constants.
         dtype: of its matmuls, which some software keeps gradients by; empty where nothing is said.
+        float8: recipe of 8-bit matmuls; the software's own unless given.
+        is_known: whether this is the software that runs; one that stands for another is not asked what it can do.
 
     Raises:
         InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
-            are of another width than 16 or 32 bits.
+            are of another width than 16 or 32 bits, or it cannot run as asked.
     """
     known = find_software(name, fitted)
     if not known:
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
     name = known
-    stack = load_stack(name, fitted, [dtype] if dtype in software_options(name) else [])
+    said = [dtype] if dtype in software_options(name) else []
+    stack = load_stack(name, fitted, [*said, *run_tables(options, float8, software=name if is_known else "")])
     attention = parse_word(AttentionForm, options.attention, source="--attention")
     if name == IDEAL_STACK.name:
         stack = replace(stack, attention=attention)

@@ -19,6 +19,8 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
+from phaze_opt.workload.run_options import RUN_OPTIONS
+
 WORKLOAD = "Workload and cluster"
 CHOICES = "Training and scheduling choices"
 PLAN = "Parallel plan (what is not given is free, what is listed is searched)"
@@ -134,6 +136,16 @@ _of_workload = partial(declared, panel=WORKLOAD, table="cluster")
 _of_choices = partial(declared, panel=CHOICES, table="training")
 _of_plan = partial(declared, panel=PLAN, table="training")
 _degrees = partial(_of_plan, (), kind=Kind.COUNTS, high=MAX_DEGREE)
+
+
+def of_run(column: str, **more: Any) -> Any:
+    """An option of runs of training software, as `workload.run_options` has it."""
+    known = RUN_OPTIONS[column]
+    return declared(
+        None, known.help, Kind.WORD, panel=PLAN, enumeration=known.enumeration, shown="the software's", **more
+    )
+
+
 _of_budgets = partial(declared, panel=BUDGETS, table="budgets")
 _of_space = partial(declared, panel=SPACE, table="space")
 
@@ -209,6 +221,10 @@ class ScenarioOptions:
         values=SOFTWARE,
         shown="the one measured on the machine, else megatron-core (GPUs) or maxtext (systolic machines, designs)",
     )
+    compile: str | None = of_run("compile", table="training")
+    async_tp: str | None = of_run("async_tp", table="training")
+    prefetch: str | None = of_run("prefetch", table="training")
+    selective: str | None = of_run("selective", table="training")
     tensor_parallel: tuple[int, ...] = _of_plan(
         (1, 2, 4, 8), "Tensor-parallel degrees.", kind=Kind.COUNTS, high=MAX_DEGREE, alias="tp"
     )
@@ -239,7 +255,7 @@ class ScenarioOptions:
     )
     recompute: str = _of_plan(
         "auto",
-        "auto (per stage, where needed), never or none, selective (attention alone), always or full.",
+        "auto (per stage, where needed), never or none, selective (see --selective), always or full.",
         kind=Kind.WORD,
         enumeration="phaze_opt.objective.plan_options:RecomputeChoice",
     )

@@ -54,15 +54,18 @@ def design_table(evaluation: Evaluation) -> TableContent:
     """The accelerator and the workload it was evaluated on."""
     chip = evaluation.accelerator
     title = f"Design: {chip.name}" if chip.name else "Design"
-    sizes = evaluation.micro_batches
-    samples = f"{', '.join(map(str, sizes))} sample{'' if sizes == (1,) else 's'}"
+    batches = evaluation.micro_batches
+    samples = f"{', '.join(map(str, batches))} sample{'' if batches == (1,) else 's'}"
+    sizes = ("micro-batch", samples)
+    if _has_tokens(evaluation):
+        sizes = ("sequence, micro-batch", f"{_sequences(evaluation)} tokens, {samples}")
     rows = (
         ("cores", describe_cores(chip)),
         ("memories", describe_memories(chip)),
         ("peak", f"{format_scaled(chip.peak_flops_per_s, 'FLOP/s')} at {chip.clock_hz / 1e9:.3g} GHz"),
         ("area, TDP", f"{format_number(evaluation.area_mm2)} mm2, {format_number(evaluation.tdp_w)} W"),
         ("model" if not evaluation.members else "models", _models(evaluation)),
-        ("sequence, micro-batch", f"{_sequences(evaluation)} tokens, {samples}"),
+        sizes,
     )
     return pairs_table(title, rows, note=machine_note(chip))
 
@@ -71,6 +74,11 @@ def _models(evaluation: Evaluation) -> str:
     """Each model with its parameters."""
     members = evaluation.members or (evaluation,)
     return "; ".join(f"{member.model}, {member.num_parameters:,} parameters" for member in members)
+
+
+def _has_tokens(evaluation: Evaluation) -> bool:
+    """Whether a sample of any model is a sequence."""
+    return any(member.sequence_length > 1 for member in evaluation.members or (evaluation,))
 
 
 def _sequences(evaluation: Evaluation) -> str:
@@ -108,12 +116,13 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     others = tuple(references.values())
     mean = "mean " if evaluation.members else ""
     columns = (Column(""), *numbers("this design", *references))
+    tokens = (f"{mean}tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others)))
     rows = (
         (
             f"{mean}samples/s",
             *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others)),
         ),
-        (f"{mean}tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others))),
+        *(tokens,) * _has_tokens(evaluation),
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
         ("iteration", *(_if_feasible(e, format_time(e.iteration_time_s)) for e in (evaluation, *others))),
         ("model FLOPs utilisation", *(_if_feasible(e, format_share(e.mfu)) for e in (evaluation, *others))),

@@ -1,11 +1,15 @@
-"""Tables and sentences of a validation and of a calibration, for terminal and page alike."""
+"""Tables and sentences of a validation and of a calibration, for terminal, page and file alike."""
 
+import csv
+import io
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
 from phaze_opt.hardware.spreads import UNSEEN, load_spreads
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_time
@@ -31,6 +35,8 @@ AT_BOUND = 1e-3
 _BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."
 _LAST_DIGITS = 1e-9
 _INDENT = 2 * "\N{NO-BREAK SPACE}"
+PREDICTED_COLUMNS = ("dataset", "id", "line", "measured", "predicted", "low", "high", "unscored")
+"""Of the file of predictions; values are SI: s of times, bytes of memory; mm2 of areas."""
 _HIDDEN = frozenset(
     {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
      "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s",
@@ -369,3 +375,16 @@ def _fit_table(families: tuple[FamilyFit, ...]) -> TableContent:
     fits = ((family, item) for family in families for item in family.sets)
     note = "Mean absolute errors in per cent: on the rows fitted, and on rows kept out of the fit."
     return table_of("Fits", fields, fits, note)
+
+
+def write_predictions(result: Validation, path: Path) -> None:
+    """Write every row as CSV in the order of the files: measured, predicted, its range, or why there is none."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(PREDICTED_COLUMNS)
+    for entry in result.sets:
+        for each in entry.rows:
+            values = (each.measured_s, each.predicted_s, each.low_s, each.high_s)
+            figures = [f"{value:.6g}" if math.isfinite(value) else "" for value in values]
+            writer.writerow((entry.name, each.row.id, each.row.line, *figures, each.reason))
+    replace_file(path, text.getvalue())

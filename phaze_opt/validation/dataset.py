@@ -22,6 +22,7 @@ from phaze_opt.validation.schema import (
     CONTEXT,
     DATASET_SCHEMAS,
     MEMORY,
+    NAMED_RUNS,
     SCHEMAS,
     SMALLEST,
     TRAINING,
@@ -31,6 +32,8 @@ from phaze_opt.validation.schema import (
     is_slip,
     suggest_column,
 )
+from phaze_opt.validation.training.named_runs import as_training_row, with_recompute
+from phaze_opt.validation.training.row import REFUSAL
 
 KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
@@ -105,10 +108,11 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
         message = f"holds nothing but commas and blanks; give {KIND}"
         raise InputError(message, source=source)
     stem = path.stem
-    schema = DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
+    is_named = NAMED_RUNS.admits(header)
+    schema = NAMED_RUNS if is_named else DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
     _refuse(_header_fault(header, schema), source, line)
     # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
-    may_lack = stem in DATASET_SCHEMAS
+    may_lack = stem in DATASET_SCHEMAS and not is_named
     chosen = like or (stem if may_lack else None)
     found = []
     read = [(place, name, schema.columns[name]) for place, name in enumerate(header) if name in schema.columns]
@@ -119,6 +123,9 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
         _refuse(f"has a header but no rows; give {KIND}", source, line)
     if schema is MEMORY:
         found = _with_tables(found, path, source)
+    unread = tuple(name for name in header if name not in schema.columns)
+    if is_named:
+        schema, found = TRAINING, [(number, as_training_row(fields, path.parent)) for number, fields in found]
     rows = []
     for number, fields in found:
         values = MappingProxyType(fields)
@@ -127,13 +134,15 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
             rows.append(Row(like_it, source, number, values, machines, is_guessed=chosen is None))
         except InputError as error:
             raise InputError(str(error), source=source, line=number) from None
+    if is_named:
+        rows = [replace(row, values=MappingProxyType(with_recompute(row))) for row in rows]
     if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
         _check_ids(rows, schema)
+        told = [row for row in rows if REFUSAL not in row.values]
         if schema.kind == TRAINING.kind:
-            check_training_rows(rows)
-        check_times(rows, schema.kind)
-    unread = tuple(name for name in header if name not in schema.columns)
+            check_training_rows(told)
+        check_times(told, schema.kind)
     return Dataset(name=stem, schema=schema, rows=tuple(rows), unread=unread)
 
 
@@ -324,8 +333,10 @@ def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
     if not text:
         is_needed = column.is_required and (column.type is ColumnType.TEXT or not may_lack)
         return "is empty; give a value" if is_needed else ""
-    if column.type is ColumnType.TEXT:
-        return ""
+    shown = _short(text)
+    if column.words or column.type is ColumnType.TEXT:
+        is_known = not column.words or text.lower() in column.words
+        return "" if is_known else f"value '{shown}' is unknown; known: {', '.join(column.words)}"
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
         return f"value '{_short(text)}' is no finite number; it must be {column.type.value}"

@@ -1,6 +1,5 @@
 """Measured peaks of training runs against the memory of their plans (decision 0287); "seconds" are GiB."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -12,27 +11,26 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.graph_sizes import GraphSizes, graph_sizes
 from phaze_opt.cost.plan_memory import StageMemory, StageRows, rows_of_plan, stage_memory
-from phaze_opt.cost.stacks import DESIGN_SOFTWARE, MEMORY_GROUP, find_software, load_stack, software_tables
+from phaze_opt.cost.stacks import MEMORY_GROUP, find_software, load_stack, no_option
+from phaze_opt.cost.suited_software import middle_place, suited_software
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import GIBI
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.validation.matching_set import is_tpu
+from phaze_opt.validation.matching_set import SETS_OF_SOFTWARE
 from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.training.entries import said_of_run
 from phaze_opt.validation.training.row import TrainingRun, read_run
 from phaze_opt.workload.plan import ParallelPlan, chunked_cuts
 from phaze_opt.workload.software import StackMemory
 
 Floats = NDArray[np.float64]
 
-SHARDS_WEIGHTS = ("torchtitan", "fms-fsdp", "llm-foundry")
-KEEPS_WEIGHTS = ("megatron-core", "megatron-deepspeed", "nanotron")
-"""What a run of unknown software may have been, by whether replicas share weights: the middle of these is predicted."""
-NAMES_IN_SOURCES = MappingProxyType({"bigscience": "megatron-deepspeed"})
-"""Software of sources whose names do not say it."""
-IN_32_BITS = MappingProxyType({"megatron-deepspeed": ("Rebalancing layers", "megatron-deepspeed-bf16")})
-"""Words of a note, and the software that they mean: BigScience's chronicle says of the runs of 28 February 2022, its
-section "Rebalancing layers", that from there on gradients are added up in 32 bits, 4 bytes a parameter more."""
+STEPS = "train_"
+"""Beginning of the names of published sets of whole steps, which tables may leave out."""
+SETS_BY_SOFTWARE = MappingProxyType({name: software for software, name in reversed(tuple(SETS_OF_SOFTWARE.items()))})
+"""Software of published sets, where several have one the first."""
 _PART_NAMES = MappingProxyType(
     {
         "weight_bytes": "weights",
@@ -73,15 +71,16 @@ class Counter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A row under one software: its step, the stages of its plan and the sizes of its graphs."""
+    """A row under one software: its step and options, the stages of its plan and the sizes of its graphs."""
 
     step: CompiledStep
     stages: StageRows
     sizes: GraphSizes
+    options: tuple[str, ...]
 
     def memory(self, fitted: FittedConstants) -> StageMemory[Floats]:
         """What each stage holds."""
-        stack = load_stack(self.step.stack.name, fitted)
+        stack = load_stack(self.step.stack.name, fitted, self.options)
         return stage_memory(self.sizes, self.stages, optimizer=self.step.training.optimizer, stack=stack)
 
 
@@ -94,18 +93,17 @@ class _Peak:
 
     def gib(self, fitted: FittedConstants) -> float:
         """The middle of the peaks, GiB."""
-        return float(np.median(self._peaks(fitted)))
+        peaks = self._peaks(fitted)
+        return peaks[middle_place(peaks)]
 
     def parts(self, fitted: FittedConstants) -> dict[str, float]:
-        """What fills the fullest stage under the software nearest the middle, scaled to it, GiB."""
-        peaks, middle = self._peaks(fitted), self.gib(fitted)
-        nearest = int(np.argmin(np.abs(peaks - middle)))
-        memory = self.runs[nearest].memory(fitted)
-        stage, scale = int(np.argmax(self.counter.bytes_of(memory))), middle / peaks[nearest] / GIBI
-        return {_PART_NAMES[name]: scale * float(getattr(memory, name)[stage]) for name in self.counter.parts}
+        """What fills the fullest stage under the software in the middle, GiB."""
+        memory = self.runs[middle_place(self._peaks(fitted))].memory(fitted)
+        stage = int(np.argmax(self.counter.bytes_of(memory)))
+        return {_PART_NAMES[name]: float(getattr(memory, name)[stage]) / GIBI for name in self.counter.parts}
 
-    def _peaks(self, fitted: FittedConstants) -> Floats:
-        return np.array([self.counter.bytes_of(run.memory(fitted)).max() / GIBI for run in self.runs])
+    def _peaks(self, fitted: FittedConstants) -> list[float]:
+        return [float(self.counter.bytes_of(run.memory(fitted)).max()) / GIBI for run in self.runs]
 
 
 class CompiledMemory:
@@ -141,17 +139,19 @@ class CompiledMemory:
 def _read_peak(row: Row, compiler: StepCompiler) -> _Peak:
     run = read_run(row)
     model = replace(run.model, has_hidden_dropout=False, has_attention_dropout=False)
-    runs = [_compile_run(replace(run, model=model), name, compiler) for name in software_of(row, run.plan)]
-    return _Peak(Counter.of(row.text("kind", "")), tuple(runs))
+    options = said_of_run(row)
+    names = software_of(row, run)
+    runs = {name: _compile_run(replace(run, model=model), name, options, compiler) for name in set(names)}
+    return _Peak(Counter.of(row.text("kind", "")), tuple(runs[name] for name in names))
 
 
-def _compile_run(run: TrainingRun, software: str, compiler: StepCompiler) -> _Run:
-    stack = load_stack(software, FittedConstants({}))
+def _compile_run(run: TrainingRun, software: str, options: tuple[str, ...], compiler: StepCompiler) -> _Run:
+    stack = load_stack(software, FittedConstants({}), options)
     plan = _cut(run.plan, run.model.num_layers, stack.memory)
     step = compiler.compile(run.model, run.training, plan, stack=stack)
     stages = rows_of_plan(plan, step.blocks, num_micro_batches=step.num_micro_batches)
     sizes = graph_sizes([[part.graph for part in step.parts]], stack.memory)
-    return _Run(step, stages, sizes.take(np.zeros(len(step.blocks), np.intp)))
+    return _Run(step, stages, sizes.take(np.zeros(len(step.blocks), np.intp)), options)
 
 
 def _cut(plan: ParallelPlan, num_layers: int, habits: StackMemory) -> ParallelPlan:
@@ -162,24 +162,23 @@ def _cut(plan: ParallelPlan, num_layers: int, habits: StackMemory) -> ParallelPl
     return replace(plan, blocks=cuts[-1]) if cuts else plan
 
 
-def software_of(row: Row, plan: ParallelPlan) -> tuple[str, ...]:
-    """The software of a row: what it states, else what its source or table names, else all that it may have been."""
-    stated = find_software(row.text("software", ""))
-    name = stated or _named(f"{row.text('source', '')} {row.text('table', '')}".lower())
-    if name:
-        word, other = IN_32_BITS.get(name, ("", ""))
-        return (other if word and word in row.text("note", "") else name,)
-    if is_tpu(row.text("hardware", ""), row.find_device()):
-        return (DESIGN_SOFTWARE,)
-    return SHARDS_WEIGHTS if plan.zero == 3 else KEEPS_WEIGHTS  # noqa: PLR2004 - of ZeRO
+def software_of(row: Row, run: TrainingRun) -> tuple[str, ...]:
+    """The software that a row states, else that of the published set which its table is named like.
 
+    Of other rows all that suits machine and plan, each as often as data sets have it.
 
-def _named(text: str) -> str:
-    """The software whose name stands in a text, the longest first; empty if none does."""
-    known = {name: name for name in software_tables()} | dict(NAMES_IN_SOURCES)
-    words = text.replace("_", " ")
-    found = [name for name in known if re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", words)]
-    return known[max(found, key=len)] if found else ""
+    Raises:
+        InputError: the software that it states cannot run so.
+    """
+    table = row.text("table", "")
+    named = next((own for own in (table, f"{STEPS}{table}") if own in SETS_BY_SOFTWARE), "")
+    stated = find_software(row.text("software", "")) or SETS_BY_SOFTWARE.get(named, "")
+    if not stated:
+        return suited_software(run.plan, row.find_device(), sequence_length=run.training.sequence_length)
+    fault = next(filter(None, (no_option(stated, option) for option in said_of_run(row))), "")
+    if fault:
+        raise InputError(fault, key="software")
+    return (stated,)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:

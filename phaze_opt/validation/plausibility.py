@@ -57,6 +57,8 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     word, words = row.text("recompute", "none"), MAXTEXT_WORDS if row.dataset == MAXTEXT else RECOMPUTE_WORDS
     if word.lower() not in words:
         yield "recompute", f"value '{_shown(word)}' must be {', '.join(words[:-1])} or {words[-1]}"
+    if row.text("float8", "") and row.text("dtype", "bf16").lower() != "fp8":
+        yield "float8", "is of 8-bit matmuls; give dtype fp8, or leave float8 blank"
     num_shared, heads = row.integer("kv_heads", 0), row.integer("heads")
     if not row.text("mlp_matrices", "") and 0 < num_shared < heads:
         rule = (

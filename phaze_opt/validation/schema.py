@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from phaze_opt.record.suggestions import suggest
+from phaze_opt.workload.run_options import RUN_OPTIONS
 
 
 class ColumnType(StrEnum):
@@ -27,12 +28,14 @@ class MeasuredColumn:
         type: of its values.
         is_required: whether it must be there.
         most: largest value that is no slip of the pen.
+        words: closed set of its values, in lower case; any unless given.
     """
 
     name: str
     type: ColumnType
     is_required: bool
     most: float
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,10 @@ def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema
             name, _, type_name = entry.partition(":")
             kind_of = _TYPES[type_name]
             most = _MOST.get(name, _MOST_OF_COUNTS if kind_of is ColumnType.COUNT else _LARGEST)
-            columns[name] = MeasuredColumn(name, kind_of, is_required, most)
+            known = RUN_OPTIONS.get(name)
+            columns[name] = MeasuredColumn(
+                name, kind_of, is_required, most, tuple(map(str, known.words)) if known else ()
+            )
     return Schema(kind, MappingProxyType(columns), tuple(identity.split()))
 
 
@@ -125,9 +131,20 @@ TRAINING = _schema(
     "iter_time_s:positive",
     optional="model:text head_dim:count kv_heads:count ffn:count mlp_matrices:count vocab:count tp:count pp:count "
     "dp:count cp:count interleave:count sharding:text micro_batch:positive recompute:text seq_parallel:flag "
-    "dtype:text software:text compile:flag float8:text async_tp:flag tokens_per_s_per_dev:amount tflops_per_dev:amount "
+    f"dtype:text software:text {' '.join(f'{column}:text' for column in RUN_OPTIONS)} power_limit_w:positive "
+    "tokens_per_s_per_dev:amount tflops_per_dev:amount "
     "tflops_kind:text mfu:amount hfu:amount time_kind:text "
     "experts:count experts_per_token:count ep:count etp:count capacity:amount imbalance:amount",
+    identity="hardware n_devices model",
+)
+# Runs whose sizes are those of a model of the zoo or of a config beside the table, their plan a command or a word.
+NAMED_RUNS = _schema(
+    "runs of named models",
+    required="hardware:text n_devices:count model:text",
+    optional="table:text command:text plan:text dtype:text seq:count per_device_batch:positive estimator:text "
+    "step_s:positive tokens_per_s:positive measured_tokens_per_s_per_dev:positive tokens_per_s_per_dev:positive "
+    "step_cv_pct:amount compute_active_pct:amount comm_active_pct:amount comm_exposed_pct:amount "
+    "comm_hidden_pct:amount idle_pct:amount",
     identity="hardware n_devices model",
 )
 _OF_RUNS = " ".join(
@@ -207,6 +224,7 @@ SCHEMAS = (
     NVDLA,
     EYERISS,
     MLPERF,
+    NAMED_RUNS,
 )
 
 DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
@@ -288,6 +306,9 @@ OTHER_NAMES = MappingProxyType(
         "compile": "torch_compile compiled",
         "float8": "fp8 fp8_recipe float8_recipe recipe",
         "async_tp": "asynctp async_tensor_parallel",
+        "prefetch": "fsdp_prefetch forward_prefetch prefetching",
+        "selective": "selective_ac ac_policy checkpoint_policy",
+        "power_limit_w": "power_limit power_cap power_limit_watts",
         "iter_time_s": "time step_time step_time_s iteration_time iter_time time_s seconds iter_time_ms step_time_ms "
         "time_ms latency_s",
         "latency_us": "latency time time_us duration latency_ms time_ms runtime_us latency_s",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.stacks import find_software
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.spreads import LEVEL, Spread
+from phaze_opt.hardware.spreads import LEVEL, NAMED, Spread
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.measured_row import Row
@@ -22,6 +22,9 @@ CELLS = "cells"
 MIN_ROWS = 19
 """Fewer rows have no 5 % of them at an end: a wider kind is taken."""
 MIN_GROUPS = 3
+"""Of sources, machines or fabrics kept out whole; fewer say nothing of another."""
+MIN_CELLS = 8
+"""Fewer cells are near copies of few rows: ranges made of three to seven held 0.4 to 0.9 of the rows of another."""
 MAX_PAIRS = 4000
 
 
@@ -71,15 +74,17 @@ def sized(kind: str, predicted: float) -> str:
 def kinds_of(family: Family, row: Row, predicted: float, *, is_published: bool) -> tuple[str, ...]:
     """Kinds of ranges that suit a row, the first that is known to be taken.
 
-    A row that no fit can have seen has those of its machine, else those of machines or sources kept out whole.
+    A row that no fit can have seen has those of its machine, else those of machines or sources kept out whole; a user's
+    step has those of steps whose source was kept out, with or without its software.
     """
     known = family.kinds(row)
     known = (sized(known[0], predicted), *known)
     if is_published:
         return known
     whole = tuple(kind for test in WHOLE if test in family.splits for kind in whole_kinds(family, row, test))
-    is_unseen = family.unseen and row.is_guessed and not find_software(row.text("software", ""))
-    return (family.unseen,) if is_unseen else (*known[:3], *whole, *known[3:])
+    if family.unseen and row.is_guessed:
+        return (NAMED, family.unseen) if find_software(row.text("software", "")) else (family.unseen,)
+    return (*known[:3], *whole, *known[3:])
 
 
 def fit_spreads(residuals: Sequence[Residual]) -> Mapping[str, Spread]:
@@ -92,7 +97,8 @@ def fit_spreads(residuals: Sequence[Residual]) -> Mapping[str, Spread]:
 
 
 def _is_enough(own: Sequence[Residual]) -> bool:
-    return len(own) >= MIN_ROWS and len({each.group for each in own}) >= MIN_GROUPS
+    least = MIN_CELLS if own[0].kept_out == CELLS else MIN_GROUPS
+    return len(own) >= MIN_ROWS and len({each.group for each in own}) >= least
 
 
 def _spread(own: Sequence[Residual]) -> Spread:

@@ -34,7 +34,8 @@ class StackMemory:
             a pipeline, though ZeRO 2 or 3 shards it; 0 where every micro-batch's is sharded at once.
         casts_masters: under ZeRO 3 the shards of weights are the 32-bit ones of the optimizer, cast when gathered, so
             that none in 16 bits are held.
-        kept_operators: selective recomputation keeps the input of a layer and what these operators write; without any,
+        kept_operators: selective recomputation keeps the input of a layer and what these operators write, and runs all
+            else again but what full recomputation spares too (`TrainingStack.kept_operators`); without any, it keeps
             all but the attention core.
         kept_twice: operators whose result is kept once more, in a form that the graph has not (an activation's value
             beside its product with the gate); none where the layer is recomputed.

@@ -9,6 +9,7 @@ import pytest
 from phaze_opt.cli.options import with_options
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXIS
+from phaze_opt.objective.plan_options import RUN_OPTIONS_OF_PLANS
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import (
     PLANNED_MICRO_BATCHES,
@@ -63,7 +64,7 @@ def test_words_of_a_scenario_are_those_of_its_types():
     """Every option that has a closed set, and a default in it, starts where `Scenario` does."""
     known = {name: option for name, option in declarations(ScenarioOptions).items() if option.enumeration}
     assert {name for name, option in known.items() if option.default is None} == {
-        "published_form", "plans", "cuts", "gradient_bits", "silicon", "hbm_generation"
+        "published_form", "plans", "cuts", "gradient_bits", "silicon", "hbm_generation", *RUN_OPTIONS_OF_PLANS
     }  # fmt: skip
     for name, option in known.items():
         if option.default is not None:

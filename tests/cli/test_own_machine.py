@@ -19,6 +19,21 @@ TRAINING_FILE = (
 )
 
 
+H100 = """
+name = "h100"
+maker = "nvidia"
+style = "tiles"
+num_multiprocessors = 132
+peak_tflops = { fp32 = 66.9, tf32 = 494.7, bf16 = 989.4, fp8 = 1978.9 }
+cache_mb = 50
+hbm_gb = 120
+hbm_gb_per_s = 3350
+clock_ghz = 1.83
+network = "dgx-h100"
+tdp_w = 700
+"""
+
+
 @pytest.fixture
 def zeus(tmp_path):
     path = tmp_path / "zeus 1.toml"
@@ -103,6 +118,24 @@ def test_links_of_an_own_machine_are_those_of_its_network_not_of_one_whose_name_
         path.write_text(f"hardware,n_devices,bytes,latency_us\n{name},8,1048576,40\n")
         found = run_json(["validate", "--data", path, "--machine", zeus], capsys)["datasets"]["links"]
         assert found["scored"] == scored, name
+
+
+def test_a_machine_of_a_file_has_no_notes_of_the_packages_of_its_name(tmp_path, capsys):
+    """Other memory, the same name: nothing was measured on it, and no constants were fitted to it."""
+    path, job = tmp_path / "h100.toml", ["--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-range"]
+    path.write_text(H100)
+    own, shipped = (
+        " ".join(printed(["evaluate", *job, "--software", "megatron-core", "--arch", arch], capsys).split())
+        for arch in (path, "h100")
+    )
+    assert "megatron-core was not measured on h100 of your file" in own
+    assert "was not measured on" not in shipped
+    text = " ".join(printed(["evaluate", *job, "--arch", path], capsys).split())
+    assert "software megatron-core, by rule, as none was measured on h100 of your file" in text
+    rows = tmp_path / "mine.csv"
+    rows.write_text("hardware,op,m,n,k,dtype,latency_us,timing\nh100,matmul,4096,4096,4096,bf16,250,host\n")
+    for options, words in (((), "to h100:"), (("--machine", path), "to the h100 of your file:")):
+        assert f"no constants were fitted {words}" in run(["validate", "--data", rows, *options], capsys)[2]
 
 
 def test_training_rows_of_the_machine_are_scored_and_a_llama_says_its_matrices(zeus, tmp_path, capsys):

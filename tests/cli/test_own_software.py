@@ -1,7 +1,9 @@
 """A software of the user's own: fitted, named and priced in a command each; and one that nobody measured."""
 
+import json
+
 import pytest
-from command_runs import refused, run_json
+from command_runs import refused, run, run_json
 
 from phaze_opt.hardware.spreads import UNSEEN, Spread, Spreads
 
@@ -55,6 +57,28 @@ def test_the_order_of_rows_does_not_decide_what_a_software_extends(tmp_path, cap
     assert list(run_json(["calibrate", *options], capsys)["families"]["modern-training"]["groups"]) == [
         "stack/llm-foundry-h100/mine"
     ]
+
+
+def test_rows_without_the_column_are_of_it_and_rows_that_name_another_stay(steps, tmp_path, capsys):
+    """When it is fitted, and when its constants are used."""
+    lines = steps.read_text().replace(",somebodys,", ",,").splitlines()
+    other = lines[1].replace(",none,,", ",none,torchtitan,")
+    steps.write_text("\n".join([*lines, other]) + "\n")
+    out = tmp_path / "c.json"
+    options = ("--data", steps, "--software", "mine", "--out", out, "--no-held-out")
+    (family,) = run_json(["calibrate", *options], capsys)["families"].values()
+    assert "stack/llm-foundry-h100/mine" in family["groups"]
+    group = json.loads(out.read_text())["groups"]["stack/llm-foundry-h100/mine"]
+    assert [len(rows) for rows in group["datasets"].values()] == [4]
+    bare = tmp_path / "bare.csv"
+    bare.write_text("\n".join(lines) + "\n")
+    found = run_json(["validate", "--data", bare, "--constants", out], capsys)["datasets"]["bare"]
+    assert found["middles"] == []
+    assert found["mape"] < 10
+    steps.write_text("\n".join([lines[0], other]) + "\n")
+    code, _, err = run(["calibrate", *options], capsys)
+    assert code == 2
+    assert "--software: no row is of 'mine'" in err
 
 
 def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(steps, tmp_path, capsys):

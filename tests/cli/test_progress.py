@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from phaze_opt.cli import output
 from phaze_opt.cli import progress as module
 from phaze_opt.cli.progress import MinuteLines, describe_duration, progress
 
@@ -58,3 +59,18 @@ def test_lines_are_printed_from_aside_until_the_block_ends(monkeypatch, capsys):
 )
 def test_durations_have_one_unit(seconds, words):
     assert describe_duration(seconds) == words
+
+
+def test_elsewhere_than_on_a_terminal_slow_work_says_a_line_a_few_seconds(monkeypatch, capsys):
+    now = [50.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    with output.working("recording") as tell:
+        for seconds, words in ((1, "first"), (4, "second"), (8, "third"), (11, "fourth")):
+            now[0] = 50.0 + seconds
+            tell(words)
+    assert capsys.readouterr() == ("", "third\n")
+    monkeypatch.setattr(output, "LINE_PERIOD_S", 3.0)
+    with output.working("recording") as tell:
+        now[0] += 3.0
+        tell("fifth")
+    assert capsys.readouterr().err == "fifth\n"

@@ -9,6 +9,7 @@ from command_runs import printed, refused, run, run_json
 from kits.toy_family import HEADER, TOY, TRUE, toy_lines
 
 from phaze_opt.cli import calibrate as calibrate_command
+from phaze_opt.cli import validate as validate_command
 from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.validation import calibrate as calibration
 from phaze_opt.validation import registry
@@ -193,3 +194,17 @@ def test_a_folder_that_will_be_made_is_said_before_anything_runs(data, tmp_path,
 def test_devices_are_not_replaced_by_files(data, capsys):
     words = "'/dev/null' is no ordinary file; give one, such as my_constants.json"
     refused(["calibrate", "--data", data, "--out", "/dev/null"], capsys, words)
+
+
+def test_files_are_written_though_nobody_reads_the_answer(data, tmp_path, capsys, monkeypatch):
+    """As under `validate ... --predictions FILE | head`."""
+    path, out = tmp_path / "p.csv", tmp_path / "c.json"
+    run(["calibrate", "--data", data, "--out", out, "--no-held-out"], capsys)
+
+    def closed(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(validate_command, "_print", closed)
+    with pytest.raises(BrokenPipeError):
+        validate_command.validate(data=data, constants=out, predictions=path)
+    assert len(path.read_text().splitlines()) == 37

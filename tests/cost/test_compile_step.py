@@ -129,7 +129,7 @@ def test_selective_recomputation_runs_the_attention_core_again(attention: Attent
     )
     assert plain.seconds < selective.seconds < full.seconds
     step = compiled("gpt3-175b", ParallelPlan(tensor=8), stack=stack)
-    again = sum(step.operators[column].matmul_flops for column in step.layers[1].forward.attention_columns)
+    again = sum(step.operators[column].matmul_flops for column in step.layers[1].forward.partly_columns)
     assert 8 * again == 4 * SEQUENCE**2 * 12288
 
 

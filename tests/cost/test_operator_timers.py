@@ -9,8 +9,9 @@ from kits.steps import SMALL_MODEL
 
 from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.device_seconds import device_seconds, roles_of
-from phaze_opt.cost.operator_timers import timer_of, training_terms
+from phaze_opt.cost.operator_timers import power_classes, power_share, timer_of, training_terms, usual_joules_per_flop
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator, design_terms
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.graph.operator import OperatorKind
@@ -70,3 +71,25 @@ def test_what_the_software_leaves_open_is_what_the_machine_reaches_alone():
     assert terms.tile_intensity == math.inf
     assert terms.launch_cycles == pytest.approx(1e-6 * device.clock_hz)
     assert training_terms(device, stack=replace(bare, matmul_efficiency=0.7), fitted=FITTED).array_efficiency == 0.7
+
+
+@pytest.mark.parametrize("name", list(power_classes()))
+def test_the_usual_power_of_a_class_is_the_middle_of_its_data_sheets(name):
+    own = power_classes()[name]
+    machines = [load_device(each) for each in own["machines"]]
+    watts = sorted(each.tdp_w / (each.peak(ComputePath.BF16) / 1e12) for each in machines)
+    middle = (watts[len(watts) // 2] + watts[(len(watts) - 1) // 2]) / 2
+    assert own["watts_per_tflops"] == pytest.approx(middle, rel=1e-6)
+    for each in machines:
+        rate = each.peak(ComputePath.BF16)
+        assert usual_joules_per_flop(each.maker, each.style, rate) == own["watts_per_tflops"] / 1e12
+    assert usual_joules_per_flop("nobody", machines[0].style, rate) == 0.0
+
+
+def test_a_limit_of_power_lowers_the_share_of_the_peak_by_its_cube_root():
+    h100, core = load_device("h100"), load_stack("megatron-core", FITTED)
+    quarter = power_share(h100.limited_to(h100.tdp_w / 4), core)
+    assert quarter / power_share(h100, core) == pytest.approx(0.25**0.333, rel=1e-9)
+    assert power_share(h100.limited_to(100), load_stack("megatron-2021", FITTED)) == 1.0
+    with pytest.raises(InputError, match="at most the 700 W of h100"):
+        h100.limited_to(701)

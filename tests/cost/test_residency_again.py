@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phaze_opt.cost.clocks import MachineClock
-from phaze_opt.cost.compiled_step import CompiledStep, attention_again, compile_step, forward_again
+from phaze_opt.cost.compiled_step import CompiledStep, compile_step, forward_again, partly_again
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.graph.buffer_use import NO_BUFFER_USE
 from phaze_opt.graph.operator import Operator
@@ -53,8 +53,8 @@ def test_columns_of_what_runs_again(name: str) -> None:
         )
         assert again == [each for each in forward_again(layer, step).operators if each.matmuls or each.vector_works]
         assert kept or again == forward
-        attention = [step.operators[column] for column in layer.forward.attention_columns]
-        assert tuple(attention) == attention_again(layer.graph.forward)
+        attention = [step.operators[column] for column in layer.forward.partly_columns]
+        assert tuple(attention) == partly_again(layer.graph.forward, layer.kept)
         names = [each.name for each in attention]
         plain = [each for each in forward if each.name in names]
         assert without_buffer(attention) == without_buffer(plain)
@@ -62,7 +62,7 @@ def test_columns_of_what_runs_again(name: str) -> None:
     attention, plain = (
         [step.operators[column] for column in columns]
         for columns in (
-            block.attention_columns,
+            block.partly_columns,
             [each for each in block.columns if step.operators[each].name in names_of(step)],
         )
     )
@@ -72,15 +72,15 @@ def test_columns_of_what_runs_again(name: str) -> None:
 
 
 def names_of(step: CompiledStep) -> set[str]:
-    return {step.operators[column].name for column in step.layers[1].forward.attention_columns}
+    return {step.operators[column].name for column in step.layers[1].forward.partly_columns}
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_columns_of_many_steps_are_those_of_each(name: str) -> None:
     step = step_of(STACKS[name])
     compiled = compile_steps([step])
-    for layer, columns in zip(step.layers, compiled.options[0].attention_columns, strict=True):
-        assert [compiled.operators[at] for at in columns] == list(attention_again(layer.graph.forward))
+    for layer, columns in zip(step.layers, compiled.options[0].partly_columns, strict=True):
+        assert [compiled.operators[at] for at in columns] == list(partly_again(layer.graph.forward, layer.kept))
 
 
 @pytest.mark.parametrize("device", ["h100", "tpu-v5p"])

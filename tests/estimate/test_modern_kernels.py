@@ -179,6 +179,27 @@ def test_loads_add_up_to_all_rows() -> None:
     assert expert_load(4, 2, 16, 4, 1.2) == expert_load(4, 2, 16, 4, 1.2)
 
 
+@pytest.mark.parametrize(("tokens", "ranks"), [(1, 8), (2, 8), (1, 32)])
+def test_few_rows_fall_on_ranks_as_lots_do(tokens: int, ranks: int) -> None:
+    rows, experts = 8 * tokens, 256
+    generator = np.random.default_rng(1)
+    lots = (generator.permutation(experts)[:rows] // (experts // ranks) for _ in range(4000))
+    expected = float(np.mean([np.bincount(ranks_of, minlength=ranks).max() for ranks_of in lots]))
+    load = expert_load(tokens, 8, experts, ranks, 1.2)
+    assert load.rows == pytest.approx(expected, rel=0.35)
+    assert load.active <= load.rows < rows
+
+
+def test_calls_of_the_host_are_a_recipe_s_own_and_all_else_is_of_the_next_that_is_known() -> None:
+    names = ("mine-eager/fp8@hbm-8", "mine-eager/fp8@hbm-4", "other/fp8@hbm-8")
+    given = ({"host_calls": 2.5}, {}, {"rate": 0.7})
+    groups = [kernel_group(KernelKind.MATMUL, Owner.RECIPE, name) for name in names]
+    values = recipe_values(KernelKind.MATMUL, names, fitted=FittedConstants(dict(zip(groups, given, strict=True))))
+    assert (values["host_calls"], values["rate"]) == (2.5, 0.7)
+    bare = recipe_values(KernelKind.MATMUL, names[2:], fitted=FittedConstants({groups[2]: given[2]}))
+    assert (bare["host_calls"], bare["rate"]) == (1.0, 0.7)
+
+
 def test_distributions_have_names() -> None:
     assert exponent_of("balanced?") is exponent_of("") is None
     assert exponent_of("power_law_1.2") == 1.2

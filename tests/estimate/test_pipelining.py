@@ -190,7 +190,7 @@ def test_what_is_not_said_is_base():
         unsaid, said = (priced((3, 70, 80, 90), kind, fill_and_drain=option) for kind in (0, 1))
         assert all(np.array_equal(getattr(unsaid, name), getattr(said, name)) for name in unsaid.__dataclass_fields__)
     assert pipelining_of(0) is Pipelining.BASE
-    with pytest.raises(InputError, match="must be from 0 to 6"):
+    with pytest.raises(InputError, match="must be from 1 to 6"):
         pipelining_of(7)
 
 

@@ -63,6 +63,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **ROTARY,
     },
     "mamba": {"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 5, "vocab_size": 500, "state_size": 4},
+    "falcon_mamba": {
+        "model_type": "falcon_mamba",
+        "hidden_size": 32,
+        "num_hidden_layers": 5,
+        "vocab_size": 500,
+        "state_size": 4,
+    },
     "t5": {
         "model_type": "t5",
         "d_model": 64,

@@ -23,10 +23,9 @@ from phaze_opt.extract.depth import KEPT, shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
 from phaze_opt.extract.extracting import extract, num_parameters, traced_of
 from phaze_opt.extract.hugging_face import hugging_face_model, hugging_face_step
-from phaze_opt.extract.loss import training_loss
 from phaze_opt.extract.size_fitting import sample_sizes
 from phaze_opt.extract.torch_module import torch_module_step
-from phaze_opt.extract.training_step import step_module
+from phaze_opt.extract.training_step import step_module, training_loss
 from phaze_opt.extract.whole_model import is_told_by_few
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model
@@ -37,7 +36,7 @@ pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
 
 RECORDED = Path(__file__).parents[1] / "traced_models"
 FOLDS = {
-    **dict.fromkeys(("bert", "gpt2", "opt", "llama", "qwen3", "mamba", "vit"), [5]),
+    **dict.fromkeys(("bert", "gpt2", "opt", "llama", "qwen3", "mamba", "falcon_mamba", "vit"), [5]),
     "gemma2": [4],
     "gemma3": [4, 2],
     "mixtral": [4],
@@ -124,7 +123,7 @@ def eager(step):
     return step_module(type(model)(model.config), [each.name for each in step.inputs])
 
 
-@pytest.mark.parametrize("family", [each for each in CONFIGS if each != "mamba"])
+@pytest.mark.parametrize("family", [each for each in CONFIGS if "mamba" not in each])
 def test_flops_are_those_that_torch_counts_of_the_eager_model(family, tmp_path):
     import torch
 
@@ -215,6 +214,32 @@ def test_of_a_class_of_several_models_the_language_model_is_taken_where_text_alo
     recorded = family_pairs.extracted("llama4_text-0")
     assert num_parameters(model) == recorded.num_parameters
     assert "its language model alone, Llama4ForCausalLM, is recorded" in " ".join(model.notes)
+
+
+def test_lists_within_lists_and_questions_of_values():
+    """Of blocks a few stand for all, with the lists in them; that their values were asked for is said."""
+    step = torch_module_step("torch_models:lists_within_lists", ["1,32,16"])
+    model, flat = extract(step), whole(step)
+    assert [each.count for each in model.steps if isinstance(each, TracedRepeat)] == [6]
+    assert written_out(model) == written_out(flat)
+    assert not any("clamp" in each.op for each in flatten(model).nodes)
+    assert "asks 3 times whether something holds" in " ".join(model.notes)
+
+
+@pytest.mark.parametrize(("family", "kind"), [("clip", "CLIPModel"), ("siglip", "SiglipModel")])
+def test_texts_and_images_are_compared_unless_a_class_is_named(family, kind, tmp_path):
+    """A class of one tower takes its input alone."""
+    sides = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    vision = sides | {"image_size": 32, "patch_size": 16}
+    config = {"model_type": family, "text_config": sides, "vision_config": vision}
+    for classes, name, inputs in (
+        ({}, kind, ["input_ids", "pixel_values"]),
+        ({"architectures": [kind.replace("Model", "ForImageClassification")]}, "Classification", ["pixel_values"]),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config | classes))
+        step = hugging_face_step(tmp_path)
+        assert name in " ".join(step.notes)
+        assert [each.name for each in step.inputs] == inputs
 
 
 def test_a_loop_over_the_sequence_is_refused_before_it_is_exported(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.in_place import Storage
+from phaze_opt.extract.recorded_graph import Storage
 from phaze_opt.graph.traced.traced_model import TensorRef
 
 

@@ -3,7 +3,7 @@
 import pytest
 from recorded_models import graph, node, tensor
 
-from phaze_opt.extract.simplify import simplify
+from phaze_opt.extract.recorded_graph import simplify
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedRole
 
 INPUT = tensor("x", 4, 8, role=TracedRole.INPUT)

@@ -160,3 +160,33 @@ def layers_beside(what="", *, num_layers=8):
             return self.head(hidden)
 
     return Layers()
+
+
+def lists_within_lists(*, num_blocks=6):
+    """Blocks alike, each with parts alike that no product stands between, whose code asks what values there are."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(5)])
+
+        def forward(self, hidden):
+            for part in self.parts:
+                hidden = hidden + part(hidden)
+            return hidden.clamp(-1, 1) if torch.isinf(hidden).any() else hidden
+
+    class Blocks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([Block() for _ in range(num_blocks)])
+            # torch.FloatTensor asks for no device.
+            self.head = nn.Parameter(torch.FloatTensor(16, 8))
+
+        def forward(self, hidden):
+            for block in self.blocks:
+                hidden = block(hidden)
+            return hidden @ self.head
+
+    return Blocks()

@@ -222,7 +222,7 @@ class Run(Enum):
 
 
 def collective_costs(step: CompiledStep, network: Network, run: Run) -> list[list[Cost]]:
-    """Of each layer and pass (`RUN`): collectives that run so."""
+    """Of each layer and pass (`RUN`, then `PARTLY`): collectives that run so."""
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}
 
     def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
@@ -241,7 +241,8 @@ def collective_costs(step: CompiledStep, network: Network, run: Run) -> list[lis
         forward = total(layer.forward.collectives, is_hiding=False)
         backward = total(layer.backward.collectives, is_hiding=step.stack.hides_input_reductions)
         kept = total(layer.forward.kept_collectives, is_hiding=False)
-        costs.append([forward, backward, _add([forward, _add([kept], -1.0)])])
+        partly = total(layer.forward.partly_collectives, is_hiding=False)
+        costs.append([forward, backward, _add([forward, _add([kept], -1.0)]), partly])
     return costs
 
 

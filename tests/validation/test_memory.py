@@ -8,16 +8,18 @@ import pytest
 from kits.measured_rows import changed, public_rows
 
 from phaze_opt.cost.stacks import CONTEXT_BYTES, MEMORY_GROUP, PEAK_HIGH_SHARE, PEAK_LOW_SHARE, load_stack
+from phaze_opt.cost.suited_software import suited_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.held_out import leave_one_out, predict_held_out
-from phaze_opt.validation.memory import KEEPS_WEIGHTS, MEMORY, SHARDS_WEIGHTS, Counter, software_of
+from phaze_opt.validation.memory import MEMORY, Counter, software_of
 from phaze_opt.validation.training.row import read_run
 from phaze_opt.validation.validate import validate
 
 GIB = 2**30
+ABLE = "fms-fsdp, llm-foundry-h100, llm-foundry-pure, llm-foundry, nanotron, torchtitan can"
 ROWS = public_rows("memory")
 
 
@@ -30,7 +32,7 @@ def peaks_gib(rows, fitted=None) -> np.ndarray:
 
 
 def software(row) -> tuple[str, ...]:
-    return software_of(row, read_run(row).plan)
+    return software_of(row, read_run(row))
 
 
 def test_the_goals_are_met() -> None:
@@ -100,17 +102,31 @@ def test_gradients_in_32_bits_are_four_bytes_more_for_each_parameter() -> None:
     assert (whole - half) * GIB == pytest.approx(4 * parameters, rel=2e-3)
 
 
-def test_software_is_what_a_row_states_or_its_source_names_or_the_middle_of_what_it_may_be() -> None:
+def test_software_is_what_columns_say_or_the_middle_of_what_suits() -> None:
+    """No word of a note or a source decides."""
     row = changed(row_of("bigscience_a102"), software="")
-    assert software(row) == ("megatron-deepspeed-bf16",)
-    assert software(changed(row, note="")) == ("megatron-deepspeed",)
+    assert software(row) == software(changed(row, note="", source="a page")) == ("megatron-deepspeed",)
+    assert software(changed(row, table="train_torchtitan_h100")) == ("torchtitan",)
     assert software(changed(row, software="Nanotron")) == ("nanotron",)
     assert software(changed(row, software="FMS_FSDP")) == ("fms-fsdp",)
-    bare = changed(row, source="a page", table="", note="", software="unheard of")
-    assert software(bare) == KEEPS_WEIGHTS
-    assert software(changed(bare, sharding="fsdp")) == SHARDS_WEIGHTS
-    alone = [peaks_gib([changed(bare, software=name)])[0] for name in KEEPS_WEIGHTS]
-    assert peaks_gib([bare])[0] == np.median(alone)
+    bare = changed(row, source="torchtitan", table="my_runs", note="torchtitan", software="unheard of")
+    for each in (bare, changed(bare, sharding="fsdp", tp="1", pp="1", hardware="H100-SXM")):
+        run = read_run(each)
+        length = run.training.sequence_length
+        assert software(each) == suited_software(run.plan, each.find_device(), sequence_length=length)
+        alone = sorted(peaks_gib([changed(each, software=name)])[0] for name in software(each))
+        assert peaks_gib([each])[0] == alone[(len(alone) - 1) // 2]
+    assert software(changed(bare, hardware="a machine of nobody's"))
+
+
+def test_what_columns_say_of_a_run_is_held() -> None:
+    """Attention alone runs again: more is kept; without gathers ahead less is whole; what cannot run is said."""
+    row = changed(row_of("torchtitan_h000"), kind="allocated")
+    usual, by_attention, waiting = peaks_gib([row, changed(row, selective="attention"), changed(row, prefetch="none")])
+    assert by_attention > usual > waiting
+    assert usual - waiting == pytest.approx(2 * (128256 + 1) * 4096 / GIB, rel=1e-3)
+    found = MEMORY.compile([changed(row, software="megatron-core", prefetch="none")])
+    assert found.unscored == {0: "'software': megatron-core cannot run so (no-prefetch); " + ABLE}
 
 
 def write(folder: Path, name: str, rows: list[dict[str, str]]) -> Path:

@@ -71,6 +71,22 @@ def test_public_tables_say_library_and_quantisation(source: str, note: str, libr
     assert (told.library, told.is_quantised) == ("mine", False)
 
 
+def test_casts_take_the_longest_of_bytes_a_row_and_turns() -> None:
+    def seconds(m: int, n: int, op: str = "quantise_scale") -> float:
+        case = read_case(row(op=op, m=str(m), n=str(n), k="", dtype="bf16", library="vllm"))
+        assert not isinstance(case, str)
+        machine = {"launch_s": 1e-6, "memory_share": 1.0, "cache_ratio": 1.0}
+        recipe = {"extra_s": 0.0, "memory": 1.0, "cache_copies": 1.0, "element_s": 1e-10, "row_s": 1e-9}
+        groups = {(Owner.MACHINE, "h100"): machine, (Owner.RECIPE, case.recipes[0]): recipe}
+        given = {kernel_group(KernelKind.STREAM, *owner): values for owner, values in groups.items()}
+        return float(build_block(KernelKind.STREAM, [case]).seconds(FittedConstants(given))[0])
+
+    assert seconds(1, 65536) == pytest.approx(1e-6 + 65536e-10)
+    assert seconds(20000, 8) == pytest.approx(1e-6 + 20000e-9)
+    assert seconds(20000, 8, "rmsnorm") < 2e-6
+    assert seconds(8192, 65536) == pytest.approx(1e-6 + 2.0 * 8192 * 65536 / 3.35e12, rel=1e-3)
+
+
 def test_words_of_attention_and_experts() -> None:
     source = AIC.format("h100", "vllm").replace("gemm", "attention")
     paged = recipe_of(

@@ -7,9 +7,19 @@ import pytest
 from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.spreads import LEVEL, Spread, Spreads, load_spreads
+from phaze_opt.hardware.spreads import LEVEL, NAMED, UNSEEN, Spread, Spreads, load_spreads
 from phaze_opt.validation.dataset import read_dataset
-from phaze_opt.validation.spreads import CELLS, Residual, cross_coverage, fit_spreads, kept_out_residuals, quantile
+from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.spreads import (
+    CELLS,
+    Residual,
+    cross_coverage,
+    fit_spreads,
+    kept_out_residuals,
+    kinds_of,
+    quantile,
+)
+from phaze_opt.validation.training.family import MODERN_TRAINING
 
 
 def drawn(generator, *, sources, rows, effect, noise, kept_out="source"):
@@ -53,6 +63,28 @@ def test_the_effect_of_a_source_widens_the_range_of_a_new_one_and_tells_no_two_r
     assert second.half_width > 3 * first.half_width
     assert second.apart == pytest.approx(first.apart, rel=1e-3)
     assert second.apart == pytest.approx(math.exp(1.645 * math.sqrt(2) * 0.05), rel=0.03)
+
+
+def test_few_cells_make_no_range_of_their_own():
+    few, enough = (
+        drawn(np.random.default_rng(5), sources=count, rows=10, effect=0.1, noise=0.1, kept_out=CELLS)
+        for count in (7, 8)
+    )
+    assert not fit_spreads(few)
+    assert set(fit_spreads(enough)) == {"steps"}
+    assert fit_spreads(drawn(np.random.default_rng(5), sources=7, rows=10, effect=0.1, noise=0.1))
+
+
+def test_a_user_s_step_has_the_range_of_kept_out_sources_with_its_software_named_or_not():
+    def kinds(**values):
+        row = Row("train_megatron_h100", "mine.csv", 2, {"hardware": "h100", **values}, is_guessed=True)
+        return kinds_of(MODERN_TRAINING, row, 1.0, is_published=False)
+
+    assert kinds(software="TorchTitan") == (NAMED, UNSEEN)
+    assert kinds() == kinds(software="nobody's") == (UNSEEN,)
+    named, unknown = (load_spreads().entries[kind] for kind in (NAMED, UNSEEN))
+    assert named.num_groups == unknown.num_groups
+    assert named.mape < unknown.mape
 
 
 def test_coverage_is_counted_on_sources_that_the_range_was_made_without():

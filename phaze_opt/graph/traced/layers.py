@@ -1,10 +1,17 @@
 """Layers of a flat graph: runs of its nodes, with what crosses their borders."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.traced_model import TracedNode, TracedRole
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?::\d+)?(?=\.|$)")
+"""A place in a list of modules; of a folded run of several modules a unit, with the place in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +71,46 @@ def layer_of(
         data=tuple(name for name in read if graph.role(name) is TracedRole.INPUT),
         parameters=tuple(dict.fromkeys(parameters)),
     )
+
+
+def count_blocks(graph: FlatGraph) -> int:
+    """Numbered modules with products, such as the blocks of a list; of a stage that is a list of blocks, its blocks."""
+    products = [(path, node) for node in graph.nodes if node.op in HEAVY and (path := _numbered(node.module))]
+    stages = {path[0] for path, _ in products} - _repeated(graph, products)
+    inner = Counter(path[1] for path, _ in products if len(path) > 1 and path[0] in stages)
+    lists = _in_a_row(graph) - {_list_of(item) for item, count in inner.items() if count == 1}
+    blocks = {item for item in inner if _list_of(item) in lists}
+    return len(blocks | {path[0] for path, _ in products} - {_numbered(item)[0] for item in blocks})
+
+
+def _repeated(graph: FlatGraph, products: Sequence[tuple[tuple[str, ...], TracedNode]]) -> set[str]:
+    """Numbered modules of lists in which two in a row have the same products: these are blocks, and no stages."""
+    forms: dict[str, list[object]] = {}
+    for path, node in products:
+        forms.setdefault(path[0], []).append((node.op, graph.tensors[node.outputs[0]].shape))
+    alike = {_list_of(one) for one, other in pairwise(forms) if forms[one] == forms[other] and _are_beside(one, other)}
+    return {item for item in forms if _list_of(item) in alike}
+
+
+def _in_a_row(graph: FlatGraph) -> set[str]:
+    """Lists within a numbered module of which an item reads what another makes."""
+    makers = {name: _numbered(node.module)[1:2] for node in graph.nodes for name in node.outputs}
+    joints = {
+        (*makers.get(name, ()), *_numbered(node.module)[1:2]) for node in graph.nodes for name in node.tensor_ids()
+    }
+    pairs = [joint for joint in joints if len(joint) == 2]  # noqa: PLR2004
+    return {_list_of(one) for one, other in pairs if one != other and _are_beside(one, other)}
+
+
+def _are_beside(first: str, second: str) -> bool:
+    return _list_of(first) == _list_of(second)
+
+
+def _list_of(item: str) -> str:
+    """The list that a numbered module stands in."""
+    return item.rpartition(".")[0]
+
+
+def _numbered(path: str) -> tuple[str, ...]:
+    """A module's path up to each of its numbers."""
+    return tuple(path[: found.end()] for found in _NUMBER.finditer(path))

@@ -9,7 +9,7 @@ from math import prod
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.graph.operations import COPY, elementwise
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.traced.normalise.after_loss import LOSSES
+from phaze_opt.graph.traced.normalise.identities import LOSSES
 from phaze_opt.graph.traced.normalise.regions import ROTARY
 from phaze_opt.graph.traced.normalise.vocabulary import SHAPES
 from phaze_opt.graph.traced.operator_rule import OperatorCall, OperatorRule

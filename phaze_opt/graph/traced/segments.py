@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.normalise.after_loss import LOSSES
+from phaze_opt.graph.traced.normalise.identities import LOSSES
 from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.traced_model import TracedNode, TracedRole
 

@@ -38,7 +38,7 @@ from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
-from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
+from phaze_opt.graph.traced.normalise.views import PART, SPLIT
 from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
 

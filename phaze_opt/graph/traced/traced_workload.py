@@ -1,6 +1,5 @@
 """`TracedWorkload`: a model that an export traced, as rooms above ask of it."""
 
-import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from math import gcd
@@ -12,9 +11,8 @@ from phaze_opt.graph.sharding import ExpertSizes, Sharding, division_obstacle, e
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.device_sizes import DeviceSizes, WeightShare, weight_shares
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
-from phaze_opt.graph.traced.layers import TracedLayer
+from phaze_opt.graph.traced.layers import TracedLayer, count_blocks
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
-from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
@@ -24,8 +22,6 @@ from phaze_opt.workload.chain import ChainCut, CutPlaces
 from phaze_opt.workload.mlp_spec import ExpertRouting
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
-_NUMBERED = re.compile(r"(?:[^.]*[^.\d][^.]*\.)*\d+(?::\d+)?(?=\.|$)")
-"""A module's path up to its first number."""
 _TOLD_SHARE = 0.01
 """Share of parameters without work from which on it is said."""
 
@@ -119,9 +115,10 @@ class TracedWorkload:
     @property
     def num_layers(self) -> int:
         """Numbered modules with products, such as the blocks of a list; without any, layers of all units."""
-        paths = {node.module for node in self.layered.graph.nodes if node.op in HEAVY}
-        numbered = {found[0] for path in paths if (found := _NUMBERED.match(path))}
-        return len(numbered) or sum(len(self.cut.units[kind]) for kind in self.cut.order)
+        blocks = count_blocks(self.layered.graph)
+        of_units = sum(len(self.cut.units[kind]) for kind in self.cut.order)
+        # One block that runs again and again is as many.
+        return max(blocks, self.num_units) if blocks else of_units
 
     @property
     def num_parameters(self) -> int:

@@ -63,6 +63,7 @@ def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Cond
     _check_names(config, origin)
     _check_counts(config, origin)
     _check_questions(config, origin)
+    _check_claims(config, origin)
     conditions = tuple(
         resolve_condition(setting, workload, origin) for setting in config.settings for workload in config.workloads
     )
@@ -167,6 +168,18 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
                 f"{'' if num_models == 1 else 's'} of one model; give at least two"
             )
             raise InputError(message, key="generality")
+
+
+def _check_claims(config: StudyConfig, origin: Origin) -> None:
+    """Refuse claims of settings that the study does not have, or that have several objectives."""
+    single = {setting.name: len(goal_directions(setting.goal)) == 1 for setting in config.settings}
+    for place, claim in enumerate(config.claims):
+        for key in ("setting", "over"):
+            name = getattr(claim, key)
+            at = origin("claim", str(place), key)
+            _require(name in single, at, f"no setting is named '{name}'; give one of {', '.join(single)}")
+            fault = f"the setting '{name}' has several objectives; a claim is of one"
+            _require(single.get(name, False), origin("claim", str(place), key), fault)
 
 
 def _check_counts(config: StudyConfig, origin: Origin) -> None:

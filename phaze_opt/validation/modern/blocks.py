@@ -17,11 +17,13 @@ from phaze_opt.estimate.kernel_constants import (
     recipe_values,
 )
 from phaze_opt.estimate.wave_matmul import (
+    LIMIT_ORDER,
     GpuSheet,
     MatmulRows,
     WaveConstants,
     WaveOptions,
     cached_ratio,
+    stable_norm,
     wave_options,
     wave_terms,
 )
@@ -108,7 +110,7 @@ class KernelBlock:
         is_eager = np.array([case.recipe.is_eager for case in self.cases])
         constants = WaveConstants(
             launch_s=values["launch_s"] + values["extra_s"],
-            host_s=np.where(is_eager, values["host_s"], 0.0),
+            host_s=np.where(is_eager, values["host_s"] * values["host_calls"], 0.0),
             efficiency=values["efficiency"] * values["rate"],
             sustained=values["sustained"] * values["power"],
             memory_share=values["memory_share"] * values["memory"],
@@ -189,13 +191,16 @@ class KernelBlock:
         ]
 
     def _stream_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
-        (num_bytes,) = self.sizes
+        num_bytes, rows, columns = self.sizes
         copies = num_bytes * values["cache_copies"]
         ratio = cached_ratio(copies, self.sheet.cache_bytes, values["cache_ratio"])
         share = values["memory_share"] * values["memory"] * ratio
+        memory = num_bytes / (self.sheet.bandwidth_bytes_per_s * share)
+        alone = stable_norm(columns * values["element_s"], rows * values["row_s"], LIMIT_ORDER)
         return [
             ("launch", values["launch_s"] + values["extra_s"]),
-            ("memory", num_bytes / (self.sheet.bandwidth_bytes_per_s * share)),
+            ("memory", memory),
+            ("rows beyond memory", stable_norm(memory, alone, LIMIT_ORDER) - memory),
         ]
 
 

@@ -87,12 +87,14 @@ def _operator(row: Row, device: Device, number_format: NumberFormat) -> KernelCa
     if name not in STREAM_BYTES:
         return f"no model of the operator '{name[:40]}'"
     kind = name.replace("layernorm", "norm").replace("rmsnorm", "norm")
-    elements = row.number("b", 1.0) * row.number("m") * row.number("n")
+    rows, columns = row.number("b", 1.0) * row.number("m"), row.number("n")
     names = stream_recipes(recipe, kind)
     if name.startswith("quantise"):
         names = with_classes(names, machine_classes(device))
-    num_bytes = elements * STREAM_BYTES[name] * facts_of(number_format).left_bytes / 2.0
-    return KernelCase(device, KernelKind.STREAM, number_format, names, recipe, 1.0, (num_bytes,))
+    num_bytes = rows * columns * STREAM_BYTES[name] * facts_of(number_format).left_bytes / 2.0
+    # Rows of a norm are independent; scales of casts are found in one place.
+    sizes = (num_bytes, rows if name.startswith("quantise") else 0.0, columns)
+    return KernelCase(device, KernelKind.STREAM, number_format, names, recipe, 1.0, sizes)
 
 
 def _matmul(row: Row, device: Device, number_format: NumberFormat, recipe: Recipe) -> KernelCase:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from phaze_opt.estimate.fused_attention import HEAD_STEP
-from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelConstant, KernelKind, Owner, kernel_group
+from phaze_opt.estimate.kernel_constants import CONSTANTS, HOST_CALLS, KernelConstant, KernelKind, Owner, kernel_group
 from phaze_opt.hardware.number_format import Width, facts_of, format_peak, has_units
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.modern.cases import KernelCase
@@ -14,8 +14,8 @@ LEAST_ROWS = 8
 """Fewer rows fix no constant."""
 HIDDEN_S = 3e-7
 """Time at the peak below which nothing of an eager kernel shows behind a launch of some 50 us."""
-_HEAD_SIZE, _WINDOW, _QUANTISE = 5, 8, 4
-"""Places of a head's size and the window, and of bytes to quantise, among a case's sizes."""
+_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS = 5, 8, 4, 1
+"""Places of a head's size and the window, of bytes to quantise, and of rows that take turns, among a case's sizes."""
 
 
 def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
@@ -27,11 +27,13 @@ def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
     found: list[FitParameter] = []
     for (kernel, owner, name), own in sorted(by_group.items()):
         # A library that is not named is none: its rows are priced as another's.
-        if len(own) < LEAST_ROWS or (owner is Owner.RECIPE and (name.startswith(PLAIN) or not _is_seen(own))):
+        if len(own) < LEAST_ROWS or (owner is Owner.RECIPE and name.startswith(PLAIN)):
             continue
         group = kernel_group(kernel, owner, name)
+        is_seen = owner is Owner.MACHINE or _is_seen(own)
         for constant in CONSTANTS[kernel]:
-            if constant.owner is owner and _num_showing(constant, own) >= LEAST_ROWS:
+            is_shown = (is_seen or constant.name == HOST_CALLS) and _num_showing(constant, own) >= LEAST_ROWS
+            if constant.owner is owner and is_shown:
                 found += (_parameter(group, constant, width) for width in _widths(constant, own))
     return tuple(found)
 
@@ -51,9 +53,11 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
     """How many rows show a constant at all."""
     shows = {
         "host_s": lambda case: case.recipe.is_eager,
+        HOST_CALLS: lambda case: case.recipe.is_eager,
         "quantise_s": lambda case: case.sizes[_QUANTISE] > 0,
         "quantise_share": lambda case: case.sizes[_QUANTISE] > 0,
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
+        "row_s": lambda case: case.sizes[_ROWS] > 0,
         "window_use": lambda case: case.sizes[_WINDOW] > 0,
     }
     show = shows.get(constant.name)

@@ -17,6 +17,7 @@ from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.cost.suited_software import middle_place
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.graph.part import NUM_PLAIN_PARTS
 from phaze_opt.hardware.device import ComputePath, Device
@@ -124,7 +125,7 @@ class StepRows:
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, shape (num_rows,), s; nan where unscored; of several steps the middle one."""
-        return self._over_software(fitted, np.median)
+        return self._over_software(fitted, lambda times: times[middle_place(times.tolist())])
 
     def range_s(self, fitted: FittedConstants) -> tuple[Floats, Floats]:
         """Least and most of the steps of every row, shape (num_rows,), s; nan where unscored."""
@@ -142,15 +143,11 @@ class StepRows:
         return seconds
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Parts of the predicted time of one row; of several steps those of the one nearest the middle, scaled."""
+        """Parts of the predicted time of one row; of several steps those of the middle one."""
         places = np.flatnonzero(self._owners == index)
-        times, middle = np.asarray(self._times(fitted).seconds)[places], self.seconds(fitted)[index]
-        nearest = int(np.abs(times - middle).argmin())
-        parts = self._times(fitted).one(int(places[nearest])).parts
-        scale = middle / times[nearest]
-        return tuple(
-            Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds * scale) for name, seconds in parts.items()
-        )
+        middle = middle_place(np.asarray(self._times(fitted).seconds)[places].tolist())
+        parts = self._times(fitted).one(int(places[middle])).parts
+        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds) for name, seconds in parts.items())
 
     def _times(self, fitted: FittedConstants) -> StepTimes:
         # Rows are explained one by one, under the same constants.
@@ -232,7 +229,9 @@ def _kind(entry: TrainingEntry) -> tuple[str, tuple[str, ...], bool]:
 def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple[_Group, ...]:
     members: dict[tuple[Any, ...], list[int]] = {}
     for place, (entry, _) in enumerate(scored):
-        members.setdefault((entry.row.device.name, entry.path, entry.stack, entry.options), []).append(place)
+        device = entry.row.device
+        key = device.name, entry.path, entry.stack, entry.options, device.tdp_w
+        members.setdefault(key, []).append(place)
     return tuple(
         _Group(
             device=scored[places[0]][0].row.device,

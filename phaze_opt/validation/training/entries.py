@@ -7,16 +7,18 @@ software that suits its machine and sharding, and priced as the middle of them.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from phaze_opt.cost.stacks import find_software, option_tables, software_options
+from phaze_opt.cost.stacks import find_software, no_option, software_options
 from phaze_opt.cost.suited_software import suited_software
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, path_of
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import DEFAULT_NETWORK
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.parameters import BASE, BRIDGE, CORE, DEEPSPEED, FMS, NEXT, PAX, PROFILE, TITAN, ZERO
-from phaze_opt.validation.training.row import TrainingRow, read_layer_row, read_training_row, zero_stage
+from phaze_opt.validation.training.row import REFUSAL, TrainingRow, read_layer_row, read_training_row, zero_stage
 from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.run_options import RUN_OPTIONS
 
 SINGLE, MULTI = "train_vtrain_singlenode", "train_vtrain_multinode"
 SC21, KORTHIKANTI = "train_megatron_sc21", "train_korthikanti22"
@@ -159,6 +161,8 @@ def read_row(row: Row) -> TrainingRow:
     Raises:
         InputError: a malformed value, by file, line and column; no model of it can be made.
     """
+    if row.text(REFUSAL, ""):
+        raise InputError(row.text(REFUSAL))
     if row.dataset == LAYER:
         return read_layer_row(row)
     known = SETS[row.dataset]
@@ -171,18 +175,16 @@ def stack_of(read: TrainingRow) -> str:
     return find_software(read.row.text("software", "")) or SETS[read.row.dataset].stack(read.row, read.device)
 
 
-def options_of(row: Row, software: str) -> tuple[str, ...]:
-    """Options that a row's columns say.
+def said_of_run(row: Row) -> tuple[str, ...]:
+    """Tables of the words that a row's columns say of its run (`workload.run_options`)."""
+    found = (known.table(row.text(column, "").lower()) for column, known in RUN_OPTIONS.items())
+    return tuple(filter(None, found))
 
-    Compiled or eager, the recipe of 8-bit matmuls, asynchronous collectives, and words of recomputation and types that
-    the software has a meaning of its own for.
-    """
-    words = {"1": "compile", "0": "eager"}.get(row.text("compile", ""), "")
-    recipe = f"float8-{row.text('float8', '').lower()}"
-    asynchronous = "async-tp" if row.text("async_tp", "") == "1" else ""
-    known = {*option_tables(), *software_options(software)}
-    found = (words, recipe, asynchronous, row.text("recompute", "").lower(), row.text("dtype", "").lower())
-    return tuple(each for each in found if each in known)
+
+def options_of(row: Row, software: str) -> tuple[str, ...]:
+    """Options that a row's columns say, and its type where the software has a meaning of its own for it."""
+    word = row.text("dtype", "").lower()
+    return (*said_of_run(row), *([word] if word in software_options(software) else []))
 
 
 def read_entry(row: Row) -> TrainingEntry:
@@ -198,12 +200,18 @@ def read_entries(row: Row, *, without: Collection[str] | None = None) -> tuple[T
         without: data sets that count as never measured; if given, the row's own software counts as not known.
 
     Raises:
-        InputError: as `read_row`; its machine lacks the path of its type, or its network does not suit the plan.
+        InputError: as `read_row`; its software cannot run as it says, its machine lacks the path of its type, or its
+            network does not suit the plan.
     """
     read = read_row(row)
     is_known = without is None and bool(find_software(row.text("software", "")) or not row.is_guessed)
     if is_known:
-        return (_entry(read, stack_of(read)),)
+        software = stack_of(read)
+        for option in said_of_run(row):
+            fault = no_option(software, option)
+            if fault:
+                raise InputError(fault, key="software")
+        return (_entry(read, software),)
     length = read.training.sequence_length
     names = suited_software(read.plan, read.device, sequence_length=length, without=without or ())
     return tuple(_entry(read, name) for name in names)
@@ -212,8 +220,6 @@ def read_entries(row: Row, *, without: Collection[str] | None = None) -> tuple[T
 def _entry(read: TrainingRow, software: str) -> TrainingEntry:
     """A row under a software."""
     row, options = read.row, options_of(read.row, software)
-    if row.text("recompute", "").lower() in options:
-        read = replace(read, plan=replace(read.plan, recompute=Recompute.FULL))
     network = SETS[row.dataset].network or read.device.network or DEFAULT_NETWORK
     path = path_of(read.dtype)
     read.device.peak(path)

@@ -121,9 +121,9 @@ def _fit_by_set(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
         parameters = [each for each in _parameters(older) if each.group != stack_group(DEEPSPEED)]
         fitted = fit_towards_starts(_compile(older), parameters, start, weights=weights)
     younger = [row for row in rows if row.dataset == BIGSCIENCE]
-    if not younger:
-        return fitted
     own = [_near(each, _kin(each, fitted)) for each in DEEPSPEED_PARAMETERS]
+    if not younger:
+        return with_starts(fitted, own)
     return fit_towards_starts(_compile(younger), own, with_starts(fitted, MEGATRON_PARAMETERS))
 
 
@@ -153,13 +153,12 @@ def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConst
     fitted = _with_earlier(fitted)
     own = [row for row in rows if row.dataset in _YOUNG]
     young = [each for each in _parameters(own) if each in (*YOUNG_PARAMETERS, *OPTION_PARAMETERS)]
-    if not own:
-        return fitted
     compiled = _compile(own)
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if own else 0):
         near = [_near(each, _mean_over_software(each, fitted)) for each in young]
         fitted = fit_towards_starts(compiled, near, fitted)
-    return fitted
+    # Of software without rows the mean over the others is expected.
+    return with_starts(fitted, [_near(each, _mean_over_software(each, fitted)) for each in YOUNG_PARAMETERS])
 
 
 def _with_earlier(fitted: FittedConstants) -> FittedConstants:

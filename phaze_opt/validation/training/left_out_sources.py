@@ -1,13 +1,16 @@
 """Training steps of sources that no fit saw: each publication kept out whole, its software as one that nobody knows.
 
 A source is a publication. Its rows leave the fit of every constant, and are priced as rows of a user whose software is
-not among those measured elsewhere: by all that suit their machine and sharding, as the middle of them.
+not among those measured elsewhere: by all that suit their machine and sharding, as the middle of them. They are also
+priced as rows of a user who names the software, with what other publications say of its constants.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+
+import numpy as np
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Family
@@ -34,6 +37,7 @@ class LeftOutRow:
         predicted_s: the middle of the software that suits, s.
         low_s, high_s: least and most of them, s.
         measured_s: as published, s.
+        named_s: as a step of its own software, of which only what others say is known, s.
     """
 
     source: str
@@ -42,6 +46,7 @@ class LeftOutRow:
     low_s: float
     high_s: float
     measured_s: float
+    named_s: float
 
     @property
     def error(self) -> float:
@@ -95,11 +100,8 @@ def _of(rows: Sequence[Row], family: Family) -> list[Row]:
 
 
 def _predicted(source: str, rows: Sequence[Row], fitted: FittedConstants, gone: set[str]) -> list[LeftOutRow]:
-    """Rows of a source under the software of the others."""
-    compiled = compile_training(rows, partial(read_entries, without=gone))
-    middle, (low, high) = compiled.seconds(fitted), compiled.range_s(fitted)
-    return [
-        LeftOutRow(source, row, float(middle[at]), float(low[at]), float(high[at]), float(compiled.measured_s[at]))
-        for at, row in enumerate(rows)
-        if at not in compiled.unscored
-    ]
+    """Rows of a source under the software of the others, and under their own."""
+    compiled, named = (compile_training(rows, read) for read in (partial(read_entries, without=gone), read_entries))
+    columns = (compiled.seconds(fitted), *compiled.range_s(fitted), compiled.measured_s, named.seconds(fitted))
+    times = np.stack(columns, axis=1).tolist()
+    return [LeftOutRow(source, row, *times[at]) for at, row in enumerate(rows) if at not in compiled.unscored]

@@ -16,6 +16,8 @@ from phaze_opt.workload.training import TrainingSpec
 
 MOST_SEQUENCES = 16
 """Of a micro-batch that is not published: SC21's models without stages ran 16 or 8 at a time (README of the data)."""
+REFUSAL = " refusal"
+"""Key of a row that cannot be one of training: why. No header has it, as names of columns are stripped."""
 _STATE_SHARDS = re.compile(r"(?:fsdp|full_shard|hybrid_shard|zero3)\s+(\d+)")
 
 
@@ -77,6 +79,8 @@ def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: i
         InputError: a malformed value, by file, line and column; no model of it can be made.
     """
     measured_s, device = row.number("iter_time_s"), row.device()
+    limit_w = row.number("power_limit_w", 0.0)
+    device = device.limited_to(limit_w) if limit_w else device
     run = read_run(row, micro_batch=micro_batch, interleave=interleave)
     dtype = row.text("dtype", "bf16").lower()
     return TrainingRow(row, device, dtype, run.model, run.training, run.plan, measured_s)

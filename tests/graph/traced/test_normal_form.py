@@ -411,3 +411,49 @@ def test_a_bias_of_all_pairs_is_looked_up_once_and_lent():
         each.name for kind in graph.chain for each in graph.layers[kind].forward.operators if "embedding" in each.name
     ]
     assert len(lookups) == 2
+
+
+def test_a_product_of_a_constant_and_a_parameter_is_work():
+    """Positions that are projected, as XLNet's: forward and the gradient of the weight, none of the positions."""
+    shapes = {"w_in": (16, 16), "w_r": (16, 16), "c_p": ("b", 16), "x": ("b", 16), "r": ("b", 16), "y": ("b", 16)}
+    steps = [*LINEAR, ("r", "linear", "%c_p", "%w_r"), ("y", "add", "%x", "%r")]
+    assert forms(shapes, steps, "y") == ["aten.linear", "aten.linear", "aten.add"]
+    macs = [
+        matmul.macs
+        for layer in recorded(written(shapes, [*steps, LOSS]))
+        for node in layer.nodes
+        for matmul in node.matmuls
+    ]
+    assert len(macs) == 4
+    assert len(set(macs)) == 1
+
+
+def test_parts_of_a_split_parameter_are_views_of_it():
+    shapes = {"w_all": (32, 16), "q": (16, 16), "k": (16, 16), "x": ("b", 16), "y": ("b", 16)}
+    steps = [("q,k", "split", "%w_all", 16), ("x", "linear", "%in_x", "%q"), ("y", "linear", "%x", "%k")]
+    assert forms(shapes, steps, "y") == ["aten.linear", "aten.linear"]
+    workload = written(shapes, [*steps, LOSS])
+    results = [each for layer in recorded(workload) for node in layer.nodes for each in node.outputs]
+    assert workload.num_parameters == 512
+    assert [each.elements for each in results if each.role is TensorRole.WEIGHT_GRADIENT] == [256, 256]
+
+
+def test_a_constant_with_the_type_of_another_tensor_is_constant():
+    shapes = SHAPES | {"c_m": X, "m": X, "wide": X, "y": X}
+    steps = [*LINEAR, ("m", "type_as", "%c_m", "%x"), ("wide", "expand_as", "%m", "%x"), ("y", "mul", "%x", "%wide")]
+    assert forms(shapes, steps, "y") == ["aten.linear", "aten.mul"]
+
+
+def test_two_vectors_added_to_one_tensor_give_two_sums():
+    """As XLNet's queries, with a vector for contents and one for positions."""
+    shapes = {"w_in": (16, 16), "w_a": (16,), "w_b": (16,), **dict.fromkeys(("x", "one", "other", "y"), ("b", 16))}
+    steps = [
+        *LINEAR,
+        ("one", "add", "%x", "%w_a"),
+        ("other", "add", "%x", "%w_b"),
+        ("y", "mul", "%one", "%other"),
+        LOSS,
+    ]
+    for layer in recorded(written(shapes, steps)):
+        names = [each.name for node in layer.nodes for each in node.outputs]
+        assert len(names) == len(set(names))

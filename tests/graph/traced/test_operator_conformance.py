@@ -9,19 +9,38 @@ import pytest
 
 from phaze_opt.graph.traced.operator_rule import OperatorRule
 from phaze_opt.graph.traced.operator_rules import operator_rules
-from phaze_opt.graph.traced.rules.attention import AttentionRule
-from phaze_opt.graph.traced.rules.convolution import ConvolutionRule
-from phaze_opt.graph.traced.rules.elementwise import ActivationRule, DropoutRule, ProductRule, SumRule
-from phaze_opt.graph.traced.rules.embedding import EmbeddingBagRule, EmbeddingRule
-from phaze_opt.graph.traced.rules.experts import CombineRule, GroupedProductRule, SelectionRule
-from phaze_opt.graph.traced.rules.losses import CrossEntropyRule, PointwiseLossRule
-from phaze_opt.graph.traced.rules.mamba import MambaRule
-from phaze_opt.graph.traced.rules.moves import CopyRule, JoinRule, PartRule, ScatterRule, SplitRule, ViewRule
-from phaze_opt.graph.traced.rules.norms import BatchNormRule, NormRule
-from phaze_opt.graph.traced.rules.pooling import PoolingRule
-from phaze_opt.graph.traced.rules.products import BatchedProductRule, EinsumRule, LinearRule
-from phaze_opt.graph.traced.rules.recurrent import RecurrentRule
-from phaze_opt.graph.traced.rules.softmax import SoftmaxRule
+from phaze_opt.graph.traced.rules.elementwise import (
+    ActivationRule,
+    BatchNormRule,
+    CrossEntropyRule,
+    DropoutRule,
+    NormRule,
+    PointwiseLossRule,
+    ProductRule,
+    SoftmaxRule,
+    SumRule,
+)
+from phaze_opt.graph.traced.rules.moves import (
+    CopyRule,
+    EmbeddingBagRule,
+    EmbeddingRule,
+    JoinRule,
+    PartRule,
+    ScatterRule,
+    SplitRule,
+    ViewRule,
+)
+from phaze_opt.graph.traced.rules.products import (
+    AttentionRule,
+    BatchedProductRule,
+    CombineRule,
+    EinsumRule,
+    GroupedProductRule,
+    LinearRule,
+    SelectionRule,
+)
+from phaze_opt.graph.traced.rules.recurrent import MambaRule, RecurrentRule, SelectiveScanRule
+from phaze_opt.graph.traced.rules.windows import ConvolutionRule, PoolingRule
 from phaze_opt.plugins import PluginGroup, list_plugins
 from phaze_opt.testing.operators import OperatorRuleConformance, RuleCase, given, ids, operator_call, weight
 from phaze_opt.workload.training import AttentionForm
@@ -169,6 +188,22 @@ CASES = {
     CombineRule: [case(128 + 16, "phaze.combine", given(8, 8), given(8, 1, name="router"))],
     # By hand, of 6 tokens: input 8, convolution's input 16 and result 32 (padded), activation 16, step 1, B and C 4,
     # softplus 16 and its result 16, gate 16, scan 16, gated 16 elements a token.
+    # By hand, of 6 tokens: x 16, step 16 before and behind its softplus, B and C 4, gate 16, scan 16 elements a token.
+    SelectiveScanRule: [
+        case(
+            2 * 6 * (16 + 16 + 16 + 8 + 16 + 16),
+            "phaze.selective_scan",
+            given(2, 16, 3),
+            given(2, 16, 3, name="step"),
+            weight(16, 4),
+            given(2, 4, 3, name="b"),
+            given(2, 4, 3, name="c"),
+            weight(16),
+            given(2, 16, 3, name="gate"),
+            weight(16),
+            results=((2, 16, 3),),
+        )
+    ],
     MambaRule: [case(2 * 6 * 157, "phaze.mamba_mixer", given(2, 3, 8), *MIXER, results=((2, 3, 8),))],
 }
 

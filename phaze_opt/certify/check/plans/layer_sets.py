@@ -24,7 +24,9 @@ EMBEDDING, BLOCK, HEAD = 0, 1, -1
 differ each kind is a part; the first of them stands at `BLOCK`."""
 FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
 """Passes of layers, as makespans come: AGAIN only where the software keeps results of some operators."""
-EVERY = (FORWARD, BACKWARD, AGAIN)
+PARTLY = AGAIN + 1
+"""Forward as selective recomputation runs it again, where the software keeps results of some operators for it."""
+EVERY = (FORWARD, BACKWARD, AGAIN, PARTLY)
 """Passes of every micro-batch, an axis in this order."""
 
 
@@ -109,8 +111,8 @@ class LayerSet:
     order: tuple[int, ...]
     phases: tuple[tuple[PhaseGraph, ...], ...]
     attention: tuple[tuple[int, ...], ...]
-    launches: tuple[tuple[int, int, int], ...]
-    collectives: tuple[tuple[SentCollectives, SentCollectives, SentCollectives], ...]
+    launches: tuple[tuple[int, ...], ...]
+    collectives: tuple[tuple[SentCollectives, ...], ...]
     update_bytes: float
     num_active: int
     groups: tuple[int, int]
@@ -236,11 +238,13 @@ def _build_set(
     unit = [graph.layers[place] for place in places if graph.layers[place].num_parameters]
     unit = unit or list(graph.layers)
     moved = sum(each.bytes_read + each.bytes_written for layer in unit for each in layer.update.operators)
-    layers = [_build_layer(layer, stack, operators) for layer in graph.layers]
+    parts = (graph.cut.front, *graph.cut.units, graph.cut.back)
+    partly = _kept_partly(graph.layers, parts, stack)
+    layers = [_build_layer(layer, stack, operators, own) for layer, own in zip(graph.layers, partly, strict=True)]
     return LayerSet(
         key=key_of(plan),
         layers=graph.layers,
-        parts=(graph.cut.front, *graph.cut.units, graph.cut.back),
+        parts=parts,
         order=graph.cut.order,
         phases=tuple(layer.phases for layer in layers),
         attention=tuple(layer.attention for layer in layers),
@@ -262,29 +266,57 @@ def _groups_of(model: Workload) -> tuple[int, int]:
 class _BuiltLayer:
     phases: tuple[PhaseGraph, ...]
     attention: tuple[int, ...]
-    launches: tuple[int, int, int]
-    collectives: tuple[SentCollectives, SentCollectives, SentCollectives]
+    launches: tuple[int, ...]
+    collectives: tuple[SentCollectives, ...]
 
 
-def _build_layer(layer: LayerGraph, stack: TrainingStack, operators: list[Operator]) -> _BuiltLayer:
+def _kept_partly(
+    layers: Sequence[LayerGraph], parts: Sequence[Sequence[int]], stack: TrainingStack
+) -> list[tuple[str, ...]]:
+    """Of each layer, names whose results stay where stages recompute selectively; none where attention alone runs.
+
+    A layer stands with its part: the first and the last layer of the model, which always keep all, have no say.
+    """
+    names = stack.memory.kept_operators
+    inner = (parts[EMBEDDING][1:], *parts[BLOCK:HEAD], parts[HEAD][:-1])
+    found: list[tuple[str, ...]] = [()] * len(layers)
+    for places, own in zip(parts, inner, strict=True):
+        if any(each.name in names and each.bytes_written for at in own for each in layers[at].forward.operators):
+            for at in places:
+                found[at] = (*names, *stack.kept_operators)
+    return found
+
+
+def _build_layer(
+    layer: LayerGraph, stack: TrainingStack, operators: list[Operator], partly: Collection[str]
+) -> _BuiltLayer:
     kept = _kept(layer.forward, stack.kept_operators)
     graphs = [layer.forward, layer.backward, layer.update]
     if stack.kept_operators:
         graphs.append(_without(layer.forward, kept))
     phases = tuple(_append(graph, operators) for graph in graphs)
     again = [each for number, each in enumerate(layer.forward.operators) if number not in kept]
+    at_hand = _kept(layer.forward, partly)
+    resent = [each for number, each in enumerate(layer.forward.operators) if partly and number not in at_hand]
     attention = [
-        at for at, each in enumerate(layer.forward.operators) if _on_core(each) and is_attention_core(each.name)
+        at
+        for at, each in enumerate(layer.forward.operators)
+        if _on_core(each) and (at not in at_hand if partly else is_attention_core(each.name))
     ]
-    # Selective recomputation runs attention alone, so that the buffer holds for it what is made in it alone.
+    # Selective recomputation runs these alone, so that the buffer holds for it what is made in it alone.
     attention_at = len(operators)
     operators.extend(operators_again(layer.forward, attention).values())
     forward, backward = layer.forward.operators, layer.backward.operators
     return _BuiltLayer(
         phases=phases,
         attention=tuple(range(attention_at, len(operators))),
-        launches=(_num_launches(forward), _num_launches(backward), _num_launches(again)),
-        collectives=(_sent(forward), _sent(backward, hides_reductions=stack.hides_input_reductions), _sent(again)),
+        launches=tuple(map(_num_launches, (forward, backward, again, resent))),
+        collectives=(
+            _sent(forward),
+            _sent(backward, hides_reductions=stack.hides_input_reductions),
+            _sent(again),
+            _sent(resent),
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.plans.layer_sets import AGAIN, BACKWARD, EVERY, FORWARD, HEAD, UPDATE, LayerSet
+from phaze_opt.certify.check.plans.layer_sets import AGAIN, BACKWARD, EVERY, FORWARD, HEAD, PARTLY, UPDATE, LayerSet
 from phaze_opt.certify.check.plans.wires import Sent, Wires, together
 from phaze_opt.graph.operator import Collective, CollectiveGroup
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -62,7 +62,7 @@ def pass_traffic(layers: LayerSet, plan: ParallelPlan, stack: TrainingStack, wir
     between_s, beside_s, tokens_s, host_s = (np.zeros(shape) for _ in range(4))
     for part, all_places in enumerate(layers.parts):
         for column, each_pass in enumerate(EVERY):
-            places = layers.inner_places[part] if each_pass == AGAIN else all_places
+            places = layers.inner_places[part] if each_pass in (AGAIN, PARTLY) else all_places
             sent = [layers.collectives[place][column] for place in places]
             between = all_of([each for own in sent for each in own.between])
             between_s[part, column] = (1.0 - stack.tensor_overlap) * between.called_seconds(stack)
@@ -138,9 +138,9 @@ def layer_pace(
         backward_s[HEAD] /= stack.lone_head_efficiency
     # Gradients are added up at the rate of the update.
     backward_s += stack.accumulation_bytes / layers.update_bytes * update_s
-    passes = enumerate((forward_s, backward_s, again_s))
+    passes = enumerate((forward_s, backward_s, again_s, layers.in_parts(attention_s, is_again=True)))
     taken = [_taken(on_cores, traffic, column, stack) for column, on_cores in passes]
-    return LayerPace(taken[0], taken[1], taken[2], layers.in_parts(attention_s, is_again=True), update_s)
+    return LayerPace(taken[0], taken[1], taken[2], taken[3], update_s)
 
 
 def _taken(on_cores_s: Floats, traffic: PassTraffic, column: int, stack: TrainingStack) -> Floats:

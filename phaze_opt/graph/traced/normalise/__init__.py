@@ -1,1 +1,1 @@
-"""Passes over a flat graph, one a file, that bring what frameworks and models write differently into one form."""
+"""Passes over a flat graph that bring what frameworks and models write differently into one form."""

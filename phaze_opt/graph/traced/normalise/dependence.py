@@ -3,7 +3,8 @@
 Integers and truth values (shifted labels, masks of padding, places of chosen experts) are data: every device can make
 them, and nothing of them is priced. A value that depends on a parameter and on constants alone is a view of it (its
 transpose, the rows of the positions there are, 1 + it); of several parameters, but for products, a view of the largest
-(a normalised weight). What is looked up for every pair of positions is a copy.
+(a normalised weight). A product with a constant (of the sines of relative positions, say) is work, and what is looked
+up for every pair of positions is a copy.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.normalise.vocabulary import HEAVY
+from phaze_opt.graph.traced.normalise.vocabulary import HEAVY, PARTS
 from phaze_opt.graph.traced.traced_model import TracedDtype, TracedNode, TracedRole
 
 LOOKUPS = {"aten.embedding", "aten.index", "aten.index_select"}
@@ -34,7 +35,7 @@ def fold_constants(graph: FlatGraph) -> FlatGraph:
         role = _role(node, read, {name: roles[name] for name in read}, graph)
         if role is TracedRole.PARAMETER:
             named = [parameter_of.get(name, name) for name in read if roles[name] is TracedRole.PARAMETER]
-            parameter_of[node.outputs[0]] = _largest(graph, named)
+            parameter_of |= dict.fromkeys(node.outputs, _largest(graph, named))
         if role is TracedRole.ACTIVATION:
             kept.append(node)
         for name in node.outputs:
@@ -56,8 +57,9 @@ def _role(node: TracedNode, read: Iterable[str], roles: dict[str, TracedRole], g
     parameters = [name for name in read if roles[name] is TracedRole.PARAMETER]
     if node.op in LOOKUPS and any(_is_of_pairs(graph, name) for name in read if name not in parameters):
         return TracedRole.ACTIVATION
-    is_view = len(parameters) == 1 or node.op not in HEAVY
-    if is_view and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER} and len(node.outputs) == 1:
+    is_view = node.op not in HEAVY
+    is_one = len(node.outputs) == 1 or node.op in PARTS
+    if is_view and is_one and found <= {TracedRole.CONSTANT, TracedRole.PARAMETER}:
         return TracedRole.PARAMETER
     return TracedRole.ACTIVATION
 

@@ -4,17 +4,12 @@ from collections.abc import Callable
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.traced.flat_graph import FlatGraph
-from phaze_opt.graph.traced.normalise.after_loss import end_at_losses
-from phaze_opt.graph.traced.normalise.attention_core import join_attention
-from phaze_opt.graph.traced.normalise.combined_qkv import combine_qkv
+from phaze_opt.graph.traced.normalise.attention_core import combine_qkv, join_attention
 from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products
 from phaze_opt.graph.traced.normalise.expert_sums import absorb_expert_biases, join_expert_sums
-from phaze_opt.graph.traced.normalise.identities import elide_identities
-from phaze_opt.graph.traced.normalise.names import plain_names
-from phaze_opt.graph.traced.normalise.region_operands import absorb_norm_weights, join_gates
-from phaze_opt.graph.traced.normalise.regions import collapse_regions
-from phaze_opt.graph.traced.normalise.splits import join_splits
-from phaze_opt.graph.traced.normalise.views import lend_lookups, sink_views
+from phaze_opt.graph.traced.normalise.identities import elide_identities, end_at_losses, plain_names
+from phaze_opt.graph.traced.normalise.regions import absorb_norm_weights, collapse_regions, join_gates
+from phaze_opt.graph.traced.normalise.views import join_splits, lend_lookups, sink_views
 
 OF_OTHER_FORM = (IndexError, KeyError, StopIteration, TypeError, ValueError, AttributeError)
 """What a pass may raise of operations without the arguments that their names need."""

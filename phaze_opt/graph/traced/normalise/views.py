@@ -1,15 +1,110 @@
-"""Views are taken where they are read: what crosses a border between layers is the tensor behind them, once.
+"""Views and splits: parts that cover a tensor once are one split of it, and views are taken where they are read.
 
-What is looked up of a table alone crosses none: the layer that reads it first looks it up, and to others, on whatever
-device, it is a parameter that they do not hold.
+Of a split nothing is copied, and the gradients of its parts lie side by side. Places of an axis that constants name
+are a part as well, of which only the size is known. What crosses a border between layers is the tensor behind a view,
+once. What is looked up of a table alone crosses none: the layer that reads it first looks it up, and to others, on
+whatever device, it is a parameter that they do not hold.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from phaze_opt.graph.traced.flat_graph import FlatGraph, renamed
 from phaze_opt.graph.traced.normalise.dependence import LOOKUPS
 from phaze_opt.graph.traced.normalise.vocabulary import SHAPES
-from phaze_opt.graph.traced.traced_model import TensorRef, TracedNode, TracedRole
+from phaze_opt.graph.traced.polynomial import Polynomial
+from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole
+
+SPLIT, PART = "phaze.split", "phaze.part"
+_MANY = {"aten.split", "aten.chunk", "aten.unbind", "aten.tensor_split"}
+_SLICES = {"aten.slice", "aten.narrow"}
+_PARTS = _SLICES | {"aten.select"}
+_PICK = "aten.index"
+
+
+def join_splits(graph: FlatGraph) -> FlatGraph:
+    """The graph in which every part is of a split, or is a part alone."""
+    consumers = graph.consumers()
+    made: dict[int, TracedNode] = {}
+    gone: set[int] = set()
+    for node in graph.nodes:
+        if node.op in _MANY:
+            made[id(node)] = replace(node, op=SPLIT, inputs=node.inputs[:1], attrs=())
+        elif node.op in _PARTS | {_PICK} and id(node) not in made and id(node) not in gone:
+            source = next(node.tensor_ids())
+            parts = [user for user in consumers[source] if _is_part(graph, user, source)]
+            if graph.role(source) is TracedRole.ACTIVATION and node in parts and _cover(graph, source, parts):
+                outputs = tuple(part.outputs[0] for part in parts)
+                made[id(node)] = TracedNode(SPLIT, (TensorRef(source),), outputs, (), node.module)
+                gone.update(id(part) for part in parts[1:])
+            elif node.op in _PARTS:
+                made[id(node)] = replace(node, op=PART, inputs=node.inputs[:1], attrs=())
+    return replace(graph, nodes=tuple(made.get(id(node), node) for node in graph.nodes if id(node) not in gone))
+
+
+def _is_part(graph: FlatGraph, user: TracedNode, source: str) -> bool:
+    """Whether a node takes places of one axis of a tensor: a range of them, or those that a constant names."""
+    if next(user.tensor_ids()) != source:
+        return False
+    return user.op in _SLICES or (user.op == _PICK and _picked_axis(graph, user) is not None)
+
+
+def _picked_axis(graph: FlatGraph, node: TracedNode) -> int | None:
+    """The one axis along which a constant names places."""
+    places = node.inputs[1] if len(node.inputs) > 1 else None
+    named = [axis for axis, each in enumerate(places) if each is not None] if isinstance(places, tuple) else []
+    if len(named) != 1 or not isinstance(places, tuple):
+        return None
+    (axis,), place = named, places[named[0]]
+    is_constant = isinstance(place, TensorRef) and graph.role(place.id) is TracedRole.CONSTANT
+    return axis if is_constant else None
+
+
+def _cover(graph: FlatGraph, source: str, parts: Sequence[TracedNode]) -> bool:
+    """Whether parts along one axis, slices each from where another ends, make up the whole."""
+    if len(parts) < 2:
+        return False
+    whole = graph.tensors[source].shape
+    axes = {_axis(graph, part, len(whole)) for part in parts}
+    if len(axes) != 1 or (axis := axes.pop()) is None:
+        return False
+    slices = [part for part in parts if part.op != _PICK]
+    ranges = sorted(filter(None, (_range(part, whole[axis], graph, axis) for part in slices)))
+    picked = [_number(graph.tensors[part.outputs[0]].shape[axis]) for part in parts if part.op == _PICK]
+    size, num_picked = _number(whole[axis]), sum(each or 0 for each in picked)
+    if len(ranges) < len(slices) or size is None or None in picked:
+        return False
+    if picked:
+        return sum(stop - start for start, stop in ranges) + num_picked == size
+    starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+    return starts[0] == 0 and starts[1:] == stops[:-1] and stops[-1] == size
+
+
+def _axis(graph: FlatGraph, part: TracedNode, rank: int) -> int | None:
+    if part.op == _PICK:
+        return _picked_axis(graph, part)
+    axis = part.inputs[1] if len(part.inputs) > 1 else 0
+    return axis % rank if isinstance(axis, int) else None
+
+
+def _range(part: TracedNode, whole: Polynomial, graph: FlatGraph, axis: int) -> tuple[int, int] | None:
+    """First and last of a slice along an axis of a size that is a number."""
+    start = _number(part.inputs[2]) if len(part.inputs) > 2 else 0
+    length = _number(graph.tensors[part.outputs[0]].shape[axis])
+    step = part.inputs[4] if part.op == "aten.slice" and len(part.inputs) > 4 else 1
+    size = _number(whole)
+    if length is None or size is None or step != 1:
+        return None
+    start = start or 0
+    start = start + size if start < 0 else start
+    return start, start + length
+
+
+def _number(value: Argument) -> int | None:
+    if isinstance(value, Polynomial):
+        return None if value.symbols else value.evaluate({})
+    return value if isinstance(value, int) else None
+
 
 _VIEW = "aten.view"
 

@@ -69,7 +69,6 @@ SHAPES = {
     "aten.movedim",
     "aten.view_as_complex",
     "aten.view_as_real",
-    "aten.view_as",
 }
 COMPLEX = {"aten.view_as_complex", "aten.view_as_real"}
 MOVES = JOINS | PARTS | SHAPES
@@ -95,11 +94,12 @@ HEAVY = {
     "aten.embedding_bag",
     "phaze.attention",
     "phaze.mamba_mixer",
+    "phaze.selective_scan",
 }
 """Operations that a layer is made of: what lies between two of them joins the first."""
 TOKEN_MIXERS = {
     *(op for op in HEAVY if "conv" in op),
-    *("aten.lstm", "aten.gru", "phaze.mamba_mixer", "phaze.attention"),
+    *("aten.lstm", "aten.gru", "phaze.mamba_mixer", "phaze.selective_scan", "phaze.attention"),
     *("aten.matmul", "aten.bmm", "aten.baddbmm", "aten.einsum"),
     *("aten.batch_norm", "aten.roll", "aten.flip", "aten.pad", "aten.constant_pad_nd", "aten.cumsum"),
     *(f"aten.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)),

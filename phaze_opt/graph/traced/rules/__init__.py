@@ -1,1 +1,1 @@
-"""Rules of operations, one file a family: what each does on a tape."""
+"""Rules of operations, a file a family: what each does on a tape."""

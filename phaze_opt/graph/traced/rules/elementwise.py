@@ -1,13 +1,16 @@
-"""Elementwise work: sums, products, activations, gates, rotations and what regions were collapsed to."""
+"""Work element by element and row by row: sums, products, activations, regions, norms, softmax and losses."""
 
 from math import prod
 
 from phaze_opt.graph import operations as ops
+from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.operations import Elementwise
 from phaze_opt.graph.operator import OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.program import Fusibility, Tape, Tensor
 from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.traced.normalise import regions, vocabulary
+from phaze_opt.graph.traced.normalise.identities import LOSSES
+from phaze_opt.graph.traced.normalise.regions import NORM, NORM_ACTIVATION
 from phaze_opt.graph.traced.operator_rule import OperatorCall
 
 PRODUCT = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 2}, needs_input=True)
@@ -93,7 +96,7 @@ class SumRule:
             given = call.parameters[0]
             size, read = given.parameter_elements, min(given.elements, call.elements)
             return tuple(ops.bias(tape, call.name, tensors, size=size, num_read=read))
-        return (shift(tape, call.name, tensors[0]),)
+        return (ops.shift(tape, call.name, tensors[0]),)
 
 
 class ProductRule:
@@ -115,15 +118,6 @@ class ProductRule:
         return (ops.elementwise(tape, call.name, inputs, rule, elements=call.elements, weights=weights),)
 
 
-def shift(tape: Tape, name: str, tensor: Tensor) -> Tensor:
-    """A constant added: the gradient passes on as it is."""
-    result = tape.tensor(name, tensor.elements)
-    works = (VectorWork(VectorKind.ADD, tensor.elements),)
-    tape.emit(name, OperatorKind.VECTOR, Fusibility.ELEMENTWISE, (tensor,), (result,), vector_works=works)
-    tape.on_backward(lambda: tape.pass_gradient(tensor, tape.gradient(result)))
-    return result
-
-
 class DropoutRule:
     """Dropout keeps a mask."""
 
@@ -134,3 +128,103 @@ class DropoutRule:
         result = ops.dropout(tape, call.name, call.tensor(0))
         mask = tape.tensor(f"{call.name}.given_mask", prod(call.results[-1]), element_bytes=1)
         return (result, mask)[: len(call.results)]
+
+
+_ACTIVATED = Elementwise(
+    {VectorKind.NORM_FORWARD: 1, VectorKind.ACTIVATION_FORWARD: 1},
+    {VectorKind.NORM_BACKWARD: 1, VectorKind.ACTIVATION_BACKWARD: 1},
+    needs_input=True,
+)
+"""A normalisation and an activation in one region."""
+
+
+class NormRule:
+    """Normalise a sample's channels: one operator forward, one backward; backward reads the input."""
+
+    operators = (
+        "aten.layer_norm",
+        "aten.native_layer_norm",
+        "aten.rms_norm",
+        "aten._fused_rms_norm",
+        "aten.group_norm",
+        "aten.native_group_norm",
+        "aten.instance_norm",
+        NORM,
+        NORM_ACTIVATION,
+    )
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The normalised tensor; its parameters are one tensor."""
+        count = sum(operand.parameter_elements for operand in call.parameters)
+        weights = (tape.weight(f"{call.name}.weight", count),) if count else ()
+        rule = _ACTIVATED if call.op == NORM_ACTIVATION else ops.NORM
+        result = ops.elementwise(tape, call.name, (call.tensor(0),), rule, weights=weights)
+        others = [tape.tensor(f"{call.name}.statistic{number}", 0) for number in range(1, len(call.results))]
+        return (result, *others)
+
+
+class BatchNormRule:
+    """Batch norm in training."""
+
+    operators = (
+        "aten.batch_norm",
+        "aten.native_batch_norm",
+        "aten._native_batch_norm_legit",
+        "aten._native_batch_norm_legit_functional",
+        "aten._batch_norm_with_update",
+        "aten.cudnn_batch_norm",
+    )
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The normalised tensor; statistics that the operation gives besides cost nothing."""
+        given = call.operand(0)
+        result = batch_norm(tape, call.name, call.tensor(0), channels=given.shape[1], is_affine=bool(call.parameters))
+        others = [tape.tensor(f"{call.name}.statistic{number}", 0) for number in range(1, len(call.results))]
+        return (result, *others)
+
+
+class SoftmaxRule:
+    """Softmax and its logarithm: backward reads the result."""
+
+    operators = ("aten.softmax", "aten.log_softmax", "aten._safe_softmax")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """One operator forward, one backward."""
+        return (ops.elementwise(tape, call.name, (call.tensor(0),), ops.SOFTMAX),)
+
+
+_CROSS_ENTROPY = "aten.cross_entropy_loss"
+
+
+class CrossEntropyRule:
+    """Cross-entropy of logits: forward keeps the probabilities, backward subtracts the labels from them."""
+
+    operators = (_CROSS_ENTROPY,)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The loss of the logits; labels cost nothing."""
+        return (ops.loss(tape, call.name, call.tensor(0)),)
+
+
+class PointwiseLossRule:
+    """Losses of each element alone: forward reads it, backward reads it again."""
+
+    operators = tuple(sorted(LOSSES - {_CROSS_ENTROPY}))
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """One operator each way, with a lane operation an element and one for the sum."""
+        given = call.varying[0].tensor
+        if given is None:
+            rule = "a loss needs a tensor that depends on parameters"
+            raise call.fault(rule)
+        result = tape.tensor(call.name, 1)
+        kind, fusibility = OperatorKind.VECTOR, Fusibility.OPAQUE
+        works = (VectorWork(VectorKind.ADD, 2 * given.elements),)
+        tape.emit(call.name, kind, fusibility, (given,), (result,), vector_works=works)
+
+        def differentiate() -> None:
+            target = (tape.add_gradient(given, call.name),)
+            tape.emit(f"{call.name}.gradient", kind, fusibility, (given,), target, vector_works=works)
+
+        tape.on_backward(differentiate)
+        return (result,)

@@ -1,12 +1,13 @@
-"""Moves: views that cost nothing, parts and splits, joins and gathers that copy."""
+"""Moves: views that cost nothing, parts and splits, joins and gathers that copy, rows of tables."""
 
 from collections.abc import Sequence
 from math import prod
 
 from phaze_opt.graph import operations as ops
+from phaze_opt.graph.embedding_bag import embedding_bag
 from phaze_opt.graph.operator import OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.program import Fusibility, Tape, Tensor, TensorRole
-from phaze_opt.graph.traced.normalise.splits import PART, SPLIT
+from phaze_opt.graph.traced.normalise.views import PART, SPLIT
 from phaze_opt.graph.traced.normalise.vocabulary import SHAPES
 from phaze_opt.graph.traced.operator_rule import OperatorCall
 
@@ -86,6 +87,18 @@ class CopyRule:
         "aten.im2col",
         "aten.cumsum",
         "aten.unfold",
+        "aten.as_strided",
+        "aten.col2im",
+        "aten.grid_sampler",
+        "aten.pixel_unshuffle",
+        "aten.reflection_pad3d",
+        "aten.replication_pad1d",
+        "aten.replication_pad3d",
+        "aten.upsample_bicubic2d",
+        "aten.upsample_linear1d",
+        "aten.upsample_nearest1d",
+        "aten.upsample_nearest3d",
+        "aten.upsample_trilinear3d",
     )
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
@@ -114,6 +127,7 @@ class ScatterRule:
         "aten.scatter_add",
         "aten.index_copy",
         "aten.slice_scatter",
+        "aten.select_scatter",
     )
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
@@ -156,3 +170,37 @@ def join(tape: Tape, name: str, parts: Sequence[Tensor], *, elements: int) -> Te
 
     tape.on_backward(differentiate)
     return result
+
+
+class EmbeddingRule:
+    """A row of a table for each id."""
+
+    operators = ("aten.embedding",)
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """What is read of the table is what is looked up, of a share of its rows that share."""
+        table = call.operand(0)
+        num_read = -(-call.elements * table.parameter_elements // table.elements)
+        ids = [each.tensor for each in call.varying if each.tensor is not None]
+        # Places that are constant are looked up again and again: the table is read once.
+        num_read = num_read if ids else min(num_read, table.parameter_elements)
+        weight = tape.weight(f"{call.name}.table", table.parameter_elements, num_read=num_read)
+        result = ops.elementwise(
+            tape, call.name, ids, ops.LOOKUP, elements=call.elements, weights=(weight,), is_differentiable=False
+        )
+        return (result,)
+
+
+class EmbeddingBagRule:
+    """The sum, or mean, of the rows of each bag."""
+
+    operators = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """The bags; counts that the operation gives besides cost nothing."""
+        table = call.operand(0)
+        rows, width = table.shape[-2], table.shape[-1]
+        bags = call.elements // width
+        result = embedding_bag(tape, call.name, call.tensor(1), rows=rows, width=width, bags=bags)
+        others = [tape.tensor(f"{call.name}.count{number}", 0) for number in range(1, len(call.results))]
+        return (result, *others)
