@@ -69,7 +69,7 @@ def test_cycles_are_the_best_dataflow_counted_by_hand(m: int, n: int, k: int, ke
     kept = {"2:4": None, "1:8": 1, "any:8": 1}[key]
     block = 4 if key == "2:4" else 8
     kept = 2 if kept is None else kept
-    steps = sum(min(kept, min(block, k - start)) for start in range(0, k, block))
+    steps = sum(min(kept, block, k - start) for start in range(0, k, block))
     ramp = 2 * 16 + 16 - 2
     down = ceil(steps / 16)
     sparse = min(down * ceil(n / 16) * (m + ramp), ceil(m / 16) * ceil(n / 16) * (steps + ramp))
