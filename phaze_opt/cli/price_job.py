@@ -118,8 +118,8 @@ def price_job(request: EvaluateRequest) -> PricedJob:
         bill = cluster_bill(answer.parts, answer.evaluation, request.costs, num_devices=devices)
         if answer.recipe is not None and answer.recipe.dense.is_feasible:
             dense = cluster_bill(answer.parts, answer.recipe.dense, request.costs, num_devices=devices)
-            usd = {"samples_per_usd": bill.samples_per_usd, "dense_samples_per_usd": dense.samples_per_usd}
-            answer = replace(answer, recipe=replace(answer.recipe, **usd))
+            own, other = bill.samples_per_usd, dense.samples_per_usd
+            answer = replace(answer, recipe=replace(answer.recipe, samples_per_usd=own, dense_samples_per_usd=other))
     rows = vary_prices(answer.evaluation, bill) if request.with_sensitivity and bill is not None else ()
     return replace(
         answer,

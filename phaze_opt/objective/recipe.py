@@ -118,16 +118,17 @@ def mean_of_phases(phases: Sequence[PricedPhase]) -> Evaluation:
     seconds = [each.evaluation.iteration_time_s for each in phases]
     step_s = mean(seconds)
     bounds_s = [1.0 / each.evaluation.throughput_bound_samples_per_s for each in phases]
-    by_time = {
+    by_time: dict[str, Any] = {
         name: mean([getattr(each.evaluation, name) * own for each, own in zip(phases, seconds, strict=True)]) / step_s
         for name in _BY_TIME
     }
+    rates: dict[str, Any] = {name: getattr(last, name) * last.iteration_time_s / step_s for name in _RATES}
     causes = [each.name for each in fields(TimeBreakdown)]
     return replace(
         last,
         iteration_time_s=step_s,
-        **{name: getattr(last, name) * last.iteration_time_s / step_s for name in _RATES},
         **by_time,
+        **rates,
         throughput_bound_samples_per_s=1.0 / mean(bounds_s),
         energy_per_iteration_j=mean([each.evaluation.energy_per_iteration_j for each in phases]),
         breakdown=TimeBreakdown(
@@ -170,6 +171,7 @@ def prunable_flops(model: Workload, sequence_length: int) -> int:
 def recipe_sentence(price: RecipePrice) -> str:
     """What the recipe takes of time, energy, FLOPs and dollars beside dense training."""
     mean, dense = price.mean, price.dense
+    step_s = f"{1e3 * mean.iteration_time_s:.4g} ms"
     parts = [f"{float(price.training_flops / price.dense_flops):.3f} of the FLOPs"]
     if price.speedup:
         parts.append(f"{1.0 / price.speedup:.3f} of the time")
@@ -180,5 +182,5 @@ def recipe_sentence(price: RecipePrice) -> str:
     kind = "" if price.recipe.kind is RecipeKind.SR_STE else f", {price.recipe.kind.value}"
     return (
         f"Trained to {price.recipe.pattern}{kind} (mean density {float(price.recipe.mean_density):.4g}) it takes "
-        f"{', '.join(parts)} of dense training on this chip; {PUBLISHED}."
+        f"{', '.join(parts)} of dense training on this chip: {step_s} a mean step over its phases; {PUBLISHED}."
     )
