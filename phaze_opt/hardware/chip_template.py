@@ -95,9 +95,11 @@ class Axis:
         return self.default is not None or bool(self.follows)
 
     def printed(self, value: float) -> float | str:
-        """A value in units of ``key``; whole numbers stay integers, kinds are named."""
-        if self.choices:
-            return self.choices[max(1, int(value)) - 1]
+        """A value as files have it: in units of ``key``, or the name of a kind."""
+        return self.choices[max(1, int(value)) - 1] if self.choices else self.amount(value)
+
+    def amount(self, value: float) -> float:
+        """A value in units of ``key``, of a kind its number; whole numbers stay integers."""
         scaled = value / (self.unit or 1)
         return int(scaled) if scaled == int(scaled) else scaled
 

@@ -54,7 +54,7 @@ def ends_of(point: DesignPoint, space: SearchSpace) -> tuple[AxisEnd, ...]:
     for axis in (axis for axis in AXES if not axis.choices):
         values, value = getattr(space.axes, axis.name), getattr(point, axis.name)
         if len(values) > 1 and value in (values[0], values[-1]) and value != 1:
-            found.append(AxisEnd(axis.key, axis.printed(value), value == values[-1]))
+            found.append(AxisEnd(axis.key, axis.amount(value), value == values[-1]))
     return tuple(found)
 
 

@@ -22,8 +22,8 @@ and a column where it has a value of its own; those that else follow from size a
 
 
 def _printed(axis: chip_template.Axis, point: DesignPoint) -> float:
-    """A parameter in its unit; kinds by their place in the list of them, as charts ask for numbers."""
-    return float(getattr(point, axis.name)) / (axis.unit or 1)
+    """A parameter in its unit; kinds by their number, as charts ask for one."""
+    return axis.amount(getattr(point, axis.name))
 
 
 CHIP_NOTE = "TC: cores x width x depth; VC: cores x lanes"

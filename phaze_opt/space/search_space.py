@@ -116,7 +116,7 @@ class SearchSpace:
             values = getattr(self.axes, axis.name)
             for value in (values[0], values[-1]):
                 if (axis.least or axis.choices) and not axis.allows(value):
-                    message = f"value {value / (axis.unit or 1):g} must be {axis.range_words()}"
+                    message = f"value {axis.amount(value):g} must be {axis.range_words()}"
                     raise InputError(message, key=axis.key)
 
     @property
