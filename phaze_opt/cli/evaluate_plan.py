@@ -54,12 +54,13 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.sparsity import only_weights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 OF_SILICON = ("silicon", "process_nm", "hbm_generation")
 """Options of what designs are built of; a machine that exists keeps its own area and power."""
-OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", *OF_SILICON)
+OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "sparsity", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
 OF_MACHINES = MappingProxyType(
     {"float8": "designed chips compute in 16 bits", "power_limit_w": "--max-tdp-w is the budget of designs"}
@@ -175,6 +176,7 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         global_batch=scenario.global_batch,
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
+        sparsity=only_weights(scenario.sparsity),
     )
     training = _with_load(training, request, model)
     job = PlannedJob(

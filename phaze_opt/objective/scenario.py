@@ -33,6 +33,7 @@ from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.sparsity import SparseWeights, only_weights
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload, sequence_length_of
 
@@ -107,6 +108,7 @@ class Scenario:
         silicon: what dies are built of; None for the tables at 22 nm.
         max_capex_usd: budget of the whole cluster; None is no budget.
         prices: those other than the package's, by key, where a goal or a budget is of money; None where none is.
+        sparsity: N:M pattern of the weights of a model's units; None trains them dense.
     """
 
     models: tuple[AnyModel, ...]
@@ -130,6 +132,7 @@ class Scenario:
     silicon: Annotated[Silicon | None, later(None)] = None
     max_capex_usd: Annotated[float | None, later(None)] = None
     prices: Annotated[tuple[tuple[str, float], ...] | None, later(None)] = None
+    sparsity: Annotated[SparseWeights | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -193,6 +196,7 @@ class Scenario:
             optimizer=self.optimizer,
             attention=self.attention,
             is_sequence_parallel=self.is_sequence_parallel,
+            sparsity=self.sparsity,
         )
 
     def constants_of(self, known: Constants | None = None) -> Constants:
@@ -275,6 +279,7 @@ def build_scenario(
         if has_plans
         else IDEAL_STACK,
         silicon=chosen_silicon(options, network, space=space),
+        sparsity=only_weights(options.sparsity),
     )
 
 
