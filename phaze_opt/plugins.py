@@ -1,7 +1,7 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
 Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
-``phaze_opt.operators``. Built-ins register through the same groups in pyproject.toml that outside packages use. A
+``phaze_opt.operators``, ``phaze_opt.fusers``. Built-ins register through the same groups in pyproject.toml that outside packages use. A
 plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process (`register_plugin`).
 """
 
@@ -37,6 +37,7 @@ class PluginGroup(StrEnum):
     ESTIMATORS = "phaze_opt.estimators"
     TRACKERS = "phaze_opt.trackers"
     OPERATORS = "phaze_opt.operators"
+    FUSERS = "phaze_opt.fusers"
 
 
 def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:

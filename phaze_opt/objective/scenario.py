@@ -107,6 +107,7 @@ class Scenario:
         silicon: what dies are built of; None for the tables at 22 nm.
         max_capex_usd: budget of the whole cluster; None is no budget.
         prices: those other than the package's, by key, where a goal or a budget is of money; None where none is.
+        layer_fusion: name of the fuser plug-in that puts the layers of stages into groups; empty for none.
     """
 
     models: tuple[AnyModel, ...]
@@ -130,6 +131,7 @@ class Scenario:
     silicon: Annotated[Silicon | None, later(None)] = None
     max_capex_usd: Annotated[float | None, later(None)] = None
     prices: Annotated[tuple[tuple[str, float], ...] | None, later(None)] = None
+    layer_fusion: Annotated[str, later("")] = ""
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -154,6 +156,7 @@ class Scenario:
         if self.max_capex_usd is not None and self.silicon is None:
             message = "needs whole dies, and the 22 nm tables count a part of them; leave it out, or leave out --as"
             raise InputError(message, source="--max-capex-usd")
+        check_can_fuse(self.layer_fusion, is_planned=self.plans is not None, has_die=self.silicon is not None)
         for model in self.models:
             self.sequence_length_of(model)
             self.tensor_degrees_of(model)
@@ -275,6 +278,7 @@ def build_scenario(
         if has_plans
         else IDEAL_STACK,
         silicon=chosen_silicon(options, network, space=space),
+        layer_fusion=check_fuser(options.layer_fusion),
     )
 
 
@@ -326,7 +330,7 @@ OF_DEGREES = (
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
-OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits")
+OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits", "layer_fusion")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
 
@@ -446,12 +450,41 @@ def check_estimator(name: str, source: str | None = None) -> str:
     Raises:
         InputError: there is none of the name.
     """
-    known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
+    return _installed(PluginGroup.ESTIMATORS, "estimator", name, source)
+
+
+def check_fuser(name: str | None) -> str:
+    """The name of a fuser that is installed; empty where none is asked for.
+
+    Raises:
+        InputError: there is none of the name.
+    """
+    return "" if name is None else _installed(PluginGroup.FUSERS, "fuser", name, "--layer-fusion")
+
+
+def _installed(group: PluginGroup, kind: str, name: str, source: str | None) -> str:
+    known = [entry.name for entry in list_plugins(group)]
     name = known_as(name, known)
     if name not in known:
-        message = f"no estimator is named '{name}'; {suggest(name, known)}"
+        message = f"no {kind} is named '{name}'; {suggest(name, known)}"
         raise InputError(message, source=source)
     return name
+
+
+def check_can_fuse(name: str, *, is_planned: bool, has_die: bool) -> None:
+    """Refuse layer fusion where no buffer holds tensors.
+
+    Args:
+        name: of the fuser; empty for none.
+        is_planned: whether plans are full ones.
+        has_die: whether the chip is a die.
+
+    Raises:
+        InputError: it was asked for and cannot be.
+    """
+    if name and not (is_planned and has_die):
+        message = f"'{name}' is of dies with full plans, whose buffers hold tensors; leave it out, or --silicon phaze"
+        raise InputError(message, source="--layer-fusion")
 
 
 def build_space(
