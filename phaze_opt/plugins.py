@@ -1,8 +1,9 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
 Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
-``phaze_opt.operators``, ``phaze_opt.fusers``. Built-ins register through the same groups in pyproject.toml that outside packages use. A
-plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process (`register_plugin`).
+``phaze_opt.operators``, ``phaze_opt.fusers``. Built-ins register through the same groups in pyproject.toml that outside
+packages use. A plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process
+(`register_plugin`).
 """
 
 import hashlib

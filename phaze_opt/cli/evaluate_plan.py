@@ -61,7 +61,7 @@ from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 OF_SILICON = ("silicon", "process_nm", "hbm_generation", "layer_fusion")
-"""Options of what designs are built of and of what their buffers do; a machine that exists keeps its own area and power."""
+"""Options of what designs are built of and what their buffers do; a machine that exists keeps its area and power."""
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
 OF_MACHINES = MappingProxyType(

@@ -56,7 +56,7 @@ def operators_again(graph: OperatorGraph, running: Collection[int]) -> dict[int,
 
 
 _IN_RESERVE, _WHOLE = -1, 1
-"""Address and size of what lies in a reserve below the addresses of holds: all of it is on chip, whatever these have."""
+"""Address and size of what lies in a reserve, below the addresses of holds: all of it is on chip on every chip."""
 
 
 def with_reserve(

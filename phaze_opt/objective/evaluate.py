@@ -30,8 +30,8 @@ from phaze_opt.objective.evaluation import (
     broken_budget,
     budget_constraints,
 )
-from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.layer_fusion import fuse_step
+from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
 from phaze_opt.objective.plan_refinement import ChipMakespans
 from phaze_opt.objective.scenario import PLANNED, Scenario

@@ -18,9 +18,10 @@ from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, lower_mixed_step, price_mixed_stages, price_mixed_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
+from phaze_opt.errors import PluginError
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import OperatorKind
+from phaze_opt.graph.operator import OperatorGraph, OperatorKind
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
@@ -109,9 +110,12 @@ def load_fuser(name: str) -> Fuser:
     """The fuser plug-in of a name.
 
     Raises:
-        PluginError: unknown, or fails to load.
+        PluginError: unknown, fails to load, or is no fuser.
     """
-    found: Fuser = load_plugin(PluginGroup.FUSERS, name)  # type: ignore[assignment]
+    found = load_plugin(PluginGroup.FUSERS, name)
+    if not isinstance(found, Fuser):
+        message = f"{PluginGroup.FUSERS.value}: '{name}' is no fuser: it needs a name, is_exact and fuse"
+        raise PluginError(message)
     return found
 
 
@@ -199,6 +203,18 @@ _ON_CHIP: Mapping[int, tuple[bool, bool]] = MappingProxyType(
 """By place in a group: whether the layer's input and its output lie in the reserve."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One way a kind of layer runs; ``is_written`` where backward or recomputation needs what goes to its neighbour."""
+
+    kind: int
+    phase: int
+    choice: FusionChoice
+    place: int
+    slices: int
+    is_written: bool
+
+
 class _LayerTable:
     """What kinds of layers take, by phase, choice, place and slices of the buffer that are reserved."""
 
@@ -207,7 +223,7 @@ class _LayerTable:
         self._clocks = [clock.with_buffer(self._left_bytes(slices)) for slices in range(NUM_SLICES)]
         self._clocks[0] = clock
         self._graphs = {1: step.graph.layers}
-        self._known: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._known: dict[_Cell, tuple[float, float]] = {}
 
     def _left_bytes(self, slices: int) -> int:
         return self._capacity - -(-slices * self._capacity // NUM_SLICES)
@@ -226,8 +242,8 @@ class _LayerTable:
         shape = (len(distinct), len(choices), NUM_PLACES, NUM_SLICES)
         seconds, least = np.full(shape, np.inf), np.full(shape, np.inf)
         for number, choice, place, slices in np.argwhere(wanted).tolist():
-            way = distinct[number], phase, choices[choice], place, slices, is_written
-            seconds[number, choice, place, slices], least[number, choice, place, slices] = self._seconds(*way)
+            cell = _Cell(distinct[number], phase, choices[choice], place, slices, is_written)
+            seconds[number, choice, place, slices], least[number, choice, place, slices] = self._seconds(cell)
         problem = FusionProblem(numbers, borders, held, choices, self._capacity, seconds)
         lower = replace(problem, seconds=least)
         return FusedChain(problem, fuser.fuse(problem), group_layers_s(lower, ExactFuser().fuse(lower)))
@@ -241,31 +257,29 @@ class _LayerTable:
         parts = (1,) if is_whole else tuple(each for each in PARTS if step.plan.micro_batch % each == 0)
         return tuple(FusionChoice(each, holds) for each in parts for holds in ((False, True) if each > 1 else (False,)))
 
-    def _seconds(
-        self, kind: int, phase: int, choice: FusionChoice, place: int, slices: int, is_written: bool
-    ) -> tuple[float, float]:
+    def _seconds(self, cell: "_Cell") -> tuple[float, float]:
         """A layer for all parts, and the bound below, s."""
-        key = kind, phase, choice, place, slices, is_written
-        if key not in self._known:
-            layer = self._layers(choice.num_parts)[kind]
-            graph = layer.backward if phase == BACKWARD else layer.forward
-            border = layer.backward_border if phase == BACKWARD else layer.forward_border
-            has_input, has_output = _ON_CHIP[place]
+        if cell not in self._known:
+            has_input, has_output = _ON_CHIP[cell.place]
+            later = cell.choice.num_parts - 1 if cell.choice.holds_weights else 0
             taken = np.zeros(2)
-            later = choice.num_parts - 1 if choice.holds_weights else 0
-            for count, has_weights in ((choice.num_parts - later, False), (later, True)):
+            for count, has_weights in ((cell.choice.num_parts - later, False), (later, True)):
                 if count:
-                    own = with_reserve(
-                        graph,
-                        border,
-                        has_input=has_input,
-                        spares_output=has_output and not is_written,
-                        has_weights=has_weights,
-                    )
-                    found = self._clocks[slices].schedule(graph if place == ALONE and not has_weights else own)
+                    spares = has_output and not cell.is_written
+                    graph = self._graph(cell, has_input=has_input, spares_output=spares, has_weights=has_weights)
+                    found = self._clocks[cell.slices].schedule(graph)
                     taken += count * np.array([found.makespan_s, found.lower_bound_s])
-            self._known[key] = float(taken[0]), float(taken[1])
-        return self._known[key]
+            self._known[cell] = float(taken[0]), float(taken[1])
+        return self._known[cell]
+
+    def _graph(self, cell: "_Cell", *, has_input: bool, spares_output: bool, has_weights: bool) -> OperatorGraph:
+        """The phase of a layer as it runs there; as it stands where nothing of it is in a reserve."""
+        layer, is_back = self._layers(cell.choice.num_parts)[cell.kind], cell.phase == BACKWARD
+        graph = layer.backward if is_back else layer.forward
+        border = layer.backward_border if is_back else layer.forward_border
+        if not (has_input or spares_output or has_weights):
+            return graph
+        return with_reserve(graph, border, has_input=has_input, spares_output=spares_output, has_weights=has_weights)
 
     def _layers(self, num_parts: int) -> tuple[LayerGraph, ...]:
         """The layers of the step for one of so many parts of its micro-batch."""
@@ -303,8 +317,7 @@ def _is_kept(layer: LayerGraph) -> bool:
 
 def _wanted(numbers: Ints, slices: Ints) -> NDArray[np.bool_]:
     """Which cells of the table groups may ask for: shape (kinds, choices, `NUM_PLACES`, `NUM_SLICES`)."""
-    num_layers, num_choices = len(numbers), slices.shape[-1]
-    wanted = np.zeros((int(numbers.max()) + 1, num_choices, NUM_PLACES, NUM_SLICES), np.bool_)
+    wanted = np.zeros((int(numbers.max()) + 1, slices.shape[-1], NUM_PLACES, NUM_SLICES), np.bool_)
     for first, stop, choice in np.argwhere(slices < NUM_SLICES).tolist():
         own = slices[first, stop, choice]
         if stop - first == 1:
@@ -313,5 +326,4 @@ def _wanted(numbers: Ints, slices: Ints) -> NDArray[np.bool_]:
             wanted[numbers[first], choice, FIRST, own] = True
             wanted[numbers[stop - 1], choice, LAST, own] = True
             wanted[numbers[first + 1 : stop - 1], choice, INNER, own] = True
-    assert wanted.shape[0] <= num_layers
     return wanted

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from phaze_opt.record.near_ties import comparable
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 ALONE, FIRST, LAST, INNER = range(4)
-"""Places of a layer in its group; an axis of arrays. FIRST has its output in the reserve, LAST its input, INNER both."""
+"""Places of a layer in its group; an axis of arrays. FIRST has its output in the reserve, LAST its input."""
 NUM_PLACES = 4
 
 
@@ -127,7 +127,10 @@ def reserved_slices(
     not stay, reserves nothing.
 
     Args:
-        border_bytes, weight_bytes, choices, capacity_bytes: of a `FusionProblem`.
+        border_bytes: as of a `FusionProblem`, like the next three.
+        weight_bytes: likewise.
+        choices: likewise.
+        capacity_bytes: likewise.
         num_slices: slices of the buffer.
     """
     num_layers = len(weight_bytes)
@@ -148,6 +151,7 @@ def reserved_slices(
     return slices
 
 
+@runtime_checkable
 class Fuser(Protocol):
     """Cuts chains into groups; the same groups for the same problem and seed, and no other effect."""
 
