@@ -26,6 +26,7 @@ from phaze_opt.graph.residency import with_reserve
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
 from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.layer_fusion import (
     ALONE,
     FIRST,
@@ -170,7 +171,9 @@ class _StageFusion:
             for unit in set(kinds_of):
                 mean_s, part = taken[unit] / kinds_of.count(unit), unit + 1
                 before_s = classes_s[part, phase].sum()
-                classes_s[part, phase] *= mean_s / before_s if before_s > 0.0 else 1.0
+                # Where nothing is gained the figures stay to the bit.
+                if comparable(mean_s) != comparable(before_s):
+                    classes_s[part, phase] *= mean_s / before_s
         return replace(self._times, classes_s=classes_s)
 
     def _runs(self, stage: int) -> list[tuple[int, ...]]:
