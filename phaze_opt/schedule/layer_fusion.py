@@ -88,7 +88,7 @@ class FusionProblem:
     @property
     def num_slices(self) -> int:
         """Into how many slices the buffer is divided."""
-        return self.seconds.shape[-1]
+        return int(self.seconds.shape[-1])
 
     @cached_property
     def slices(self) -> Ints:
