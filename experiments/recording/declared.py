@@ -229,6 +229,7 @@ RECORDS = (
     *_ENCODING,
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),
+    replace(_script("evaluate/warm", "", 2, script="warm"), inputs=("tests/traced_models", "studies/models")),
     _script("network/curve_forms", "--write", 1, script="curve_forms"),
     _script("network/paper_gains", "--write", 1, script="paper_gains"),
     _script("placement/results", "", 1, script="bench"),

@@ -62,6 +62,7 @@ TIMINGS = frozenset(
         "first_s",
         "prepare_s",
         "max_ms",
+        "share_within_goal",
         "min_ms",
         "worst_ms",
         "table_ms",

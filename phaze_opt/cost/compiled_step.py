@@ -116,7 +116,7 @@ class CompiledStep:
     training: TrainingSpec
     plan: ParallelPlan
     stack: TrainingStack
-    operators: tuple[Operator, ...]
+    operators: Sequence[Operator]
     graph: ModelGraph
     layers: tuple[CompiledLayer, ...]
     parts: tuple[CompiledPart, ...]

@@ -356,6 +356,7 @@ class Objective:
             area_mm2=blank.area_mm2,
             tdp_w=blank.tdp_w,
             num_devices=scenario.cluster.num_devices,
+            flops_per_sample=planned.compiled.flops_per_sample,
             peak_flops_per_s=chip.peak_flops_per_s,
             max_area_mm2=scenario.max_area_mm2,
             max_tdp_w=scenario.max_tdp_w,

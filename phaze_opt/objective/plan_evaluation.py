@@ -12,7 +12,6 @@ from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import LayerTimes, lower_step, price_stages
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
@@ -52,6 +51,7 @@ class PlannedJob:
         accelerator: its chip, described as designs are.
         area_mm2, tdp_w: of one device; None where not published.
         num_devices: of the cluster.
+        flops_per_sample: matmul FLOPs of forward and backward (`graph.flops`).
         peak_flops_per_s: of one device, in the format of the matmuls.
         max_area_mm2, max_tdp_w: budgets; None is no budget.
         constants: of a designed chip; None of a machine that exists.
@@ -65,6 +65,7 @@ class PlannedJob:
     area_mm2: float | None
     tdp_w: float | None
     num_devices: int
+    flops_per_sample: float
     peak_flops_per_s: float
     max_area_mm2: float | None = None
     max_tdp_w: float | None = None
@@ -156,7 +157,6 @@ def evaluate_plan(
     seconds, batch = ranked.time.seconds, job.training.global_batch
     rate = batch / seconds
     peak = job.num_devices * job.peak_flops_per_s
-    flops = model_flops(job.model, job.training.sequence_length)
     found = replace(
         blank,
         micro_batch=ranked.plan.micro_batch,
@@ -165,7 +165,7 @@ def evaluate_plan(
         throughput_tokens_per_s=rate * job.training.sequence_length,
         iteration_time_s=seconds,
         throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
-        mfu=rate * flops / peak,
+        mfu=rate * job.flops_per_sample / peak,
         placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network)
         if fused is None
         else stages_placement(step, ranked, fused.stages),

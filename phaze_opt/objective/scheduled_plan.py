@@ -5,7 +5,7 @@ Also bounds below the best plan of many chips at once, at bounds of their layers
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.record.near_ties import comparable
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
@@ -37,6 +37,8 @@ Floats = NDArray[np.float64]
 
 VALUES_AT_ONCE = 1 << 22
 """Layer times and bounds of plans held at a time when many chips are bounded; a matter of memory only."""
+KEPT_STEPS = 64
+"""Compiled steps that a model keeps; few plans are the best of any chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,23 @@ class PlannedModel:
     Attributes:
         compiled: the scheduling problems; one option for each of ``prices.sets``.
         degrees: the plans, as sets that are free in cuts and recomputation.
+        prepare: what the estimator does to operators once.
     """
 
     compiled: CompiledModel
     degrees: PlanDegrees
+    prepare: Prepare
+    _steps: dict[ParallelPlan, CompiledStep] = field(default_factory=dict, repr=False, compare=False)
+
+    def step_of(self, plan: ParallelPlan) -> CompiledStep:
+        """The step of a plan, compiled from graphs of its own; those of the last few plans are kept."""
+        if plan not in self._steps:
+            if len(self._steps) == KEPT_STEPS:
+                self._steps.pop(next(iter(self._steps)))
+            prices = self.prices
+            step = compile_step(self.compiled.model, prices.training, plan, stack=prices.stack)
+            self._steps[plan] = replace(step, operators=self.prepare(step.operators))
+        return self._steps[plan]
 
     @property
     def prices(self) -> PricedPlans:
@@ -70,7 +85,7 @@ def plan_model(scenario: Scenario, model: Workload, *, prepare: Prepare = tuple)
     """
     plans, choices, training = plans_of(scenario, model)
     prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
-    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices))
+    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices), prepare)
 
 
 def plans_of(scenario: Scenario, model: Workload) -> tuple[PlanColumns, PlanChoices, TrainingSpec]:
@@ -133,7 +148,7 @@ def schedule_best_plan(
     if found is None:
         return None
     ranked, own = found.best.ranked, chip.layer_times(found.layers, chip.known_s)
-    step, network = _step_of(planned, ranked), plan_network(planned.prices.network, ranked.plan)
+    step, network = planned.step_of(ranked.plan), plan_network(planned.prices.network, ranked.plan)
     check_step(ranked, price_step(step, own, network))
     return ScheduledPlan(
         ranked=ranked,
@@ -182,15 +197,10 @@ def schedule_mixed_plan(
     if found is None:
         return None
     ranked, own = found.best.ranked, [each.layer_times(found.layers, each.known_s) for each in chips]
-    step, network = _step_of(planned, ranked), plan_network(planned.prices.network, ranked.plan)
+    step, network = planned.step_of(ranked.plan), plan_network(planned.prices.network, ranked.plan)
     devices = StageDevices(own, found.best.chips)
     check_step(ranked, price_mixed_step(step, devices, network))
     return MixedChips(ranked, found.best.chips, step, price_mixed_stages(step, devices, network))
-
-
-def _step_of(planned: PlannedModel, ranked: RankedPlan) -> CompiledStep:
-    """The step of a plan, compiled from graphs of its own."""
-    return compile_step(planned.compiled.model, planned.prices.training, ranked.plan, stack=planned.prices.stack)
 
 
 def check_step(ranked: RankedPlan, alone: StepTime) -> None:

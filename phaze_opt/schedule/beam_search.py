@@ -24,7 +24,6 @@ from phaze_opt.schedule.beam_kernels import (
 )
 from phaze_opt.schedule.block_data import BlockProblem, BlockState
 from phaze_opt.schedule.interchange import interchangeable_classes
-from phaze_opt.schedule.precedence import members
 from phaze_opt.schedule.set_bound import SetBound, SetPrices, work_prices
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import UNPLACED
@@ -199,13 +198,13 @@ class LevelStage:
 
 def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> FloatArray:
     """(n,) least time that must follow the end of each operator: paths, and the price of all that comes after it."""
-    tails = np.array(problem.tails)
+    tails, shortest, after = np.array(problem.tails), np.array(problem.shortest), problem.block.comes_after()
     values = np.array([vector.value_s for vector in prices])
     for i in range(len(problem) - 1, -1, -1):
-        later = np.array(list(members(problem.block.after[i])), dtype=np.int64)
+        later = np.flatnonzero(after[i])
         if not len(later):
             continue
-        tails[i] = max(tails[i], float((tails[later] + np.array(problem.shortest)[later]).max()))
+        tails[i] = max(tails[i], float((tails[later] + shortest[later]).max()))
         # Operators that have ``tail`` or more behind them are done that much before the end.
         ordered = later[np.argsort(-tails[later], kind="stable")]
         tails[i] = max(tails[i], float((values[:, ordered].cumsum(axis=1) + tails[ordered]).max()))

@@ -42,6 +42,11 @@ MAX_WIDTH = 60_000
 WIDENING = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
+# Where nodes are the limit, so are smaller blocks of more operators than this, of whose pairs precedence leaves more
+# than this share without an order. None of a transformer has both; of Inception's branches some do.
+MIN_DENSE = 20
+DENSE_SHARE = 0.7
+DENSE_TURNS = 2
 # Local searches before each turn of the tree: how far the walk may rise at first, and what is pushed both ways.
 RISES = ((0.03, 0.05), (0.01, -1.0), (0.005, 0.005), (0.01, 0.01))
 SEARCHES = 8
@@ -151,14 +156,14 @@ class BlockSolver:
             if self._is_done():
                 break
             stage()
+        has_mips = not (self._options.mip_nodes and self._is_dense)
         for stage in (
             self.try_set_tree,
             self.try_set_bound,
             self.try_beam_search,
-            self.try_long_multi_start,
+            self.try_long_multi_start if has_mips else self.try_wider_levels,
             self.try_wide_search,
-            self.try_crash_bound,
-            self.try_ordering_model,
+            *((self.try_crash_bound, self.try_ordering_model) if has_mips else ()),
         ):
             if self._is_done(self._options.target_mip_gap):
                 break
@@ -257,6 +262,11 @@ class BlockSolver:
     def _is_wide(self) -> bool:
         return len(self.problem) > MAX_NARROW and min(self.problem.shortest) > 0.0
 
+    @property
+    def _is_dense(self) -> bool:
+        size = len(self.problem)
+        return size > MIN_DENSE and len(self.problem.block.incomparable_pairs()) > DENSE_SHARE * math.comb(size, 2)
+
     def try_set_tree(self) -> None:
         """Local search over orders and modes, and a tree of set bounds; not where nodes are the limit."""
         if not self._options.mip_nodes and min(self.problem.shortest) > 0.0:
@@ -306,6 +316,11 @@ class BlockSolver:
         """Level search of small widths: closes narrow blocks, finds good schedules of others."""
         for width in (self._options.beam_width // 10, self._options.beam_width):
             self._search_levels(width)
+
+    def try_wider_levels(self) -> None:
+        """Level search of larger widths, in place of MIPs on a dense block where nodes are the limit."""
+        for turn in range(1, DENSE_TURNS + 1):
+            self._search_levels(self._options.beam_width * WIDENING**turn)
 
     def try_wide_search(self) -> None:
         """More of the tree and wider and wider level search, in turn until the time is up.

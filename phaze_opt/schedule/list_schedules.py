@@ -12,6 +12,8 @@ from phaze_opt.schedule.structure import BlockArrays, PackedBlocks
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
+LONGER = 1.0 + 1e-9
+"""Schedules are given up where they get longer than allowed by more than the rounding of sums."""
 
 
 @compiled
@@ -86,10 +88,12 @@ def can_start(tc, vc, free, held):
 
 
 @compiled
-def list_schedule(block: BlockArrays, duration, needs, priority, is_spread, has_hold, start):
+def list_schedule(block: BlockArrays, duration, needs, priority, is_spread, has_hold, tail, useful, start):
     """Parallel list schedule; returns its makespan and fills ``start``.
 
     Args:
+        tail: (n,) longest path from the start of each operator to the end.
+        useful: a schedule that must get longer than this is given up, and infinity returned.
         needs: (n, 2) cores of each type taken (all of them while spread).
         priority: larger first.
         has_hold: a spread operator that is ready keeps its cores free until it can start.
@@ -111,6 +115,8 @@ def list_schedule(block: BlockArrays, duration, needs, priority, is_spread, has_
             i = order[k]
             if waiting[i] == 0 and can_start(needs[i, 0], needs[i, 1], free, held):
                 start[i] = now
+                if now + tail[i] > useful:
+                    return np.inf
                 makespan = max(makespan, now + duration[i])
                 free[0] -= needs[i, 0]
                 free[1] -= needs[i, 1]
@@ -142,8 +148,10 @@ def list_schedule(block: BlockArrays, duration, needs, priority, is_spread, has_
 
 
 @compiled
-def best_list_schedule(block: BlockArrays, is_spread, enough, start):
+def best_list_schedule(block: BlockArrays, is_spread, enough, upper, start):
     """Best of the priority rules for one choice of spread operators; stops at ``enough``.
+
+    Infinite where none is shorter than ``upper``, or a makespan that is not shorter either.
 
     Tails alone tell little of spread operators, which wait for all others: they also go first, last, or hold no cores.
     """
@@ -167,7 +175,8 @@ def best_list_schedule(block: BlockArrays, is_spread, enough, start):
             elif is_spread[i] and rule == 2:
                 shift = -2.0 * largest
             priority[i] = tail[i] + shift
-        makespan = list_schedule(block, duration, needs, priority, is_spread, rule < 2, trial)
+        useful = min(best, upper) * LONGER
+        makespan = list_schedule(block, duration, needs, priority, is_spread, rule < 2, tail, useful, trial)
         if makespan < best:
             best = makespan
             start[:] = trial
@@ -229,9 +238,10 @@ def insert_in_profile(ready, length, tc, vc, cores, times, used, size):
         times: (size,) beginnings of the intervals of constant use, ascending from 0; the last one never ends.
         used: (size, 2) cores of each type in use in each interval.
     """
-    first = 0
-    while first + 1 < size and times[first + 1] <= ready:
-        first += 1
+    # From the end: most of what is placed comes after what was placed before.
+    first = size - 1
+    while times[first] > ready:
+        first -= 1
     begin = ready
     last = first
     while True:

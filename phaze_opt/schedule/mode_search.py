@@ -146,7 +146,7 @@ def search_modes(block: BlockArrays, mask, mu, lower, upper, target, max_nodes, 
         bound = max(bounds[node], best_node_bound(block, modes[node], mask, mu, scratch))
         branch = round_modes(block, modes[node], mask, scratch, chosen)
         enough = bound * (1.0 + target)
-        makespan = best_list_schedule(block, chosen, enough, trial)
+        makespan = best_list_schedule(block, chosen, enough, upper, trial)
         if makespan < upper * (1.0 - 1e-13):
             upper = makespan
             start[:] = trial

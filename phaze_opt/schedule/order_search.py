@@ -100,10 +100,21 @@ def place_in_order(order, ptr, idx, cores, space: Workspace, start):
 
 @compiled
 def order_by_end(order, start, space: Workspace):
-    """Sort ``order`` by descending end: the order of the same schedule read from its end."""
+    """Sort ``order`` by descending end, ties as they are: the order of the same schedule read from its end.
+
+    The order is nearly the reverse of it: it is turned round first, and of those that end together each is put before
+    those that came after it.
+    """
     for i in range(order.shape[0]):
         space.key[i] = -(start[i] + space.duration[i])
-    sort_by(space.key, order)
+    order[:] = order[::-1].copy()
+    for k in range(1, order.shape[0]):
+        moved = order[k]
+        at = k
+        while at > 0 and space.key[order[at - 1]] >= space.key[moved]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = moved
 
 
 @compiled

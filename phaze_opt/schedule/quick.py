@@ -13,7 +13,8 @@ BOTH_BITS = np.int64(3)
 MAX_NARROW = 28
 """Blocks of more operators are wide and have stages of their own (`block_solve`). None of a transformer is."""
 WIDE_NODES = 64
-"""Nodes of the mode search on a wide block at most."""
+"""Nodes of the mode search on a wide block at most: one takes time as the square of the operators, and sets bound wide
+blocks better."""
 # A numpy value, because numba compiles a kernel anew for every literal that it is called with.
 
 
@@ -149,7 +150,7 @@ def flip_descent(block: BlockArrays, enough, upper, start, is_spread):
             if not is_spread[i] and block.spread[i] >= block.one_core[i]:
                 continue
             is_spread[i] = not is_spread[i]
-            value = best_list_schedule(block, is_spread, enough, trial)
+            value = best_list_schedule(block, is_spread, enough, upper, trial)
             if value < upper * (1.0 - 1e-12):
                 upper = value
                 start[:] = trial
@@ -180,7 +181,7 @@ def quick_block(block: BlockArrays, target, max_nodes, start, is_spread):
                 chosen[i] = can and block.one_core[i] * flow[i] >= block.spread[i] * (1.0 - 1e-9)
             else:
                 chosen[i] = can and candidate == 2
-        value = best_list_schedule(block, chosen, enough, trial)
+        value = best_list_schedule(block, chosen, enough, upper, trial)
         if value < upper:
             upper = value
             start[:] = trial
@@ -204,7 +205,7 @@ def quick_block(block: BlockArrays, target, max_nodes, start, is_spread):
 
 @compiled
 def quick_blocks(packed: PackedBlocks, one_core, spread, cores, is_chip, target, max_nodes, start, is_spread):
-    """Bounds of all blocks: (num_blocks, 2) lower and upper; schedules start at 0 in every block."""
+    """Bounds of all blocks but wide ones: (num_blocks, 2) lower and upper; schedules start at 0 in every block."""
     bounds = np.empty((packed.offsets.shape[0] - 1, 2))
     for b in range(bounds.shape[0]):
         lo = packed.offsets[b]
@@ -213,11 +214,9 @@ def quick_blocks(packed: PackedBlocks, one_core, spread, cores, is_chip, target,
             start[lo] = 0.0
             is_spread[lo] = spread[lo] < one_core[lo]
             bounds[b, :] = min(one_core[lo], spread[lo])
-        else:
+        elif hi - lo <= MAX_NARROW:
             block = block_arrays(packed, b, one_core, spread, cores, is_chip)
-            # A node takes time as the square of the operators, and sets bound wide blocks better.
-            nodes = max_nodes if hi - lo <= MAX_NARROW else min(max_nodes, WIDE_NODES)
-            lower, upper = quick_block(block, target, nodes, start[lo:hi], is_spread[lo:hi])
+            lower, upper = quick_block(block, target, max_nodes, start[lo:hi], is_spread[lo:hi])
             bounds[b, 0] = min(lower, upper)
             bounds[b, 1] = upper
     return bounds

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from phaze_opt.schedule.block_solve import close_block
 from phaze_opt.schedule.grid import gap_of_grid, latency_grid, raised_to_grid
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
-from phaze_opt.schedule.quick import quick_blocks
+from phaze_opt.schedule.quick import MAX_NARROW, WIDE_NODES, quick_block, quick_blocks
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 
 __all__ = ["ScheduleBounds", "ScheduleOptions", "bound_compiled", "solve_compiled", "solve_schedule"]
@@ -23,6 +24,8 @@ DEFAULT_OPTIONS = ScheduleOptions()
 # Nodes of the mode search per block: without MIPs behind it, and with.
 QUICK_NODES = 64
 PROVE_NODES = 400
+# Quick bounds of wide blocks that a process keeps, of some kilobytes each.
+KEPT_WIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,20 @@ def _run_quick(solve: _Solve, *, target_gap: float, max_nodes: int) -> None:
         solve.start,
         solve.is_spread,
     )
+    for index in np.flatnonzero(np.diff(solve.structure.packed.offsets) > MAX_NARROW).tolist():
+        known = _quick_wide(_block_problem(solve, index), target_gap, min(max_nodes, WIDE_NODES))
+        low, high = _range_of(solve, index)
+        solve.bounds[index] = known.lower, known.upper
+        solve.start[low:high] = known.start
+        solve.is_spread[low:high] = known.is_spread
+
+
+@lru_cache(maxsize=KEPT_WIDE)
+def _quick_wide(problem: BlockProblem, target_gap: float, max_nodes: int) -> BlockState:
+    """Quick bounds of a wide block, which an evaluation asks for before it solves the block and then again."""
+    start, is_spread = np.zeros(len(problem)), np.zeros(len(problem), dtype=np.bool_)
+    lower, upper = quick_block(problem.arrays, target_gap, max_nodes, start, is_spread)
+    return BlockState(min(lower, upper), upper, start, is_spread)
 
 
 def _raise_bounds(solve: _Solve) -> None:

@@ -57,12 +57,18 @@ class Block:
 
     def comes_after(self) -> NDArray[np.bool_]:
         """(n, n) whether the second operator comes after the first."""
-        count = len(self)
-        return np.array([[bits >> j & 1 for j in range(count)] for bits in self.after], dtype=np.bool_)
+        return _as_matrix(self.after).copy()
 
     def needs_core_rows(self, bit: int, *, num_cores: int) -> bool:
         """Whether more operators of a type than it has cores could run at once (`presolve`, Dilworth)."""
         return self.widths[bit - 1] > num_cores
+
+
+@lru_cache(maxsize=512)
+def _as_matrix(after: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Bit sets as the rows of a matrix."""
+    count = len(after)
+    return np.array([[bits >> j & 1 for j in range(count)] for bits in after], dtype=np.bool_)
 
 
 class PackedBlocks(NamedTuple):

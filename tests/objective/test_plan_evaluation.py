@@ -8,6 +8,7 @@ import pytest
 from phaze_opt.cost.clocks import MachineClock, ScheduleClock
 from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.stacks import load_stack
+from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
@@ -50,6 +51,7 @@ def real_job(*, num_devices=32, memory_bytes=1e15, software="megatron-core", **m
         "accelerator": described_chip(H100, load_constants()),
         "area_mm2": H100.die_mm2,
         "tdp_w": H100.tdp_w,
+        "flops_per_sample": model_flops(MODEL, 1024),
         "peak_flops_per_s": H100.peak(ComputePath.BF16),
     }
     return PlannedJob(machine=machine, num_devices=num_devices, **facts | more)
@@ -61,15 +63,16 @@ def chip_job(*, micro_batch, num_devices, global_batch, gap=0.01, stack=IDEAL_ST
     clock = ScheduleClock(
         chip, estimator=load_estimator("analytic"), exclusivity=Exclusivity.CHIP, options=ScheduleOptions(mip_gap=gap)
     )
-    network = load_network("two-level", num_devices=num_devices)
+    network, model = load_network("two-level", num_devices=num_devices), load_model("bert-large")
     return PlannedJob(
-        model=load_model("bert-large"),
+        model=model,
         training=TrainingSpec(micro_batch=micro_batch, sequence_length=512, global_batch=global_batch),
         machine=Machine(clock, float(chip.hbm_bytes), network, stack),
         accelerator=chip,
         area_mm2=300.0,
         tdp_w=500.0,
         num_devices=num_devices,
+        flops_per_sample=model_flops(model, 512),
         peak_flops_per_s=chip.peak_flops_per_s,
     )
 

@@ -1,14 +1,17 @@
 """Designs with full plans: the plan found by refining is the least of all sets with every schedule solved."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from kits.planned import least_of_all
 
 from phaze_opt.certify.check.plans.cut_check import CutCheck
+from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.errors import InputError
+from phaze_opt.graph.traced import traced_workload
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.constants import load_constants
@@ -16,7 +19,7 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective import best_placement
+from phaze_opt.objective import best_placement, scheduled_plan
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
@@ -31,6 +34,7 @@ from phaze_opt.workload.software import IDEAL_STACK
 from phaze_opt.workload.training import AttentionForm
 
 EXACT = 1e-12
+TRACED = str(Path(__file__).parents[1] / "traced_models" / "resnet18.json")
 PLANS = PlanChoices(tensor=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 3), expert_tensor=())
 CASES = [
     ("tiny", "maxtext", 4),
@@ -227,3 +231,30 @@ def test_passes_that_are_alike_are_scheduled_once():
     assert len(calls) < sum(len(layer) for layer in phases)
     for layer, found in zip(phases, answers, strict=True):
         assert found == tuple(best_placement._on_schedule(bound_compiled, phase, *shared) for phase in layer)
+
+
+def test_a_second_die_finds_what_no_die_changes(monkeypatch):
+    """Layers are recorded once a model and a plan's step is compiled once; the answer is that of a new objective."""
+    scenario = make_scenario(TRACED, devices=8, global_batch=64)
+    first, second = points_of(np.random.default_rng(5), 2)
+    objective, fresh = Objective(scenario), Objective(scenario)
+    objective.evaluate(first)
+    alone = fresh.evaluate(second)
+    with monkeypatch.context() as patched:
+        patched.setattr(traced_workload, "record_layer", None)
+        assert replace(objective.evaluate(second), accelerator=alone.accelerator) == alone
+    planned, plan = fresh.planned(0), alone.placement.plan
+    kept = planned.step_of(plan)
+    assert planned.step_of(plan) is kept
+    own = compile_step(planned.compiled.model, planned.prices.training, plan, stack=planned.prices.stack)
+    assert tuple(kept.operators) == own.operators
+    assert (kept.plan, kept.blocks) == (plan, own.blocks)
+
+
+def test_few_steps_are_kept():
+    planned = Objective(scenario_of("tiny", "maxtext", 4)).planned(0)
+    plans = [planned.prices.plans.plan(row) for row in range(scheduled_plan.KEPT_STEPS + 2)]
+    steps = [planned.step_of(plan) for plan in plans]
+    assert len(planned._steps) == scheduled_plan.KEPT_STEPS
+    assert planned.step_of(plans[-1]) is steps[-1]
+    assert planned.step_of(plans[0]) is not steps[0]

@@ -17,8 +17,9 @@ from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule import block_solve, quick
 from phaze_opt.schedule.beam_search import BeamSearch
 from phaze_opt.schedule.block_data import BlockProblem, BlockState
+from phaze_opt.schedule.list_schedules import best_list_schedule
 from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.order_search import search_orders
+from phaze_opt.schedule.order_search import order_by_end, search_orders, workspace_of
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
 from phaze_opt.schedule.set_bound import SetPrices
@@ -229,8 +230,85 @@ def test_neighbours_change_their_modes_together(exclusivity):
     replay(block, replace(known, upper=upper, start=start, is_spread=is_spread))
 
 
+def branches(exclusivity, *, lengths=(6, 6, 5, 5)):
+    """Chains side by side, as a module with branches has them: few of their pairs have an order."""
+    generator = np.random.default_rng(9)
+    ends = np.cumsum(lengths)
+    count = int(ends[-1])
+    one_core = generator.integers(2, 40, size=count).astype(float)
+    return ScheduleProblem(
+        core_types=tuple((CoreType.TC, CoreType.VC)[k] for k in generator.integers(0, 2, size=count)),
+        one_core_s=tuple(one_core.tolist()),
+        spread_s=tuple((one_core / generator.uniform(1.0, 2.0, size=count)).tolist()),
+        edges=tuple((i, i + 1) for i in range(count - 1) if i + 1 not in ends),
+        cores=Cores(2, 3),
+        exclusivity=exclusivity,
+    )
+
+
+@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+def test_dense_blocks_go_without_mips_where_nodes_are_the_limit(exclusivity):
+    """Wider levels close what the level search of default width leaves open, and say what its bounds allow."""
+    problem = branches(exclusivity)
+    few = {"beam_width": 20, "multi_starts": 0, "tree_nodes": 0}
+    options = ScheduleOptions(mip_gap=0.001, mip_nodes=200, time_limit_s=3600.0, **few)
+    dense = solve_schedule(problem, options=options)
+    loose = solve_schedule(problem, options=replace(options, mip_gap=1.0))
+    whole = solve_schedule(problem, options=ScheduleOptions(beam_width=20_000))
+    for result in (dense, loose, whole):
+        verify_schedule(problem, result)
+    assert dense.num_ilp_solves == loose.num_ilp_solves == 0
+    assert dense.gap < loose.gap
+    assert whole.status is ScheduleStatus.OPTIMAL
+    assert dense.lower_bound_s <= whole.makespan_s * (1 + 1e-9)
+    assert whole.makespan_s <= dense.makespan_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("lengths", [(6, 6, 5, 5), (8, 7, 7), (5, 5, 5, 5), (18, 4)])
+def test_dense_is_what_has_many_operators_and_few_orders(lengths):
+    """Beyond 20 operators, of whose pairs 7 in 10 have no order: a count by hand."""
+    (block,) = [block for block in blocks_of(branches(Exclusivity.CHIP, lengths=lengths)) if len(block) > 10]
+    free = sum(a * b for a, b in itertools.combinations(lengths, 2))
+    count = sum(lengths)
+    solver = block_solve.BlockSolver(block, serial(block), options=ScheduleOptions(), deadline=math.inf)
+    assert len(block.block.incomparable_pairs()) == free
+    assert solver._is_dense == (count > 20 and free / (count * (count - 1) / 2) > 0.7)
+
+
+@pytest.mark.parametrize("ties", [1, 4, 100])
+def test_orders_by_end_are_those_of_a_stable_sort(ties):
+    generator = np.random.default_rng(ties)
+    for _ in range(50):
+        space = workspace_of(30)
+        start = generator.integers(0, ties + 1, size=30).astype(float)
+        space.duration[:] = generator.integers(1, ties + 1, size=30)
+        order = np.lexsort((generator.random(30), start))
+        expected = order[np.argsort(-(start + space.duration)[order], kind="stable")]
+        order_by_end(order, start, space)
+        assert (order == expected).all()
+
+
+@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+def test_list_schedules_are_given_up_only_where_they_are_no_shorter(exclusivity):
+    block = max(blocks_of(layered(exclusivity)), key=len)
+    generator = np.random.default_rng(1)
+    num_given_up = 0
+    for _ in range(40):
+        modes = generator.random(len(block)) < 0.5
+        start, known = np.empty(len(block)), np.empty(len(block))
+        whole = best_list_schedule(block.arrays, modes, 0.0, math.inf, known)
+        for upper in (0.9 * whole, whole, 1.1 * whole):
+            found = best_list_schedule(block.arrays, modes, 0.0, upper, start)
+            assert found >= whole
+            if whole < upper:
+                assert found == whole
+                assert (start == known).all()
+            num_given_up += math.isinf(found)
+    assert num_given_up >= 20
+
+
 @pytest.mark.parametrize("model", ["bert-large", "gpt3-175b", "llama-2-7b", "mixtral-8x7b", "opt-1.3b"])
-def test_no_block_of_a_transformer_is_wide(model):
+def test_no_block_of_a_transformer_is_wide_or_dense(model):
     """Their schedules are those of the stages of before."""
     spec = load_model(model)
     sizes = []
@@ -239,5 +317,10 @@ def test_no_block_of_a_transformer_is_wide(model):
         graph = build_model_graph(spec, training, tensor_parallel=degree)
         for phase in (phase for layer in graph.layers for phase in layer.phases):
             types = tuple(operator.core_type for operator in phase.operators)
-            sizes.extend(len(block) for block in compile_structure(types, phase.edges).blocks)
+            blocks = compile_structure(types, phase.edges).blocks
+            sizes.extend(len(block) for block in blocks)
+            large = [block for block in blocks if len(block) > block_solve.MIN_DENSE]
+            for block in large:
+                pairs = math.comb(len(block), 2)
+                assert len(block.incomparable_pairs()) <= block_solve.DENSE_SHARE * pairs
     assert max(sizes) <= quick.MAX_NARROW
