@@ -18,13 +18,21 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
-from phaze_opt.objective.plan_options import RECOMPUTES, RUN_OPTIONS_OF_PLANS, RecomputeChoice, plan_choices, run_tables
+from phaze_opt.objective.plan_options import (
+    RECOMPUTES,
+    RUN_OPTIONS_OF_PLANS,
+    RecomputeChoice,
+    check_can_fuse,
+    check_fuser,
+    plan_choices,
+    run_tables,
+)
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
-from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.plugins import PluginGroup, check_installed, load_plugin
 from phaze_opt.record.plain_data import field_values, later
-from phaze_opt.record.suggestions import known_as, parse_word, suggest
+from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
@@ -450,41 +458,7 @@ def check_estimator(name: str, source: str | None = None) -> str:
     Raises:
         InputError: there is none of the name.
     """
-    return _installed(PluginGroup.ESTIMATORS, "estimator", name, source)
-
-
-def check_fuser(name: str | None) -> str:
-    """The name of a fuser that is installed; empty where none is asked for.
-
-    Raises:
-        InputError: there is none of the name.
-    """
-    return "" if name is None else _installed(PluginGroup.FUSERS, "fuser", name, "--layer-fusion")
-
-
-def _installed(group: PluginGroup, kind: str, name: str, source: str | None) -> str:
-    known = [entry.name for entry in list_plugins(group)]
-    name = known_as(name, known)
-    if name not in known:
-        message = f"no {kind} is named '{name}'; {suggest(name, known)}"
-        raise InputError(message, source=source)
-    return name
-
-
-def check_can_fuse(name: str, *, is_planned: bool, has_die: bool) -> None:
-    """Refuse layer fusion where no buffer holds tensors.
-
-    Args:
-        name: of the fuser; empty for none.
-        is_planned: whether plans are full ones.
-        has_die: whether the chip is a die.
-
-    Raises:
-        InputError: it was asked for and cannot be.
-    """
-    if name and not (is_planned and has_die):
-        message = f"'{name}' is of dies with full plans, whose buffers hold tensors; leave it out, or --silicon phaze"
-        raise InputError(message, source="--layer-fusion")
+    return check_installed(PluginGroup.ESTIMATORS, name, source)
 
 
 def build_space(

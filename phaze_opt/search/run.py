@@ -217,13 +217,19 @@ def load_strategy(name: str) -> Strategy:
     return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 
 
-def check_pruner(pruner: str, scenario: Scenario) -> None:
+def check_pruner(pruner: str, scenario: object) -> None:
     """Refuse pruners where their bounds do not hold: of layers run alone, and groups may be faster.
+
+    Args:
+        pruner: its name; empty for none.
+        scenario: of the search; those that are no `Scenario` fuse nothing.
 
     Raises:
         InputError: layers are fused.
     """
-    if pruner and scenario.layer_fusion:
+    from phaze_opt.objective.scenario import Scenario
+
+    if pruner and isinstance(scenario, Scenario) and scenario.layer_fusion:
         message = f"'{pruner}' drops designs by bounds of layers run alone; leave it out, or leave out --layer-fusion"
         raise InputError(message, source="--pruner")
 
