@@ -373,7 +373,7 @@ def certify(
     except BaseException:
         run.record_interruption()
         raise
-    run.record(proofs.result, proofs.robust, None)
+    run.record(proofs.result, proofs.robust, {})
     best = proofs.result.best[0].evaluation if proofs.result.best else None
     _, bills = run.find_bills(best)
     return ProvedDesign(proofs, run.problem, run.session, kept_sentences(), bills)

@@ -32,7 +32,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rate, with_link_rate
-from phaze_opt.hardware.spreads import UNSEEN, load_spreads
+from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
@@ -49,7 +49,7 @@ from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import SoftwareChoice, error_share, software_notes
+from phaze_opt.report.software import SoftwareChoice, error_share, software_notes, step_kinds
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
@@ -124,7 +124,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None or model.cut.is_joined)
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
-    setting = _setting(request, job, chip, path, notes, device=device)
+    setting = _setting(request, job, chip, path, notes, device=device, choice=software.choice)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
@@ -381,6 +381,7 @@ def _setting(
     notes: tuple[Note, ...],
     *,
     device: Device | None,
+    choice: SoftwareChoice,
 ) -> PriceSetting:
     """What every plan of the answer shares."""
     is_real = device is not None
@@ -390,7 +391,7 @@ def _setting(
     errors = {} if is_own else evaluate_request.fitted_errors(request.machine.constants)
     # Of software that nobody measured too: sources kept out count as such.
     is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
-    spread = load_spreads().find([UNSEEN]) if is_training else None
+    spread = load_spreads().find(step_kinds(stack.name, choice)) if is_training else None
     share = error_share(
         measured_rows(stack.name),
         errors,

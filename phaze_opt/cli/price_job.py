@@ -292,7 +292,10 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
     if request.is_placed:
         return alike
-    scenario = replace(request.scenario, software=answer.setting.software)
+    named, software = request.scenario.software, answer.setting.software
+    is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
+    scenario = replace(request.scenario, software=software)
+    alike = replace(alike, is_one_of_several=not is_known)
     if alike.device is not None:
         known = declarations(ScenarioOptions)
         scenario = replace(scenario, **{name: known[name].default for name in OF_SILICON})
