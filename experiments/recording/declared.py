@@ -150,6 +150,7 @@ _STUDIES = (
     _study("multi-objective", 5),
     _study("per-model-vs-common", 13),
     _study("sensitivity", 15),
+    replace(_study("pipelining", 2), inputs=("studies/pipelining.toml", "studies/spaces")),
     *(
         replace(_study(name, minutes), inputs=(f"studies/{name}.toml", "studies/models", "tests/traced_models"))
         for name, minutes in (("wham-eleven", 20), ("wham-common", 10))

@@ -235,9 +235,10 @@ def write_pages(answer: SearchAnswer, report: Path | None, *, is_tracked: bool) 
     """
     if not answer.result.trials or (report is None and not is_tracked):
         return {}
+    pages: dict[str, Path] = {}
     with output.working("drawing"), output.spared("the page of this search"):
-        return write_report(page_of(answer) if report is None else report, _page(answer))
-    return {}
+        pages |= write_report(page_of(answer) if report is None else report, _page(answer))
+    return pages
 
 
 def record_and_deliver(session: TrackingSession, pages: Mapping[str, Path]) -> Delivery:

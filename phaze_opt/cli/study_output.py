@@ -8,7 +8,7 @@ from typing import Any
 from phaze_opt.cli.output import SEARCH_COUNTS, out, print_more, print_tables
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.study.findings import describe_changes, describe_findings, describe_unmatched
+from phaze_opt.report.study.findings import claim_findings, describe_changes, describe_findings, describe_unmatched
 from phaze_opt.report.table import Column, TableContent
 from phaze_opt.study.compare import StudyComparison
 from phaze_opt.study.load import best_evaluation
@@ -43,6 +43,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "regret_reference": {} if summary is None else {key: value.kind for key, value in summary.truths.items()},
         "contenders": [] if summary is None else [asdict(score) for score in summary.contenders],
         "findings": [] if summary is None else list(describe_findings(result, summary)),
+        "claims": [] if summary is None else [asdict(found) for found in summary.claims],
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
     }
@@ -69,7 +70,9 @@ def print_study(result: StudyResult, *, is_detailed: bool) -> None:
         findings = describe_findings(result, summary)
         print_findings(findings, is_detailed=False)
         print_tables(contenders_table(summary, result))
-        for finding in findings[FIRST_FINDINGS:] if is_detailed else ():
+        claims = claim_findings(summary)
+        print_findings(claims, is_detailed=True)
+        for finding in findings[FIRST_FINDINGS : len(findings) - len(claims)] if is_detailed else ():
             out().print(finding)
     print_more(f"Study: {result.study_id} in {result.directory}")
 

@@ -6,11 +6,13 @@ c is none, one of them may be any number (docs/decisions/0140). Of all splits th
 is taken, fewest arrays first; HBM does not depend on the split, so max with it afterwards is the exact minimum of
 max(compute, GLB, HBM).
 
-Compute cycles = b' folds (stream + 2d + w - 2). Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
-output-stationary ceil(m'/d) ceil(n'/w) and k', input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB:
-c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an
-operand that r_n (or r_m) arrays share is read once for all of them. t_m = t_n = floor(sqrt(tile)), stretched when an
-edge is shorter.
+Compute cycles = b' folds (stream + 2d + w - 2) where a fold ends before the next begins. Where sub-stages overlap
+(`hardware.pipelining`) they are F stream + F each + once + (F - 1) max(0, least - stream) with F = b' folds.
+Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m', output-stationary ceil(m'/d) ceil(n'/w) and k',
+input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB: c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) +
+m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an operand that r_n (or r_m) arrays share is read
+once for all of them. Operands of sparse products count with the scales of `MatmulShapes`. t_m = t_n =
+floor(sqrt(tile)), stretched when an edge is shorter.
 
 Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
 rows and y columns of it, p = min(floor(d/x), floor(w/y)) of them stand side by side, and ceil(b'/p) fills replace b'
@@ -38,18 +40,26 @@ NUM_FIELDS = 6
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
 
 
+NEVER = 1e200
+"""Folds of a dataflow that cannot be; large and finite, as a rule of 0 cycles a fold multiplies it."""
 NO_AXIS = -1
 """Passed through `int`: numba compiles a kernel anew for every literal that it is called with."""
 
 
 class Arrays(NamedTuple):
-    """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted."""
+    """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted.
+
+    ``each``, ``once`` and ``least`` are those of `hardware.pipelining.FoldCycles`.
+    """
 
     width: Floats
     depth: Floats
     tile: Floats
     dtype: Floats
     cycles_per_byte: Floats
+    each: Floats
+    once: Floats
+    least: Floats
     most: Ints
 
 
@@ -61,26 +71,28 @@ class Wanted(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once.
+    """Options: is a shared operand read once; do grouped products share arrays, and of one matmul: do its own.
 
-    ``is_packed`` says whether grouped products share arrays, and of one matmul whether its own do.
+    ``left_scale`` and ``right_scale`` are those of one matmul (`MatmulShapes`).
     """
 
-    per_fold: float
-    per_operator: float
     is_multicast: bool
     is_packed: bool
+    left_scale: float
+    right_scale: float
 
 
 class Array(NamedTuple):
-    """One array configuration; ``ramp`` = 2d + w - 2, ``ideal`` the compute cycles of one fully busy array."""
+    """One array configuration; ``ideal`` are the compute cycles of one fully busy array, `Arrays` has the others."""
 
     width: float
     depth: float
     tile: float
     dtype: float
     cycles_per_byte: float
-    ramp: float
+    each: float
+    once: float
+    least: float
     ideal: float
 
 
@@ -148,15 +160,22 @@ def _fills(batch: float, down: float, across: float, array: Array) -> float:
 
 
 @compiled
+def _fill(folds: float, stream: float, array: Array) -> float:
+    """Cycles of folds beyond their streams."""
+    return folds * array.each + array.once + (folds - 1.0) * max(0.0, array.least - stream)
+
+
+@compiled
 def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, rules: Rules, scale: float) -> None:
     """Stream, fill, L2 bytes and dataflow of the split just found; ``scale`` = dtype bytes x arrays used."""
     least = math.inf
     for code in range(3):
         folds, stream = flows[code]
-        fill = (rules.per_fold * folds + rules.per_operator) * array.ramp
+        fill = _fill(folds, stream, array)
         if folds * stream + fill < least:
             least = folds * stream + fill
-            l2_elements = folds * (stream * (array.width + array.depth) + array.width * array.depth)
+            across, down = array.width * rules.right_scale, array.depth * rules.left_scale
+            l2_elements = folds * (stream * (across + down) + across * array.depth)
             out[STREAM], out[FILL], out[L2_BYTES], out[DATAFLOW] = folds * stream, fill, scale * l2_elements, code
 
 
@@ -186,8 +205,8 @@ def _price_level(  # noqa: PLR0917
                 at_n, at_k = spare if axis == 2 else e_n, spare if axis == 3 else rest - e_n
                 n, n_across = shares[2, at_n, 0], shares[2, at_n, 1]
                 k, k_down = shares[3, at_k, 0], shares[3, at_k, 2]
-                left = m * k * passes[at_m, at_n, 0]
-                right = k * n * passes[at_m, at_n, 1]
+                left = m * k * passes[at_m, at_n, 0] * rules.left_scale
+                right = k * n * passes[at_m, at_n, 1] * rules.right_scale
                 result = m * n * (3.0 if at_k > 0 else 1.0)
                 if rules.is_multicast:
                     left /= factor_n * (1 << e_n)
@@ -204,10 +223,13 @@ def _price_level(  # noqa: PLR0917
                     fills[1] * (m_down * n_across),
                     fills[2] * (k_down * m_across),
                 )
+                # Columns of sparse weights meet other inputs each, so that none can stand in the array for all.
+                if rules.right_scale > 1.0:
+                    inputs = float(NEVER)
                 least = min(
-                    weight * m + (rules.per_fold * weight + rules.per_operator) * array.ramp,
-                    output * k + (rules.per_fold * output + rules.per_operator) * array.ramp,
-                    inputs * n + (rules.per_fold * inputs + rules.per_operator) * array.ramp,
+                    weight * m + _fill(weight, m, array),
+                    output * k + _fill(output, k, array),
+                    inputs * n + _fill(inputs, n, array),
                 )
                 if least < best:
                     best = max(least, glb_cycles)
@@ -344,7 +366,8 @@ def price_arrays(  # noqa: PLR0917
         for axis in range(4):
             tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
         _mark_useful(tables.is_useful, size)
-        own = Rules(rules.per_fold, rules.per_operator, rules.is_multicast, rules.is_packed and size[6] > 0.0)
+        is_packed = rules.is_packed and size[6] > 0.0
+        own = Rules(rules.is_multicast, is_packed, size[7], size[8])
         macs = size[0] * size[1] * size[2] * size[3]
         for r in range(len(arrays.width)):
             tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]
@@ -356,7 +379,9 @@ def price_arrays(  # noqa: PLR0917
                 tile,
                 arrays.dtype[r],
                 arrays.cycles_per_byte[r],
-                2.0 * depth + width - 2.0,
+                arrays.each[r],
+                arrays.once[r],
+                arrays.least[r],
                 macs / (width * depth),
             )
             costs = table[r, u, : arrays.most[r] + 1]

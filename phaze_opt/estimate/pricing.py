@@ -7,7 +7,7 @@ Few of the columns of a table of chips decide the cost of a matmul, so it is pri
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes, O
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.pipelining import FoldCycles, fold_cycles
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,6 +43,8 @@ class ArrayRows:
         tile_elements: elements of an L2 output tile: half the L2, double-buffered.
         dtype_bytes: bytes of an element.
         glb_cycles_per_byte: chip-wide; zero when the GLB never binds.
+        pipelining: how folds overlap, by `hardware.pipelining.Pipelining`.
+        sparse_array: which zeros an array skips, by `hardware.sparse_array.SPARSE_ARRAYS`.
     """
 
     num_tc: NDArray[np.int64]
@@ -50,10 +53,16 @@ class ArrayRows:
     tile_elements: NDArray[np.int64]
     dtype_bytes: NDArray[np.int64]
     glb_cycles_per_byte: NDArray[np.float64]
+    pipelining: NDArray[np.int64]
+    sparse_array: NDArray[np.int64]
 
     def __len__(self) -> int:
         """Number of distinct configurations."""
         return len(self.num_tc)
+
+    def take(self, rows: NDArray[np.intp]) -> "ArrayRows":
+        """Some of them, in the order given."""
+        return ArrayRows(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +100,12 @@ def build_array_rows(
         reference_glb_bytes: size at which a proportional GLB reaches the accelerator's bandwidth.
     """
     per_byte = _glb_cycles_per_byte(table, glb_limit, reference_glb_bytes=reference_glb_bytes)
-    integers = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes)
-    rows = distinct_rows(*integers, per_byte)
-    num_tc, width, depth, l2_bytes, dtype_bytes = (column[rows.first] for column in integers)
+    sizes = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes)
+    rows = distinct_rows(*sizes, table.pipelining, table.sparse_array, per_byte)
+    num_tc, width, depth, l2_bytes, dtype_bytes = (column[rows.first] for column in sizes)
+    kinds = {"pipelining": table.pipelining[rows.first], "sparse_array": table.sparse_array[rows.first]}
     tile_elements = np.maximum(1, l2_bytes // (2 * dtype_bytes))
-    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first]), rows.inverse
+    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first], **kinds), rows.inverse
 
 
 def _glb_cycles_per_byte(
@@ -172,24 +182,26 @@ def price_matmuls(
     from phaze_opt.estimate import kernels
 
     level = np.frexp(rows.num_tc)[1] - 1
-    integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes)
+    integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes, rows.pipelining)
     distinct = distinct_rows(*integers, rows.glb_cycles_per_byte)
     order = np.argsort(rows.tile_elements[distinct.first], kind="stable")
     first = distinct.first[order]
     array_of = np.argsort(order)[distinct.inverse]
     most = np.zeros(len(order), dtype=np.int64)
     np.maximum.at(most, array_of, level)
-    width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers)
-    arrays = kernels.Arrays(width, depth, tile, dtype, rows.glb_cycles_per_byte[first], most)
+    width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers[:4])
+    folds = _fold_cycles(rows.width[first], rows.depth[first], rows.pipelining[first], options.fill_and_drain)
+    per_byte = rows.glb_cycles_per_byte[first]
+    arrays = kernels.Arrays(width, depth, tile, dtype, per_byte, folds.each, folds.once, folds.least, most)
     other = np.flatnonzero(rows.num_tc & (rows.num_tc - 1))
     other = other[np.lexsort((rows.num_tc[other], array_of[other]))]
     starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
     wanted = kernels.Wanted(np.ascontiguousarray(rows.num_tc[other]), starts.astype(np.int64))
     rules = kernels.Rules(
-        per_fold=float(options.fill_and_drain is FillAndDrain.PER_FOLD),
-        per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
         is_multicast=options.multicast is Multicast.IDEAL,
         is_packed=options.grouped is not GroupedProducts.ONE_BY_ONE,
+        left_scale=1.0,
+        right_scale=1.0,
     )
     table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
     others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))
@@ -210,6 +222,16 @@ def price_matmuls(
         l2_bytes=best[..., kernels.L2_BYTES],
         dataflow=best[..., kernels.DATAFLOW].astype(np.int64),
     )
+
+
+def _fold_cycles(width: Ints, depth: Ints, pipelining: Ints, choice: FillAndDrain) -> FoldCycles:
+    """What folds take beyond their streams under an option, which may say less than the arrays themselves do."""
+    found = fold_cycles(width, depth, pipelining)
+    none = np.zeros(len(found.ramp))
+    if choice is FillAndDrain.PER_FOLD:
+        return found
+    once = found.ramp if choice is FillAndDrain.PER_OPERATOR else none
+    return FoldCycles(each=none, once=once, least=none, ramp=found.ramp)
 
 
 def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]) -> Floats:

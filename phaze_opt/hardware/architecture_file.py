@@ -59,6 +59,8 @@ _FOLLOWING = frozenset((*UNSAID, *(axis.key for axis in CHIP_AXES if axis.defaul
 """Keys that exact figures may hold at 0."""
 _GIVEN_BY = {axis.key: axis.given_by for axis in CHIP_AXES if axis.given_by}
 """Keys that may be left out where another decides them."""
+_KINDS = MappingProxyType({axis.key: axis for axis in CHIP_AXES if axis.choices})
+"""Keys that hold the name of a kind."""
 ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
 """All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
 
@@ -131,7 +133,7 @@ def check_architecture(document: Document) -> dict[str, float]:
         if fault is not None:
             raise document.fault(fault, key)
         if key in _KEYS and not _is_unsaid(key, value):
-            numbers[key] = value
+            numbers[key] = _KINDS[key].parsed(value) if key in _KINDS else value
     for exact, (friendly, unit) in _FRIENDLY.items():
         if exact in numbers and friendly in numbers:
             _check_agreement(numbers, exact, document=document)
@@ -170,6 +172,8 @@ def _find_fault(key: str, value: object) -> str | None:
         return f"is unknown; {suggest(key, (*_KEYS, *_WORDS))}"
     if _is_unsaid(key, value):
         return None
+    if key in _KINDS:
+        return None if value in _KINDS[key].choices else f"value {shorten(value)} must be {_KINDS[key].range_words()}"
     is_right_kind = isinstance(value, int) or not rule.is_integer
     # The lower limit keeps a size from rounding to no byte at all.
     if is_number(value) and is_right_kind and 1e-6 <= value <= rule.most:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
+from phaze_opt.hardware.pipelining import mac_area
+from phaze_opt.hardware.sparse_array import choice_scale
 from phaze_opt.units import um2_to_mm2
 
 
@@ -28,8 +30,9 @@ def area_mm2(accelerator: Accelerator, *, constants: Constants | None = None) ->
 def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = None) -> NDArray[np.float64]:
     """Area of every chip in um^2, shape (num_accelerators,).
 
-    area = num_tc (w d a_mac + A_L2(l2 of a tensor core)) + num_vc (w_vc a_lane + A_L2(l2 of a vector core)) + A_GLB.
-    HBM, links and interconnect are not counted, as in the published estimator.
+    area = num_tc (w d a_mac p + A_L2(l2 of a tensor core)) + num_vc (w_vc a_lane + A_L2(l2 of a vector core)) + A_GLB.
+    p is what sub-stages and the choice of inputs add (`pipelining.mac_area`, `sparse_array.choice_scale`). HBM, links
+    and interconnect are not counted, as in the published estimator.
 
     Args:
         table: the chips.
@@ -43,13 +46,17 @@ def area_parts_um2(
     table: AcceleratorTable, *, constants: Constants | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Areas of all tensor cores, of one vector core and of the global buffer, um^2; columns may broadcast."""
-    tensor_core = tc_area_um2(table.tc_width * table.tc_depth, table.l2_bytes, constants=constants)
+    macs = table.tc_width * table.tc_depth * mac_area(table.pipelining) * choice_scale(table.sparse_array)
+    tensor_core = tc_area_um2(macs, table.l2_bytes, constants=constants)
     vector_core = vc_area_um2(table.vc_width, table.vc_l2_bytes, constants=constants)
     return table.num_tc * tensor_core, vector_core, glb_area_um2(table.glb_bytes)
 
 
 def tc_area_um2(
-    num_macs: NDArray[np.int64], l2_bytes: NDArray[np.int64], *, constants: Constants | None = None
+    num_macs: NDArray[np.int64] | NDArray[np.float64],
+    l2_bytes: NDArray[np.int64],
+    *,
+    constants: Constants | None = None,
 ) -> NDArray[np.float64]:
     """Area of one tensor core with its L2 buffer, um^2; arguments and result of one shape."""
     known = load_constants() if constants is None else constants

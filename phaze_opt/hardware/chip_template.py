@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
+from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class Axis:
         follows: the axis whose value it takes where a space gives it none of its own.
         given_by: the axis that decides it in a space that has values of that axis and none of its own.
         parquet: its type in the points of a certificate.
+        choices: what its values 1, 2 ... are called in files and options, where they are kinds and no amounts.
     """
 
     name: str
@@ -84,28 +87,39 @@ class Axis:
     follows: str = ""
     given_by: str = ""
     parquet: str = "int32"
+    choices: tuple[str, ...] = ()
 
     @property
     def is_optional(self) -> bool:
         """Whether a design need not state it."""
         return self.default is not None or bool(self.follows)
 
-    def printed(self, value: float) -> float:
-        """A value in units of ``key``; whole numbers stay integers."""
+    def printed(self, value: float) -> float | str:
+        """A value as files have it: in units of ``key``, or the name of a kind."""
+        return self.choices[max(1, int(value)) - 1] if self.choices else self.amount(value)
+
+    def amount(self, value: float) -> float:
+        """A value in units of ``key``, of a kind its number; whole numbers stay integers."""
         scaled = value / (self.unit or 1)
         return int(scaled) if scaled == int(scaled) else scaled
 
-    def parsed(self, value: float) -> int:
-        """A value in base units, from one in units of ``key``."""
+    def parsed(self, value: float | str) -> int:
+        """A value in base units, from one in units of ``key`` or the name of a kind."""
+        if isinstance(value, str):
+            return 1 + self.choices.index(value)
         return round(value * (self.unit or 1))
 
     def allows(self, value: float) -> bool:
         """Whether a value in base units lies within its limits."""
+        if self.choices:
+            return 1 <= value <= len(self.choices)
         unit = self.unit or 1
         return self.least * unit <= value <= self.most * unit
 
     def range_words(self) -> str:
         """What a value in units of ``key`` must be, for messages."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
         kind = "positive integer" if self.unit is None else "positive number"
         if not self.least:
             return f"a {kind} up to {self.most:.10g}"
@@ -114,7 +128,7 @@ class Axis:
     def describe(self, value: int) -> str:
         """A value in words: ``a GLB of 4 MB``."""
         symbol = self.symbol or self.key[-2:].upper()
-        text = str(value) if self.unit is None else f"{value / self.unit:g} {symbol}"
+        text = str(self.printed(value)) if self.unit is None else f"{value / self.unit:g} {symbol}"
         return self.words.format(text)
 
 
@@ -169,6 +183,22 @@ class Design(Generic[T]):
         AxisRole.SIZE, "an L2 of {} a vector core", plural="KiB of L2 a vector core", key="vc_l2_kb", unit=KIBI,
         parquet="int64", default=0, never_slows=True,
     )  # fmt: skip
+    pipelining: T = axis(
+        AxisRole.SIZE,
+        "{} arrays",
+        plural="kinds of pipelining",
+        choices=PIPELINING_KEYS,
+        most=len(PIPELINING_KEYS),
+        default=0,
+    )
+    sparse_array: T = axis(
+        AxisRole.SIZE,
+        "{} arrays",
+        plural="kinds of sparse arrays",
+        choices=SPARSE_KEYS,
+        most=len(SPARSE_KEYS),
+        default=0,
+    )
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))

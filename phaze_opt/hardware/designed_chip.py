@@ -59,6 +59,8 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         hbm_stacks=points.hbm_stacks,
         vc_l2_bytes=points.vc_l2_bytes,
         link_bytes_per_s=points.link_bytes_per_s.astype(np.float64),
+        pipelining=points.pipelining,
+        sparse_array=points.sparse_array,
     )
 
 

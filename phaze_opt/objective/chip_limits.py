@@ -49,12 +49,12 @@ def design_of(chip: Accelerator, micro_batch: int, space: SearchSpace) -> Design
 
 
 def ends_of(point: DesignPoint, space: SearchSpace) -> tuple[AxisEnd, ...]:
-    """Parameters of a design at an end of their axis; one is no end, as nothing can be less."""
+    """Parameters of a design at an end of their axis; one is no end, as nothing can be less, and kinds have no ends."""
     found = []
-    for axis in AXES:
+    for axis in (axis for axis in AXES if not axis.choices):
         values, value = getattr(space.axes, axis.name), getattr(point, axis.name)
         if len(values) > 1 and value in (values[0], values[-1]) and value != 1:
-            found.append(AxisEnd(axis.key, axis.printed(value), value == values[-1]))
+            found.append(AxisEnd(axis.key, axis.amount(value), value == values[-1]))
     return tuple(found)
 
 

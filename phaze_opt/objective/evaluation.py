@@ -326,12 +326,20 @@ def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "unknown": unknown,
         **{name: _fields_of(kind, data[name]) for name, kind in _AS_PLAIN.items()},
         "num_parameters": data["parameters"],
-        "accelerator": _fields_of(Accelerator, data["architecture"]),
+        "accelerator": _fields_of(Accelerator, _coded(data["architecture"])),
         "placement": None if data["placement"] is None else _fields_of(PlacementResult, data["placement"]),
         "schedules": _schedule_fields(data["schedule"]),
         "constraints": tuple(data["constraints"].items()),
         "members": tuple(_evaluation_fields(member) for member in data["members"]),
     }
+
+
+def _coded(architecture: Mapping[str, Any]) -> dict[str, Any]:
+    """An architecture with its kinds as the numbers that they have in an `Accelerator`."""
+    kinds = {
+        axis.name: axis.parsed(architecture[axis.key]) for axis in AXES if axis.choices and axis.key in architecture
+    }
+    return {**architecture, **kinds}
 
 
 def _unknown(data: Mapping[str, Any]) -> tuple[str, ...]:

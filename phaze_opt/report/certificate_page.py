@@ -114,8 +114,8 @@ def build_document(
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
     title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"
-    sections, lead = _sections(first, in_reading_order(figures), tables, lead)
-    return _document(result, title, sections, lead)
+    sections, said = _sections(first, in_reading_order(figures), tables, lead)
+    return _document(result, title, sections, said)
 
 
 def _document(result: CertifyResult, title: str, sections: tuple[Section, ...], lead: Sequence[str]) -> ReportDocument:
@@ -151,18 +151,18 @@ def _front_document(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
         f"{axes_words(certificate.axes)}"
     )
-    sections, lead = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
-    return _document(result, title, sections, lead)
+    sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
+    return _document(result, title, sections, said)
 
 
 def _sections(
     first: ShortAnswer, figures: Mapping[str, Figure], tables: Sequence[TableContent], said: Sequence[str]
-) -> tuple[tuple[Section, ...], Sequence[str]]:
+) -> tuple[tuple[Section, ...], list[str]]:
     """Sections and the head: where an answer is printed it stands there, and what it rests on is folded."""
     if not first.sentences:
-        return picture_sections((), figures, tables), said
+        return picture_sections((), figures, tables), list(said)
     rest = [sentence for sentence in said if sentence not in first.sentences]
-    return picture_sections(first.tables, figures, tables, rest), (*first.sentences, *first.notes)
+    return picture_sections(first.tables, figures, tables, rest), [*first.sentences, *first.notes]
 
 
 def _dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> dict[str, DieReport]:

@@ -8,6 +8,8 @@ from phaze_opt.hardware import chip_template
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
+from phaze_opt.hardware.pipelining import pipelining_of
+from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.table import Fields, number
 from phaze_opt.report.text import format_capacity, format_mib
@@ -20,7 +22,8 @@ and a column where it has a value of its own; those that else follow from size a
 
 
 def _printed(axis: chip_template.Axis, point: DesignPoint) -> float:
-    return axis.printed(getattr(point, axis.name))
+    """A parameter in its unit; kinds by their number, as charts ask for one."""
+    return axis.amount(getattr(point, axis.name))
 
 
 CHIP_NOTE = "TC: cores x width x depth; VC: cores x lanes"
@@ -64,11 +67,20 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
 
 def _tensor_cell(point: DesignPoint) -> str:
     clock = f" @{point.clock_hz / GIGA:g}" if point.clock_hz else ""
-    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}"
+    kinds = f"{_kind(point.pipelining)}{_zeros(point.sparse_array)}"
+    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}"
 
 
 def _vector_cell(point: DesignPoint) -> str:
     return f"{_vector_cores(point)}{_local(point.vc_l2_bytes)}"
+
+
+def _zeros(sparse_array: int) -> str:
+    return f" {sparse_array_of(sparse_array).key}" if sparse_array else ""
+
+
+def _kind(pipelining: int) -> str:
+    return f" {pipelining_of(pipelining).key}" if pipelining else ""
 
 
 def _local(l2_bytes: int) -> str:
@@ -141,6 +153,8 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
         ("a clock of {}", f"{old.clock_hz / GIGA:g} GHz", f"{new.clock_hz / GIGA:g} GHz"),
         ("links of {}", f"{old.link_bytes_per_s / GIGA:g} GB/s", f"{new.link_bytes_per_s / GIGA:g} GB/s"),
         ("an L2 of {} a tensor core", *_local_sizes(old, new)),
+        ("{} arrays", pipelining_of(old.pipelining).key, pipelining_of(new.pipelining).key),
+        ("{} arrays", sparse_array_of(old.sparse_array).key, sparse_array_of(new.sparse_array).key),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import html
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
@@ -36,8 +37,14 @@ MARKS = MappingProxyType(
         "star": "*", "pentagon": "p", "x-thin": "x", "line-ns": "|",
     }
 )  # fmt: skip
-SETTINGS = MappingProxyType(
-    {"svg.fonttype": "none", "font.size": 10, "axes.edgecolor": MUTED_COLOUR, "xtick.color": MUTED_COLOUR}
+SETTINGS: Mapping[Any, Any] = MappingProxyType(
+    {
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "font.size": 10,
+        "axes.edgecolor": MUTED_COLOUR,
+        "xtick.color": MUTED_COLOUR,
+    }
     | {"ytick.color": MUTED_COLOUR, "xtick.labelcolor": REFERENCE_COLOUR, "ytick.labelcolor": REFERENCE_COLOUR}
 )
 CROWD = 250
@@ -179,7 +186,7 @@ class _Drawing:
             )
             return
         elif trace.fill == "tonexty" and len(self._last[0]) == len(x):
-            step = "post" if is_step else None
+            step: Literal["post"] | None = "post" if is_step else None
             self._axes.fill_between(x, self._last[1], y, color=_colour(trace.fillcolor), step=step, linewidth=0)
         self._last = (x, y)
         if "lines" in mode and trace.line.width != 0:
@@ -191,11 +198,11 @@ class _Drawing:
         if "markers" in mode:
             self._marks(trace, x, y, label="" if "lines" in mode else _label(trace))
 
-    def _marks(self, trace: Any, x: Any, y: Any, *, label: str) -> None:
+    def _marks(self, trace: Any, x: Any, y: Any, *, label: str | None) -> None:
         marker = trace.marker
         name = str(marker.symbol or "circle")
         colour = marker.color if marker.color is not None else trace.line.color
-        size = (0.75 * float(marker.size if np.isscalar(marker.size) else 8)) ** 2
+        size = (0.75 * (float(marker.size) if isinstance(marker.size, int | float) else 8.0)) ** 2
         shape = MARKS.get(name.removesuffix("-open"), "o")
         if not isinstance(colour, str) and colour is not None:
             drawn = self._axes.scatter(x, y, s=size, c=list(colour), cmap="viridis", marker=shape, label=label or None)

@@ -44,6 +44,7 @@ LINE_COLOURS = tuple(colour for colour in COLOURS if colour != "#BBBBBB")
 LEGEND_ROW_PX = 24
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
 NARROW_MARGIN = {"l": 52, "r": 12, "t": 16}
+DEFAULT_HEIGHT_PX = 460
 TITLE_PX = 20
 """Room that a title takes within a figure."""
 
@@ -62,7 +63,7 @@ def apply_style(figure: Figure, title: str, *, template: str = "plotly_white") -
         font={"family": FONT, "size": 13, "color": REFERENCE_COLOUR},
         legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
         margin={"l": 80, "r": 30, "t": 80, "b": 60},
-        height=460,
+        height=DEFAULT_HEIGHT_PX,
         hoverlabel={"align": "left"},
     )
     figure.update_xaxes(gridcolor=GRID_COLOUR, zeroline=False, automargin=True)
@@ -132,7 +133,7 @@ def figure_block(name: str, figure: Figure) -> FigureBlock:
     from plotly.graph_objects import Figure, Parcoords
 
     drawn, title = Figure(figure), figure.layout.title.text or ""
-    margin, height = drawn.layout.margin, drawn.layout.height
+    margin, height = drawn.layout.margin, drawn.layout.height or DEFAULT_HEIGHT_PX
     if title:
         height -= TITLE_PX
         drawn.update_layout(title=None, height=height, margin={"t": margin.t - TITLE_PX})

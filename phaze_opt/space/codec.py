@@ -129,8 +129,8 @@ def axis_parameters(space: SearchSpace, names: Sequence[str]) -> dict[str, Param
 
 
 def axis_parameter(axis: Axis, values: Sequence[int]) -> Parameter:
-    """``log2_<key>`` for consecutive powers of two (times the axis' unit), else ``<key>_index``."""
-    is_power = bool(values) and values[0].bit_count() == 1
+    """``log2_<key>`` for consecutive powers of two (times the axis' unit), else ``<key>_index``; so too of kinds."""
+    is_power = bool(values) and not axis.choices and values[0].bit_count() == 1
     if is_power and all(b == 2 * a for a, b in zip(values, values[1:], strict=False)):
         return Parameter(f"log2_{axis.key}", values[0].bit_length() - (axis.unit or 1).bit_length(), len(values))
     return Parameter(f"{axis.key}_index", 0, max(1, len(values)))

@@ -115,8 +115,8 @@ class SearchSpace:
                 raise InputError(message, key=axis.key)
             values = getattr(self.axes, axis.name)
             for value in (values[0], values[-1]):
-                if axis.least and not axis.allows(value):
-                    message = f"value {axis.printed(value):g} must be {axis.range_words()}"
+                if (axis.least or axis.choices) and not axis.allows(value):
+                    message = f"value {axis.amount(value):g} must be {axis.range_words()}"
                     raise InputError(message, key=axis.key)
 
     @property

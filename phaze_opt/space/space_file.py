@@ -102,6 +102,8 @@ def _is_required(axis: Axis) -> bool:
 
 
 def _is_allowed(value: object, axis: Axis) -> bool:
+    if axis.choices:
+        return value in axis.choices
     if axis.unit is None and not isinstance(value, int):
         return False
     # Below a millionth a capacity rounds to no byte at all.

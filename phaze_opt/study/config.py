@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.objective.scenario_options import ScenarioOptions
+from phaze_opt.record.plain_data import later
 from phaze_opt.search.options import OptionValue
 
 WRITTEN = "written"
@@ -169,6 +170,24 @@ class Generality:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedClaim:
+    """What somebody published, which a study holds against the best designs of two of its settings.
+
+    Attributes:
+        words: who claims what of what.
+        claimed: how many times the best value of one setting is that of another.
+        setting, over: these two; each of one objective.
+        why: why the two figures differ, or what makes them agree.
+    """
+
+    words: str = field(metadata={WRITTEN: Text})
+    claimed: float = field(metadata={WRITTEN: Positive})
+    setting: str = field(metadata={WRITTEN: Text})
+    over: str = field(metadata={WRITTEN: Text})
+    why: str = field(metadata={WRITTEN: Text})
+
+
+@dataclass(frozen=True, slots=True)
 class StudyConfig:
     """A controlled study: every contender on every workload in every setting, once per seed.
 
@@ -181,6 +200,7 @@ class StudyConfig:
         num_starts: starting points of each search, the same for all contenders of one seed.
         judgement: how searches are judged.
         generality: ask the per-model versus common question too; None for not.
+        claims: what others published of two settings.
         source: the file it was read from, if any; plays no part in results.
     """
 
@@ -196,3 +216,4 @@ class StudyConfig:
     judgement: Judgement = field(default_factory=Judgement)
     generality: Generality | None = None
     source: str = ""
+    claims: Annotated[tuple[PublishedClaim, ...], later(())] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.study.config import PublishedClaim
 from phaze_opt.study.result import COUNTS, Truth
 
 COSTS = ("evaluations", "distinct_evaluations", *COUNTS, "charged_s", "overhead_s")
@@ -264,6 +265,23 @@ class PriceOfGenerality:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimFound:
+    """What a study finds of a published claim.
+
+    Attributes:
+        claim: what was published.
+        here: best values of its setting over those of the other: geometric mean, workloads weighted; None without any.
+        num_workloads: that have a best value in both.
+        is_proved: whether all of these are.
+    """
+
+    claim: PublishedClaim
+    here: float | None
+    num_workloads: int
+    is_proved: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StudySummary:
     """A study judged.
 
@@ -277,6 +295,7 @@ class StudySummary:
         prices: of the generality question, by setting; empty if it was not asked.
         lead: of the best contender over the next; None if they share no condition.
         equal_quality: the best contender against the next ones.
+        claims: what others published, in the study's order.
     """
 
     standings: tuple[Standing, ...]
@@ -288,6 +307,7 @@ class StudySummary:
     prices: tuple[PriceOfGenerality, ...] = ()
     lead: Lead | None = None
     equal_quality: tuple[EqualQuality, ...] = ()
+    claims: tuple[ClaimFound, ...] = ()
 
     @property
     def truths(self) -> Mapping[str, Truth]:

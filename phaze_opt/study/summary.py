@@ -1,8 +1,9 @@
 """A study judged: regret of every search, ranks, tests, the price of generality, and what all of it stands on."""
 
+import math
 from collections.abc import Sequence
 
-from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.config import PublishedClaim, StudyConfig
 from phaze_opt.study.generality.portfolio import price_of_generality
 from phaze_opt.study.judging.contender_scores import condition_scores, overall_scores
 from phaze_opt.study.judging.equal_quality import equal_quality
@@ -10,7 +11,7 @@ from phaze_opt.study.judging.scoring import JudgedCondition, judge_conditions
 from phaze_opt.study.judging.significance import condition_tests, rank_over_conditions, smallest_seed_p
 from phaze_opt.study.judging.statistics.bootstrap import difference_interval
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.scores import ContenderScore, Lead, Standing, StudySummary
+from phaze_opt.study.scores import ClaimFound, ContenderScore, Lead, Standing, StudySummary
 
 MAX_COMPARED = 8
 """Contenders whose cost is told one by one; of more, the tables tell."""
@@ -44,7 +45,30 @@ def summarise(result: StudyResult) -> StudySummary:
         prices=tuple(price for price in prices if price.models),
         lead=_lead(contenders, judged, config),
         equal_quality=tuple(one for one in compared if one is not None),
+        claims=tuple(_claim_found(claim, judged) for claim in config.claims),
     )
+
+
+def _claim_found(claim: PublishedClaim, judged: Sequence[JudgedCondition]) -> ClaimFound:
+    """The best values of a claim's two settings, workload by workload."""
+    best = {
+        (one.condition.setting.name, one.condition.workload.name): one
+        for one in judged
+        if one.yardstick.truth is not None and one.yardstick.truth.value > 0.0
+    }
+    pairs = [
+        (one, best[claim.over, name])
+        for (setting, name), one in best.items()
+        if setting == claim.setting and (claim.over, name) in best
+    ]
+    truths = [(one.yardstick.truth, other.yardstick.truth) for one, other in pairs]
+    values = [(one.value, other.value) for one, other in truths if one is not None and other is not None]
+    if not values:
+        return ClaimFound(claim, None, 0, is_proved=False)
+    weights = [one.weight for one, _ in pairs]
+    here = math.exp(sum(w * math.log(a / b) for w, (a, b) in zip(weights, values, strict=True)) / sum(weights))
+    is_proved = all(truth is not None and truth.kind.is_proved for pair in truths for truth in pair)
+    return ClaimFound(claim, here, len(values), is_proved=is_proved)
 
 
 def _standing(judged: JudgedCondition) -> Standing:

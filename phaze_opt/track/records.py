@@ -129,9 +129,11 @@ def architecture_params(evaluation: Evaluation) -> dict[str, str]:
     """The design as params, buffers in binary megabytes and gigabytes as users type them."""
     chip = evaluation.accelerator
     sizes = architecture_to_json(chip)
-    exact = {known.key: known.printed(sizes[known.name]) for known in CHIP_AXES if known.name in sizes}
+    amounts = [known for known in CHIP_AXES if not known.choices]
+    exact = {known.key: known.printed(sizes[known.name]) for known in amounts if known.name in sizes}
     return {
-        **{known.key: f"{(exact | sizes)[known.key]:g}" for known in CHIP_AXES if known.key in exact | sizes},
+        **{known.key: f"{(exact | sizes)[known.key]:g}" for known in amounts if known.key in exact | sizes},
+        **{known.key: sizes[known.key] for known in CHIP_AXES if known.choices and known.key in sizes},
         "micro_batch": str(evaluation.micro_batch),
         "model": evaluation.model,
         "sequence_length": str(evaluation.sequence_length),

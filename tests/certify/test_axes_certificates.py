@@ -20,6 +20,7 @@ from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS
 from phaze_opt.hardware.network import MeasuredDimension
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.silicon.silicon import silicon_of, with_link_rate
 from phaze_opt.objective import evaluate
 from phaze_opt.objective.evaluate import Objective
@@ -141,6 +142,39 @@ def test_a_prover_with_other_networks_of_links_is_refused(monkeypatch, tmp_path)
     directory = certify(problem, CertifyOptions(directory=tmp_path / "wrong")).directory
     with pytest.raises(CertificateError):
         check_certificate(directory)
+
+
+def staged_problem() -> CertifyProblem:
+    """Dies of two numbers of cores and of every pipelining, the largest of which leaks too much."""
+    scenario = small_scenario(WIDE, network="two-level", devices=8, max_tdp_w=254.0)
+    silicon = silicon_of(7, scenario.cluster.network)
+    axes = Axes(
+        num_tc=(8, 12), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(8 * MEBI,),
+        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,),
+        pipelining=tuple(map(int, Pipelining)),
+    )  # fmt: skip
+    space = SearchSpace("staged", axes, area_budget_um2=560e6, min_area_fraction=0.0, silicon=silicon)
+    return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of())
+
+
+def test_a_proof_over_sub_stages_equals_brute_force(tmp_path):
+    problem = staged_problem()
+    values, _ = brute_force(problem)
+    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path)).directory
+    claim = check_certificate(directory).claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    assert claim.num_points == len(values) == 12
+    value_of = dict(zip(problem.space.points(), values, strict=True))
+    assert 0.0 in value_of.values(), "second registers and multipliers leak"
+    for point, value in value_of.items():
+        if value and point.pipelining > Pipelining.BASE:
+            assert value > value_of[replace(point, pipelining=Pipelining.BASE)]
+    forger = Forger(directory, tmp_path / "forged")
+    forger.cells(_row(forger), pipelining=lambda kind: 7 - kind)
+    forger.seal()
+    with pytest.raises(CertificateError, match="behind|area|no row"):
+        check_certificate(forger.directory)
 
 
 @pytest.mark.parametrize("name", ["two-level", "phaze", "dgx-h100"])

@@ -17,6 +17,7 @@ from phaze_opt.graph.operator import Matmul
 extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))
 sizes = st.tuples(st.integers(1, 12), extents, extents, extents)
 array_edges = st.sampled_from([2, 4, 8, 12, 32, 128])
+kinds = st.integers(0, 6)
 
 
 def brute_force(*arguments):
@@ -24,10 +25,11 @@ def brute_force(*arguments):
     return min(priced_splits(*arguments))[0]
 
 
-def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, **options):
+def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, pipelining=0, **options):
     shapes = MatmulShapes.of([Matmul(*size)])
     tile = max(1, l2_bytes // 4)
-    rows = ArrayRows(*(np.array([x]) for x in (num_tc, width, depth, tile, 2)), np.array([1.0 / bytes_per_cycle]))
+    columns = (np.array([x]) for x in (num_tc, width, depth, tile, 2))
+    rows = ArrayRows(*columns, np.array([1.0 / bytes_per_cycle]), np.array([pipelining]))
     return price_matmuls(shapes, rows, EstimatorOptions(**options))
 
 
@@ -101,18 +103,19 @@ def test_counts_that_are_no_power_of_two_are_used_whole(num_tc):
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(sizes, min_size=1, max_size=3, unique=True),
-    st.lists(st.tuples(st.integers(1, 150), array_edges, array_edges), min_size=1, max_size=12, unique=True),
+    st.lists(st.tuples(st.integers(1, 150), array_edges, array_edges, kinds), min_size=1, max_size=12, unique=True),
     st.sampled_from([4.0, 100.0, 6144.0, math.inf]),
 )
 def test_rows_priced_together_are_as_priced_alone(shapes, chips, bandwidth):
     """Counts of one array share work, ties included: every figure is that of the row alone."""
-    columns = [np.array(column) for column in zip(*chips, strict=True)]
-    rows = ArrayRows(*columns, np.full(len(chips), 4096), np.full(len(chips), 2), np.full(len(chips), 1.0 / bandwidth))
+    *columns, pipelining = (np.array(column) for column in zip(*chips, strict=True))
+    same = (np.full(len(chips), value) for value in (4096, 2, 1.0 / bandwidth))
+    rows = ArrayRows(*columns, *same, pipelining)
     matmuls = MatmulShapes.of([Matmul(*shape) for shape in shapes])
     together = price_matmuls(matmuls, rows, EstimatorOptions())
     for row, chip in enumerate(chips):
         for column, size in enumerate(shapes):
-            alone = price(size, *chip, 16384, bandwidth)
+            alone = price(size, *chip[:3], 16384, bandwidth, pipelining=chip[3])
             for field in fields(MatmulPrices):
                 assert getattr(together, field.name)[row, column] == getattr(alone, field.name)[0, 0]
 

@@ -54,6 +54,7 @@ def draw_dies(count: int, seed: int = 0) -> DieColumns:
     }
     return DieColumns(
         **parts,
+        mac_area=rng.choice([1.0, 1.03, 1.06], count),
         hbm_interface=rng.choice([1.0, 1.4], count),
         num_hosts=rng.integers(0, 2, count).astype(float),
         num_dies=rng.integers(0, 2, count).astype(float),
@@ -70,7 +71,7 @@ def area_by_hand(dies: DieColumns, row: int) -> float:
     banks = d["buffer_bytes_per_cycle"] / 128 if d["buffer_bytes"] else 0.0
     controller = 0.667 + 0.333 * d["logic"]
     fixed = (
-        d["logic"] * 1e-6 * c["area.mac_um2"] * (d["macs"] + c["area.byte_mac_share"] * d["byte_macs"])
+        d["logic"] * 1e-6 * c["area.mac_um2"] * (d["macs"] * d["mac_area"] + c["area.byte_mac_share"] * d["byte_macs"])
         + d["logic"] * 1e-6 * c["area.threaded_lane_um2"] * d["threaded_lanes"]
         + d["logic"] * 1e-6 * c["area.vector_lane_um2"] * d["vector_lanes"]
         + d["logic"] * 1e-6 * c["area.fp64_lane_um2"] * d["fp64_lanes"]

@@ -10,6 +10,7 @@ from phaze_opt.estimate.options import FillAndDrain, GlbLimit, GroupedProducts, 
 from phaze_opt.graph.operator import CoreType, OperatorKind
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.energy import access_energies
+from phaze_opt.hardware.pipelining import Pipelining, pipelining_of, run_cycles
 
 
 def allowed_splits(num_tc):
@@ -31,7 +32,9 @@ def side_by_side(down, across, depth, width):
     return count
 
 
-def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast, is_packed=False):  # noqa: PLR0917
+def priced_splits(  # noqa: PLR0917
+    size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast, is_packed=False, kind=Pipelining.BASE
+):
     """(cycles, stream, fill, GLB bytes, L2 bytes, dataflow) of all splits and dataflows, by loops."""
     b, m, n, k = size
     for c_b, r_m, r_n, r_k in allowed_splits(num_tc):
@@ -45,7 +48,7 @@ def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, i
         elements += mm * nn * (3 if r_k > 1 else 1)
         used = c_b * r_m * r_n * r_k
         glb = used * 2 * bb * elements
-        ramp = 2 * depth + width - 2
+        ramp = 2 * kind.rows(depth) + width - 2
         flows = (
             (-(-kk // depth) * -(-nn // width), mm),
             (-(-mm // depth) * -(-nn // width), kk),
@@ -54,10 +57,13 @@ def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, i
         blocks = ((kk, nn), (mm, nn), (kk, mm))
         for dataflow, ((folds, stream), block) in enumerate(zip(flows, blocks, strict=True)):
             fills = folds * (-(-bb // side_by_side(*block, depth, width)) if is_packed else bb)
-            ramps = {FillAndDrain.PER_FOLD: fills, FillAndDrain.PER_OPERATOR: 1, FillAndDrain.NONE: 0}[fill]
-            compute = fills * stream + ramps * ramp
+            beyond = {FillAndDrain.PER_OPERATOR: ramp, FillAndDrain.NONE: 0}.get(fill)
+            if fill is FillAndDrain.PER_FOLD:
+                run = run_cycles(kind, folds=fills, stream=stream, width=width, depth=depth)
+                beyond = fills * ramp if kind is Pipelining.BASE else run - fills * stream
+            compute = fills * stream + beyond
             l2 = 2 * used * fills * (stream * (width + depth) + width * depth)
-            yield max(compute, glb / bytes_per_cycle), fills * stream, ramps * ramp, glb, l2, dataflow
+            yield max(compute, glb / bytes_per_cycle), fills * stream, beyond, glb, l2, dataflow
 
 
 def best_splits(*arguments):
@@ -93,8 +99,9 @@ def restated(operator, chip, constants, options):
     is_grouped = any(each.is_grouped for each in operator.matmuls)
     packed = [each.is_grouped and options.grouped is not GroupedProducts.ONE_BY_ONE for each in operator.matmuls]
     jobs = list(zip(sizes, packed, strict=True))
-    spread = [best_splits(size, chip.num_tc, *array, bytes_per_cycle, *choices, each) for size, each in jobs]
-    alone = [best_splits(size, 1, *array, bytes_per_cycle / chip.num_tc, *choices, each) for size, each in jobs]
+    kind = pipelining_of(chip.pipelining)
+    spread = [best_splits(size, chip.num_tc, *array, bytes_per_cycle, *choices, each, kind) for size, each in jobs]
+    alone = [best_splits(size, 1, *array, bytes_per_cycle / chip.num_tc, *choices, each, kind) for size, each in jobs]
     moved = restated_traffic(operator, chip.glb_bytes // 4)
     lane_cycles = sum(work.elements * constants.value(f"vector_cycles.{work.kind}") for work in operator.vector_works)
     num_sharing = chip.num_vc if operator.core_type is CoreType.VC else chip.num_tc

@@ -1,5 +1,6 @@
 """Clock, links, lanes and local buffers as axes: what they mean for a chip, its die, its time and its space."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_power_w
+from phaze_opt.hardware.silicon.chip_silicon import Dies, area_mm2_of, chip_power_w
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of, with_die, with_link_rate
 from phaze_opt.objective.evaluate import Objective
@@ -184,16 +185,20 @@ def test_the_voltage_and_the_power_rise_with_the_clock():
     assert "W/mm^2 is more than 0.95" in " ".join(hot.broken)
 
 
-def test_a_chip_of_an_axis_is_that_of_its_file():
+def test_a_chip_of_an_axis_is_that_of_its_file(tmp_path):
     """What a search finds is what ``--arch`` and the printed architecture mean."""
     point = DesignPoint(
-        16, 16, 128, 128, 64, 8 * MEBI, 64 * GIBI, 1, 4096, 4, 1_100_000_000, 700 * GHZ, 100 * KIBI, 3 * KIBI
+        16, 16, 128, 128, 64, 8 * MEBI, 64 * GIBI, 1, 4096, 4, 1_100_000_000, 700 * GHZ, 100 * KIBI, 3 * KIBI, 5
     )
     chip = build_accelerator(point, constants=CONSTANTS)
     assert load_architecture(point.inline(), constants=CONSTANTS) == chip
-    assert {"clock_ghz", "link_gb_per_s", "l2_kb", "vc_l2_kb"} < ARCHITECTURE_KEYS
+    assert {"clock_ghz", "link_gb_per_s", "l2_kb", "vc_l2_kb", "pipelining"} < ARCHITECTURE_KEYS
+    assert "pipelining=db-wls" in point.inline()
     printed = architecture_to_json(chip)
     assert (printed["clock_ghz"], printed["link_gb_per_s"], printed["vc_l2_kb"]) == (1.1, 700, 3)
+    assert printed["pipelining"] == "db-wls"
+    (tmp_path / "chip.json").write_text(json.dumps({"architecture": printed}))
+    assert load_architecture(str(tmp_path / "chip.json"), constants=CONSTANTS) == replace(chip, name="chip")
     assert AXIS["clock_hz"].describe(1_100_000_000) == "a clock of 1.1 GHz"
 
 
@@ -244,6 +249,8 @@ def test_dies_that_are_too_dense_leave_a_gap_that_nothing_points_into():
         ("link_gb_per_s = [-1]", "value -1 must be a positive number up to 100000"),
         ("vc_l2_kb = [0]", "value 0 must be a positive number"),
         ("l2_kb = ['many']", "value 'many' must be a positive number"),
+        ("pipelining = ['base', 'fast']", "value 'fast' must be one of base, pipe, wlbp, dm-wlbp, db-wls, dmdb-wls"),
+        ("pipelining = [5]", "value 5 must be one of base, pipe"),
     ],
 )
 def test_wrong_values_are_one_sentence(tmp_path, line, rule):
@@ -264,6 +271,28 @@ def test_the_tables_refuse_what_they_know_no_price_of(tmp_path, line):
     assert refused.value.key == line.split()[0]
     space = load_space(tmp_path / "mine.toml", silicon=SILICON, micro_batches=(1,))
     assert space.size == 4
+
+
+def test_sub_stages_are_axes_of_dies_and_of_the_tables(tmp_path):
+    tables = SPACE.replace("glb_bytes_per_cycle = [4096]\nhbm_stacks = [4]\n", "hbm_gb = [64]\n")
+    for text, silicon in ((SPACE, SILICON), ("min_area_fraction = 0.0\n" + tables, None)):
+        (tmp_path / "mine.toml").write_text(text + 'pipelining = ["dm-wlbp", "base", "pipe"]\n')
+        space = load_space(tmp_path / "mine.toml", silicon=silicon, micro_batches=(1,))
+        assert space.ranges()["pipelining"]["values"] == ["base", "pipe", "dm-wlbp"]
+        points = list(space.points())
+        assert sorted({point.pipelining for point in points}) == [1, 2, 4]
+        codec = Codec(space)
+        assert all(codec.decode(codec.encode(point)) == point for point in points)
+        areas = {}
+        for point in points:
+            areas.setdefault(point.pipelining, []).append(
+                area_mm2_of(build_accelerator(point, constants=space.constants), space.constants)
+            )
+        assert areas[1] == areas[2] < areas[4]
+    with pytest.raises(InputError, match="value fast must be one of base, pipe|value 'fast' must be one of base, pipe"):
+        load_architecture(f"{DIE},pipelining=fast", constants=CONSTANTS)
+    with pytest.raises(InputError, match="pipelining = 9 must be from 1 to 6"):
+        build_accelerator(replace(points[0], pipelining=9), constants=CONSTANTS)
 
 
 def test_the_tables_have_areas_of_local_buffers(tmp_path):

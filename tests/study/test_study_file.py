@@ -14,11 +14,13 @@ from phaze_opt.study.config import (
     Contender,
     Generality,
     Judgement,
+    PublishedClaim,
     Setting,
     StudyConfig,
     StudyWorkload,
     TruthForm,
 )
+from phaze_opt.study.disk.directory import study_id
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_file import read_study
 
@@ -140,6 +142,21 @@ def test_a_question_that_no_setting_can_answer_is_a_fault(folder: Path, question
         certified = question.replace("enumerate", "certify")
         for asked in (certified, certified + mixed):
             assert read_study(_write(folder, text + asked)).judgement.truth is TruthForm.CERTIFY
+
+
+CLAIM = '[[claim]]\nwords = "x is faster"\nclaimed = 1.5\nsetting = "x"\nover = "y"\nwhy = "by luck"\n'
+
+
+def test_claims_are_of_settings_of_one_objective(folder: Path) -> None:
+    text = '[study]\nname = "a"\nworkloads = ["tiny"]\nstrategies = ["random"]\n[cluster]\ndevices = 4\n'
+    text += '[[setting]]\nname = "x"\n[[setting]]\nname = "y"\n'
+    read = read_study(_write(folder, text + CLAIM))
+    assert read.claims == (PublishedClaim("x is faster", 1.5, "x", "y", "by luck"),)
+    assert study_id(read, resolve_study(read)) == study_id(replace(read, claims=()), resolve_study(read))
+    with pytest.raises(InputError, match=r":15: key 'claim\.0\.over': no setting is named 'z'; give one of x, y"):
+        read_study(_write(folder, text + CLAIM.replace('"y"', '"z"')))
+    with pytest.raises(InputError, match=r"the setting 'y' has several objectives; a claim is of one"):
+        read_study(_write(folder, text + 'objective = "pareto"\n' + CLAIM))
 
 
 def test_the_price_of_generality_needs_two_models(folder: Path) -> None:

@@ -153,8 +153,10 @@ def _stated(value: object) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _listed(values: Sequence[float]) -> str:
+def _listed(values: Sequence[float | str]) -> str:
     """Few values as they are, many as their ends and number."""
+    if isinstance(values[0], str):
+        return " ".join(map(str, values))
     if len(values) <= _MAX_LISTED:
         return " ".join(f"{value:.6g}" for value in values)
     return f"{values[0]:.6g} to {values[-1]:.6g} ({len(values)} values)"

@@ -81,7 +81,7 @@ def _interface(dies: DieColumns, constants: AreaConstants) -> Floats:
 
 
 def _arrays(dies: DieColumns, constants: AreaConstants) -> Floats:
-    macs = dies.macs + constants.byte_mac_share * dies.byte_macs
+    macs = dies.macs * dies.mac_area + constants.byte_mac_share * dies.byte_macs
     return dies.logic * constants.mac_um2 / UM2_PER_MM2 * macs
 
 

@@ -54,7 +54,21 @@ def describe_findings(result: StudyResult, summary: StudySummary) -> tuple[str, 
         *outcome[1:],
         *price_findings(summary, result),
         *limit_findings(summary, result),
+        *claim_findings(summary),
     )
+
+
+def claim_findings(summary: StudySummary) -> tuple[str, ...]:
+    """What others claim, what the best designs here say of it, and why the two differ."""
+    sentences = []
+    for found in summary.claims:
+        here = "no design of both settings"
+        if found.here is not None:
+            how = "proved" if found.is_proved else "best known"
+            here = f"{found.here:.3f} times ({how}, mean of {counted(found.num_workloads, 'workload')})"
+        claim = found.claim
+        sentences.append(f"Claimed: {claim.words}, {claim.claimed:.3g} times. Here: {here}. Why: {claim.why}")
+    return tuple(sentences)
 
 
 def _winner_findings(summary: StudySummary, result: StudyResult) -> list[str]:

@@ -27,7 +27,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, 
 from phaze_opt.objective.scheduled_plan import plans_of
 from phaze_opt.objective.silicon_options import silicon_form
 from phaze_opt.search.probe import PointBounder
-from phaze_opt.search.run import prepare_loop
+from phaze_opt.search.run import check_pruner, prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Setting, StudyConfig, StudyWorkload, TruthForm
@@ -63,6 +63,7 @@ def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Cond
     _check_names(config, origin)
     _check_counts(config, origin)
     _check_questions(config, origin)
+    _check_claims(config, origin)
     conditions = tuple(
         resolve_condition(setting, workload, origin) for setting in config.settings for workload in config.workloads
     )
@@ -154,6 +155,11 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
                 "proves fronts, or best-known"
             )
             raise InputError(message, key="truth")
+    is_fused = any(setting.layer_fusion for setting in config.settings)
+    if is_fused and config.judgement.truth is not TruthForm.BEST_KNOWN:
+        with origin("statistics", "", "truth"):
+            message = "bounds are of layers run alone, and a setting fuses layers; give best-known"
+            raise InputError(message, key="truth")
     if config.generality is None:
         return
     with origin("generality", "", ""):
@@ -167,6 +173,18 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
                 f"{'' if num_models == 1 else 's'} of one model; give at least two"
             )
             raise InputError(message, key="generality")
+
+
+def _check_claims(config: StudyConfig, origin: Origin) -> None:
+    """Refuse claims of settings that the study does not have, or that have several objectives."""
+    single = {setting.name: len(goal_directions(setting.goal)) == 1 for setting in config.settings}
+    for place, claim in enumerate(config.claims):
+        for key in ("setting", "over"):
+            name = getattr(claim, key)
+            at = origin("claim", str(place), key)
+            _require(name in single, at, f"no setting is named '{name}'; give one of {', '.join(single)}")
+            fault = f"the setting '{name}' has several objectives; a claim is of one"
+            _require(single.get(name, False), origin("claim", str(place), key), fault)
 
 
 def _check_counts(config: StudyConfig, origin: Origin) -> None:
@@ -274,6 +292,9 @@ def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], or
         has_pruner = bool(contender.pruner or not contender.pruner_options)
         place = origin("contender", contender.name, "pruner_options")
         _require(has_pruner, place, "are there without a pruner; name one, or leave them out")
+        with origin("contender", contender.name, "pruner"):
+            for condition in conditions:
+                check_pruner(contender.pruner, condition.scenario)
         for condition in kinds.values():
             for seed in config.seeds:
                 with origin("contender", contender.name, ""):

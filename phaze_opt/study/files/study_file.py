@@ -14,7 +14,16 @@ from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.line_numbers import KeyPath
 from phaze_opt.record.suggestions import known_as
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, StudyWorkload
+from phaze_opt.study.config import (
+    Budget,
+    Contender,
+    Generality,
+    Judgement,
+    PublishedClaim,
+    Setting,
+    StudyConfig,
+    StudyWorkload,
+)
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_tables import FIELDS, OPTIONS, STATISTICS, STUDY, StudyDocument
 from phaze_opt.workload.zoo import list_models
@@ -61,6 +70,7 @@ class _Reader:
             budget=self._budget(study.budget),
             judgement=Judgement(**_given(document.statistics, STATISTICS)),
             generality=None if generality is None else Generality(generality.means),
+            claims=tuple(PublishedClaim(**_given(table)) for table in document.claim),
             source=name,
         )
 
@@ -194,7 +204,8 @@ class StudyOrigin:
             return self._option_path(path, str(getattr(error, "key", "") or ""))
         if kind == "study" and key in {"workloads", "strategies"} and key not in values["study"]:
             return ("study",)
-        return (kind, key) if key and key != kind else (kind,)
+        part: KeyPath = ("claim", int(name)) if kind == "claim" else (kind,)
+        return (*part, key) if key and key != kind else part
 
     def _setting_path(self, name: str, field: str, error: Exception) -> KeyPath:
         """A key of a setting, by the field of `Setting` or of the scenario made of it."""

@@ -21,6 +21,7 @@ from phaze_opt.study.config import (
     Generality,
     Judgement,
     Number,
+    PublishedClaim,
     Some,
     StudyConfig,
     StudyWorkload,
@@ -137,6 +138,7 @@ WorkloadTable = _of_plan("WorkloadTable", StudyWorkload, optional=("name",))
 StrategyTable = _of_plan("StrategyTable", Contender, optional=("name",))
 StatisticsTable = _of_plan("StatisticsTable", Judgement, STATISTICS)
 GeneralityTable = _of_plan("GeneralityTable", Generality)
+ClaimTable = _of_plan("ClaimTable", PublishedClaim)
 StudyDocument: Any = create_model(
     "StudyDocument",
     __base__=Table,
@@ -147,6 +149,7 @@ StudyDocument: Any = create_model(
     strategy=(_several(StrategyTable), []),
     statistics=(StatisticsTable, StatisticsTable()),
     generality=(GeneralityTable | None, None),
+    claim=(_several(ClaimTable), []),
     **_SECTION_FIELDS,
 )
 """A study file."""

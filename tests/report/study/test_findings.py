@@ -1,5 +1,6 @@
 """The sentences of findings."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.findings import comparison_to_json, describe_findings
+from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.wording import effect_word
 from phaze_opt.study.compare import compare_studies
-from phaze_opt.study.config import Budget, Contender, Generality
+from phaze_opt.study.config import Budget, Contender, Generality, PublishedClaim
 from phaze_opt.study.result import ChipTable, FailedSearch, StudyResult, Truth, TruthKind
 from phaze_opt.study.summary import summarise
 
@@ -132,3 +134,24 @@ def test_a_comparison_in_sentences(snapshot: SnapshotAssertion) -> None:
     other = comparison_to_json(compare_studies(first, build_study({"bert": {"x": [[1.0]]}}, devices=16)))
     again = comparison_to_json(compare_studies(first, first))
     assert [(one["findings"], one["unmatched"]) for one in (told, other, again)] == snapshot
+
+
+def test_claims_end_the_findings_with_what_the_best_designs_say(make_inputs: Callable[..., ReportInputs]) -> None:
+    """The geometric mean over workloads of the best of all searches."""
+    one, other = (PublishedClaim("more is more", 4.81, *names, "of chance.") for names in (("a", "b"), ("a", "c")))
+    result = make_inputs(goals=(Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP)).result
+    settings = tuple(setting.name for setting in result.config.settings)
+    one = replace(one, setting=settings[0], over=settings[1])
+    summary = summarise(replace(result, config=replace(result.config, claims=(one, other))))
+    best: dict[tuple[str, str], float] = {}
+    for cell in result.cells:
+        key = cell.cell.condition.setting.name, cell.cell.condition.workload.name
+        values = [trial.values[0] for trial in cell.trials if trial.values]
+        best[key] = max(values + [best.get(key, 0.0)])
+    ratios = [best[settings[0], model] / best[settings[1], model] for model in ("bert-large", "gpt2-xl")]
+    here = float(np.sqrt(np.prod(ratios)))
+    assert [found.here for found in summary.claims] == [pytest.approx(here, rel=1e-12), None]
+    assert describe_findings(result, summary)[-2:] == (
+        f"Claimed: more is more, 4.81 times. Here: {here:.3f} times (best known, mean of 2 workloads). Why: of chance.",
+        "Claimed: more is more, 4.81 times. Here: no design of both settings. Why: of chance.",
+    )
