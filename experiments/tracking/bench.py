@@ -1,8 +1,9 @@
-"""What recording a study costs: time added to the study per trial, and how fast trials reach a sqlite store.
+"""What recording costs: a search with and without it, time added to a study per trial, and how fast trials are stored.
 
 A made-up study (no evaluation takes any time) is written to disk and tells its events to the MLflow tracker as fast as
-it can; its process of delivery reads the searches and writes them meanwhile and after. Writes bench.json beside this
-file. Run: python experiments/tracking/bench.py
+it can; its process of delivery reads the searches and writes them meanwhile and after. A search of 20 trials is run as
+a command, unrecorded, with its page alone, and recorded in an empty directory. Writes bench.json beside this file.
+Run: python experiments/tracking/bench.py
 """
 
 import argparse
@@ -11,6 +12,8 @@ import os
 import platform
 import resource
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -57,6 +60,22 @@ def measure(*, evaluations: int, seeds: int, trials: TrialRuns) -> dict[str, obj
     }
 
 
+SEARCH = "search --model bert-large --devices 64 --global-batch 1024 --trials 20"
+WAYS = {"unrecorded": "--no-tracking", "page alone": "--no-tracking --report page/search.html", "recorded": ""}
+
+
+def measure_search(way: str) -> dict[str, object]:
+    """Processor time of a search as a command, all its processes together, and what it leaves on disk."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "phaze_opt.cli", *SEARCH.split(), *WAYS[way].split()]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=name, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        size = sum(path.stat().st_size for path in Path(name).rglob("*") if path.is_file())
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"search": way, "cpu_s": round(cpu_s, 1), "disk_mb": round(size / 1e6, 1)}
+
+
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -84,6 +103,7 @@ def main() -> None:
             "load_average_before": round(load, 1),
             "note": "delivery includes starting its process, importing MLflow and making the store (some seconds)",
         },
+        "searches": [measure_search(way) for way in WAYS],
         "cases": cases,
     }
     text = json.dumps(record, indent=1)

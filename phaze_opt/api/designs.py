@@ -23,7 +23,7 @@ from phaze_opt.cli.output import kept_sentences
 from phaze_opt.cli.scenario import load_models, whole_space, within_budget
 from phaze_opt.cli.search import SearchOptions, pose_search
 from phaze_opt.cli.search_answer import SearchAnswer
-from phaze_opt.cli.search_output import answer_to_json, record_and_deliver
+from phaze_opt.cli.search_output import answer_to_json, record_and_deliver, write_pages
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bill import Bill
@@ -324,7 +324,7 @@ def search(
     points = _points(space, posed.scenario)
     session = open_tracker(records.chosen_tracker, records.tracker_config())
     answer = posed.answer(points, session, is_quiet=True)
-    record_and_deliver(session, answer)
+    record_and_deliver(session, write_pages(answer, None, is_tracked=bool(session.tracking_uri)))
     return SearchedDesign(answer, session, (*kept_sentences(), *(note.sentence for note in answer.notes)))
 
 
@@ -373,7 +373,7 @@ def certify(
     except BaseException:
         run.record_interruption()
         raise
-    run.record(proofs.result, proofs.robust, None)
+    run.record(proofs.result, proofs.robust, {})
     best = proofs.result.best[0].evaluation if proofs.result.best else None
     _, bills = run.find_bills(best)
     return ProvedDesign(proofs, run.problem, run.session, kept_sentences(), bills)

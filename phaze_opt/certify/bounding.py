@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,15 @@ class BoundRows:
     area_mm2: Floats
     tdp_w: Floats
     entries: Rows
+
+    @classmethod
+    def joined(cls, parts: "Sequence[BoundRows]") -> "BoundRows":
+        """Bounds of several parts, one after another."""
+        return cls(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(cls)))
+
+    def take(self, places: Ints | slice) -> "BoundRows":
+        """Those at some places, in their order."""
+        return BoundRows(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,29 @@
-"""Rows of dies for throughput over power: the frontier, and every die that bounds of other rows leave open.
+"""Rows of dies where none stands for another by its value: the frontier, and dies that other rows leave open.
 
 More of what never slows takes more watts, so no die stands for another by its value. But a die is no faster than a row
 with the same cores and links and at least as much of the rest (docs/certificate.md), and its own power is known: the
 row's bound over the die's watts bounds it. Dies for which that is more than some design attains get rows of their own.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.bounding import SpaceBounder
+from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.exact_solution import solve_point
-from phaze_opt.certify.point_table import solved_value
+from phaze_opt.certify.point_table import Begun, solved_value
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.silicon.chip_silicon import die_power_w
+from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.hardware.silicon.chip_silicon import Dies
+from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators
+from phaze_opt.objective.goals import FrontAxis, goal_denominators
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows
 from phaze_opt.space.grid import Grid, PartOfSpace
@@ -35,88 +38,116 @@ LOOKED_AT = 8
 _CHUNK = 65536
 
 
-@dataclass(slots=True)
-class _Cover:
-    """Dies of a space under way to their rows; columns of the shape of ``dies``.
+@dataclass(slots=True, eq=False)
+class DieCover:
+    """Dies of a space under way to rows that bound all of them.
 
     Attributes:
-        problem: over power.
+        problem: over more than throughput alone.
         whole: dies within its area.
-        dies: indices on the grid of those within the budget of power.
-        denominators: what their throughputs are divided by.
+        bounder: of all combinations of the axes.
+        dies: indices on the grid of those within the budget of power, rising.
+        area_mm2, tdp_w, cost_usd: theirs; costs only where they are a goal.
         rate_upper: bounds of the rows so far, samples/s, by index on the grid; infinite where there is none.
-        solved: values of dies that were evaluated, by index on the grid.
+        parts: indices on the grid of the rows so far, and their bounds.
     """
 
     problem: CertifyProblem
     whole: SearchSpace
     bounder: SpaceBounder
     dies: Ints
-    denominators: Floats
+    area_mm2: Floats
+    tdp_w: Floats
+    cost_usd: Floats
     rate_upper: Floats
-    solved: dict[int, float] = field(default_factory=dict)
+    parts: list[tuple[Ints, BoundRows]] = field(default_factory=list)
 
-    @property
-    def best(self) -> float:
-        """The best value known."""
-        return max(self.solved.values(), default=0.0)
+    @classmethod
+    def of(cls, problem: CertifyProblem) -> "DieCover":
+        """The dies within the budgets, and the rows of the frontier."""
+        whole, known = replace(problem.within_budgets, frontier=None), problem.constants
+        grid = Grid(whole)
+        dies = grid.of(whole)
+        priced = [_priced(problem, grid.columns(dies[at : at + _CHUNK])) for at in range(0, len(dies), _CHUNK)]
+        area_mm2, tdp_w, cost_usd = (np.concatenate(column) for column in zip(*priced, strict=True))
+        budget = problem.scenario.max_tdp_w
+        within = np.ones(len(dies), dtype=np.bool_) if budget is None else tdp_w / budget - 1.0 <= 0.0
+        bounder = SpaceBounder(Objective(problem.scenario, constants=known), grid)
+        known_of = (area_mm2[within], tdp_w[within], cost_usd[within] if len(cost_usd) else cost_usd)
+        cover = cls(problem, whole, bounder, dies[within], *known_of, np.full(grid.size, np.inf))
+        cover.add(grid.of(problem.within_budgets))
+        return cover
 
     def add(self, indices: Ints) -> None:
-        """Bound dies, by indices on the grid, which are rows from then on."""
+        """Bound the architectures of dies, by indices on the grid: they are rows from then on."""
+        num_joined = math.prod(self.problem.space.axes.joined_shape)
+        indices = (np.unique(indices // num_joined)[:, None] * num_joined + np.arange(num_joined)).reshape(-1)
         for start in range(0, len(indices), _CHUNK):
             here = indices[start : start + _CHUNK]
             rows = self.bounder.bound(here)
             # What breaks a budget bounds nothing.
             is_bounded = (rows.reason == 0) | (rows.reason == OUT_OF_MEMORY)
             self.rate_upper[here] = np.where(is_bounded, rows.rate_upper, np.inf)
+            self.parts.append((here, rows))
 
-    def look(self) -> None:
-        """Evaluate the rows of the largest bounds that were not yet."""
-        own = self.rate_upper[self.dies] / self.denominators
-        own[np.isinf(own) | np.isin(self.dies, list(self.solved))] = 0.0
-        for index in self.dies[np.argsort(-own, kind="stable")[:LOOKED_AT]].tolist():
-            solved = solve_point(self.bounder.objective, Grid(self.whole), index)
-            self.solved[index] = solved_value(self.problem, solved)
+    @property
+    def own(self) -> Floats:
+        """Bound of each die by its own row; infinite where it has none."""
+        return self.rate_upper[self.dies]
 
-    def open_dies(self) -> Ints:
-        """Dies without a row that rows do not bound by the best value, the largest bounds first."""
-        bounds = least_of_more(self.whole.axes, self.rate_upper)[self.dies] / self.denominators
-        is_open = np.isinf(self.rate_upper[self.dies]) & (bounds > self.best)
-        order = np.argsort(-bounds[is_open], kind="stable")
-        return self.dies[is_open][order]
+    @property
+    def least(self) -> Floats:
+        """Least bound of each die by rows with as much or more."""
+        return least_of_more(self.whole.axes, self.rate_upper)[self.dies]
+
+    def rows(self) -> tuple[CertifyProblem, Ints, BoundRows]:
+        """The problem with the rows so far, their indices on the grid and their bounds, in the order of its rows."""
+        indices = np.concatenate([here for here, _ in self.parts])
+        order = np.argsort(indices, kind="stable")
+        space = self.problem.space
+        architectures = indices // math.prod(space.axes.joined_shape)
+        problem = replace(self.problem, listed=PartOfSpace.of(space, _listed(space.axes, architectures)))
+        return problem, indices[order], BoundRows.joined([rows for _, rows in self.parts]).take(order)
 
 
-def with_covering_rows(problem: CertifyProblem) -> CertifyProblem:
-    """The problem with rows whose bounds leave no other die a better value than a row attains."""
-    cover, space = _begin(problem), problem.space
-    rows = Grid(cover.whole).of(problem.within_budgets)
-    cover.add(rows)
-    cover.look()
-    while len(more := cover.open_dies()[:MORE_ROWS]):
+def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floats, Floats]:
+    """Area, power and, where it is a goal, cost of dies."""
+    known = problem.constants
+    chips = chips_of(points, known)
+    dies = Dies.of(chips, known)
+    usd = np.zeros(0)
+    if FrontAxis.COST in problem.axes:
+        usd = chip_cost(chips, known, link_bytes_per_s=link_rate(problem.scenario.cluster.network)).usd
+    return dies.area.total, dies.power.total, usd
+
+
+def with_covering_rows(problem: CertifyProblem) -> tuple[CertifyProblem, Begun]:
+    """The problem with rows whose bounds leave no other die a better value than a row attains, and what they gave."""
+    cover = DieCover.of(problem)
+    denominators = goal_denominators(problem.goal, cover.tdp_w, num_devices=problem.scenario.cluster.num_devices)
+    solved: dict[int, float] = {}
+    _look(cover, denominators, solved)
+    while len(more := _open_dies(cover, denominators, max(solved.values(), default=0.0))[:MORE_ROWS]):
         cover.add(more)
-        cover.look()
-        rows = np.concatenate([rows, more])
-    architectures = rows // int(np.prod(space.axes.joined_shape))
-    return replace(problem, listed=PartOfSpace.of(space, _listed(space.axes, architectures)))
+        _look(cover, denominators, solved)
+    with_rows, _, bounds = cover.rows()
+    return with_rows, Begun(bounds)
 
 
-def _begin(problem: CertifyProblem) -> _Cover:
-    """The dies within the budgets and their watts; no row yet."""
-    whole, known = replace(problem.within_budgets, frontier=None), problem.constants
-    grid = Grid(whole)
-    dies = grid.of(whole)
-    chunks = [dies[start : start + _CHUNK] for start in range(0, len(dies), _CHUNK)]
-    watts = np.concatenate([die_power_w(chips_of(grid.columns(chunk), known), known) for chunk in chunks])
-    budget, num_devices = problem.scenario.max_tdp_w, problem.scenario.cluster.num_devices
-    is_within = np.ones(len(dies), dtype=np.bool_) if budget is None else watts / budget - 1.0 <= 0.0
-    return _Cover(
-        problem,
-        whole,
-        SpaceBounder(Objective(problem.scenario, constants=known), grid),
-        dies=dies[is_within],
-        denominators=goal_denominators(problem.goal, watts[is_within], num_devices=num_devices),
-        rate_upper=np.full(grid.size, np.inf),
-    )
+def _look(cover: DieCover, denominators: Floats, solved: dict[int, float]) -> None:
+    """Evaluate the rows of the largest bounds that were not yet."""
+    own = cover.own / denominators
+    own[np.isinf(own) | np.isin(cover.dies, list(solved))] = 0.0
+    for index in cover.dies[np.argsort(-own, kind="stable")[:LOOKED_AT]].tolist():
+        solved[index] = solved_value(cover.problem, solve_point(cover.bounder.objective, Grid(cover.whole), index))
+
+
+def _open_dies(cover: DieCover, denominators: Floats, best: float) -> Ints:
+    """Dies without a row that rows do not bound by the best value, the largest bounds first."""
+    bounds = cover.least / denominators
+    is_open = np.isinf(cover.own) & (bounds > best)
+    order = np.argsort(-bounds[is_open], kind="stable")
+    return cover.dies[is_open][order]
 
 
 def with_rows_at(problem: CertifyProblem, columns: Mapping[str, Ints]) -> CertifyProblem:

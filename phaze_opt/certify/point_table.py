@@ -71,6 +71,21 @@ class MultiplierTable:
         return self.rows(micro_batch)[used[order]], renumbered[inverse]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Begun:
+    """What is known before a proof begins, by the rows of its problem.
+
+    Attributes:
+        bounds: of all rows.
+        solved: rows that were evaluated.
+        exact: bounds of some rows by optimal placements or plans, and which rows.
+    """
+
+    bounds: BoundRows
+    solved: Mapping[int, SolvedPoint] = field(default_factory=dict)
+    exact: tuple[Ints, BoundRows] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Incumbent:
     """The best solved point: largest value, then least area, then least TDP, then first."""

@@ -51,6 +51,11 @@ class CertifyProblem:
                 "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
             )
             raise InputError(message, key="objective")
+        if self.scenario.layer_fusion:
+            message = (
+                "bounds are of layers run alone, and groups may be faster: leave it out, or search without a pruner"
+            )
+            raise InputError(message, source="--layer-fusion")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
@@ -66,9 +71,9 @@ class CertifyProblem:
 
     @property
     def is_covered(self) -> bool:
-        """Whether some dies are bounded by the rows of others: of power over more than can have rows."""
+        """Whether some dies are bounded by the rows of others: of power or a front, over more than can have rows."""
         is_large = self.space.silicon is not None and self.space.size > MOST_ROWS_OF_DIES
-        return is_large and self.goal is Goal.THROUGHPUT_PER_TDP and self._has_own_estimator
+        return is_large and self.goal is not Goal.THROUGHPUT and self._has_own_estimator
 
     @property
     def _has_own_estimator(self) -> bool:

@@ -14,10 +14,10 @@ from phaze_opt.certify.finished_tasks import ProofPieces
 from phaze_opt.certify.grouped_bounds import bound_by_groups
 from phaze_opt.certify.leanest import add_leanest
 from phaze_opt.certify.point_proof import PointOutcome
-from phaze_opt.certify.point_table import MultiplierTable, ProofState, rank_solved
+from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
-from phaze_opt.certify.tasks import BoundWork, ProofBench, RefineWork, Workers
+from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, Workers
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
@@ -75,6 +75,16 @@ class _Proving:
                 self.pieces.keep_chunk(number, chunk)
             self.state.fill(work.start, chunk.rows, chunk.row_of)
             self._tell(CertifyStage.BOUNDING, num_bounded=work.stop, num_open=0)
+
+    def take(self, begun: Begun) -> None:
+        """Take in bounds that are known of every point."""
+        size = self.state.problem.rows.size
+        for start in range(0, size, CHUNK_POINTS):
+            chunk = BoundChunk.of(begun.bounds.take(slice(start, start + CHUNK_POINTS)))
+            self.state.fill(start, chunk.rows, chunk.row_of)
+        if begun.exact is not None:
+            self.state.lower(*begun.exact, is_exact=True)
+        self._tell(CertifyStage.BOUNDING, num_bounded=size, num_open=0)
 
     def bound_groups(self, seeds: Sequence[DesignPoint], *, slack: float) -> None:
         """Bound every point by the chip of its group, and those that matter each by itself."""
@@ -137,6 +147,7 @@ def prove_problem(
     pieces: ProofPieces | None = None,
     is_lean: bool = True,
     seeds: Sequence[DesignPoint] | None = None,
+    begun: Begun | None = None,
     on_progress: OnProgress | None = None,
 ) -> Proof:
     """Prove the optimum of a space in memory.
@@ -152,6 +163,7 @@ def prove_problem(
         is_lean: the incumbent is made lean, which may add a row beside those of the problem.
         seeds: bound by groups (`grouped_bounds`), those of these designs first, and leave it at the incumbent if one
             design is asked for; None bounds every point by itself.
+        begun: bounds and solutions that are known already.
         on_progress: told of every chunk and round.
     """
     pieces = pieces or ProofPieces()
@@ -161,12 +173,16 @@ def prove_problem(
     jobs = jobs if pools is None and objective is None else 1
     with Workers(partial(ProofBench, problem), jobs=jobs, here=bench) as workers:
         proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
-        if seeds is None:
+        if begun is not None:
+            proving.take(begun)
+        elif seeds is None:
             proving.bound_all()
         else:
             # The best designs are told apart a little below the optimum.
             proving.bound_groups(seeds, slack=max(tolerance, PROOF_SLACK) if num_best == 1 else -BESTS_WITHIN)
         state.begin_front()
+        for index, solved in ({} if begun is None else begun.solved).items():
+            state.solve(index, solved)
         effort = proving.close(tolerance=tolerance, num_best=num_best, is_best_enough=seeds is not None)
         state = add_leanest(state, bench.bounder) if is_lean else state
     return Proof(

@@ -19,6 +19,7 @@ from phaze_opt.certify.certificate import (
 )
 from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.covered import with_covering_rows, with_rows_at
+from phaze_opt.certify.covered_front import cover_front
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
 from phaze_opt.certify.front import NEAR, KnownGoals
@@ -106,16 +107,22 @@ def _prove(
 ) -> CertifyResult:
     """Prove and write."""
     started_s = time.perf_counter() - pieces.spent_s
-    if problem.is_covered:
-        problem = with_covering_rows(problem)
+    begun, front = None, None
+    if problem.is_covered and problem.axes:
+        front = cover_front(problem, tolerance=options.tolerance, on_progress=on_progress)
+        problem, begun = front.rows()
+    elif problem.is_covered:
+        problem, begun = with_covering_rows(problem)
     proof = prove_problem(
         problem,
         tolerance=options.tolerance,
         num_best=options.num_best,
         jobs=options.jobs,
         pieces=pieces,
+        begun=begun,
         on_progress=on_progress,
     )
+    proof = proof if front is None else front.with_rest(proof)
     attained = [solved_value(problem, solved) for solved in proof.state.solved.values()]
     wall_s = time.perf_counter() - started_s
     on_progress(finished_progress(proof.claim, wall_s))

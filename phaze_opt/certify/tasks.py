@@ -59,6 +59,15 @@ class BoundChunk:
     rows: BoundRows
     row_of: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, rows: BoundRows) -> "BoundChunk":
+        """Bounds with each distinct row of entries once."""
+        if not rows.entries.shape[1]:
+            return cls(rows, np.zeros(len(rows.rate_upper), dtype=np.int64))
+        distinct, row_of = np.unique(rows.entries, axis=0, return_inverse=True)
+        columns = BoundRows(rows.rate_upper, rows.reason, rows.area_mm2, rows.tdp_w, distinct)
+        return cls(columns, row_of.reshape(-1).astype(np.int64))
+
 
 def pack_entries(entries: tuple[NewEntry, ...]) -> bytes:
     """Entries as bytes between processes of one proof; never written to a file."""
@@ -100,12 +109,7 @@ class ProofBench:
         return has_new
 
     def _bound(self, work: BoundWork) -> BoundChunk:
-        rows = self.bounder.bound(np.arange(work.start, work.stop, dtype=np.int64))
-        if not self.bounder.slots:
-            return BoundChunk(rows, np.zeros(len(rows.rate_upper), dtype=np.int64))
-        distinct, row_of = np.unique(rows.entries, axis=0, return_inverse=True)
-        columns = BoundRows(rows.rate_upper, rows.reason, rows.area_mm2, rows.tdp_w, distinct)
-        return BoundChunk(columns, row_of.reshape(-1).astype(np.int64))
+        return BoundChunk.of(self.bounder.bound(np.arange(work.start, work.stop, dtype=np.int64)))
 
 
 @dataclass(slots=True)

@@ -111,14 +111,16 @@ def software(*, json: JsonOption = False) -> None:
     """List the training software that `evaluate --software` knows: what it fuses, overlaps, and was measured on."""
     from phaze_opt.cost.stacks import list_stacks, load_stack
     from phaze_opt.hardware.fitted import load_fitted, read_own_file
-    from phaze_opt.report.software import choices_table, features_table, measured_table
+    from phaze_opt.report.software import abilities, choices_table, features_table, measured_table, options_table
 
     names = list_stacks()
     stacks = [load_stack(name, load_fitted()) for name in names]
     if json:
-        print_json([asdict(stack) | {"measured": _measured_to_json(stack.name)} for stack in stacks])
+        more = {name: {"options": abilities(name), "measured": _measured_to_json(name)} for name in names}
+        print_json([asdict(stack) | more[stack.name] for stack in stacks])
         return
-    print_tables(choices_table(stacks), measured_table(names, read_own_file().sets), features_table(names))
+    tables = (choices_table(stacks), options_table(names), measured_table(names, read_own_file().sets))
+    print_tables(*tables, features_table(names))
 
 
 def _measured_to_json(name: str) -> dict[str, Any] | None:

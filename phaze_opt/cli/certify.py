@@ -85,10 +85,7 @@ def certify(
     costs: options.CostOptions,
     beside: options.BaselineOptions,
     records: options.RecordOptions,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=options.RECORDS),
-    ] = None,
+    report: options.ReportOption = None,
     details: options.DetailsOption = False,
     json: options.JsonOption = False,
 ) -> None:

@@ -45,9 +45,10 @@ from phaze_opt.report.certificate import (
 )
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import DieBeside, dies_beside
+from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
 from phaze_opt.report.front import front_sentence
-from phaze_opt.report.page import write_page
+from phaze_opt.report.page import write_report
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
 MAX_EVALUATIONS = 40
@@ -202,18 +203,15 @@ class ProofRun:
         answer = self._answer(Proofs(result, robust, equal))
         if not self.is_json:
             certify_output.print_answer(answer, is_detailed=self.is_detailed)
-        page = None
+        pages: dict[str, Path] = {}
         try:
             if self.report is not None:
                 with output.spared("the page of --report"):
-                    document = build_document(
-                        result, ties=answer.ties, runner_up=answer.runner_up, robust=robust, headline=answer.headline,
-                        notes=answer.notes, beside=answer.beside, equal=equal, bills=answer.bills,
-                    )  # fmt: skip
-                    page = write_page(self.report, document)
+                    pages = write_report(self.report, self._page(answer))
                     self._write_terms(self.report, equal)
-            self.record(result, robust, page)
+            self.record(result, robust, pages)
         finally:
+            page = next(iter(pages.values()), None)
             if self.is_json:
                 data = certify_output.answer_to_json(answer, self.session)
                 output.print_json({**data, "report": None if page is None else str(page)})
@@ -225,6 +223,23 @@ class ProofRun:
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
             output.end_infeasible("no point of the space satisfies every constraint")
+
+    def _page(self, answer: certify_output.ProofAnswer) -> ReportDocument:
+        """The page of the proof: what is printed of it, its pictures, and all tables."""
+        first = certify_output.first_of(answer)
+        return build_document(
+            answer.result,
+            ties=answer.ties,
+            runner_up=answer.runner_up,
+            robust=answer.robust,
+            headline=answer.headline,
+            notes=answer.notes,
+            beside=answer.beside,
+            bills=answer.bills,
+            equal=answer.equal,
+            held=answer.held,
+            first=first,
+        )
 
     def _answer(self, proofs: "Proofs") -> certify_output.ProofAnswer:
         """What is said of the proofs."""
@@ -264,7 +279,7 @@ class ProofRun:
             document = build_document(
                 each.result, ties=count_ties(each.result), runner_up=None, beside=beside, terms=terms
             )  # fmt: skip
-            write_page(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
+            write_report(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
 
     def _beside(self, best: Evaluation | None) -> dict[str, Evaluation]:
         """The reference machines of a best die; by the 22 nm tables none."""
@@ -294,8 +309,8 @@ class ProofRun:
     def _robust_file(self) -> Path:
         return result_file(self.problem, self.options)
 
-    def record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
-        """The end of the proof, the certificate's statement and the table of the best designs."""
+    def record(self, result: CertifyResult, robust: RobustResult | None, pages: Mapping[str, Path]) -> None:
+        """The end of the proof, the certificate's statement, the table of the best designs, and pages by name."""
         self._begin()
         provenance = result.certificate.provenance
         totals = {"ilp_solves": float(provenance.num_ilp_solves), "placements": float(provenance.num_placements)}
@@ -318,8 +333,9 @@ class ProofRun:
                 table = Path(folder) / BEST_FILE
                 table.write_text(best_designs_csv(result), encoding="utf-8")
                 files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}
-                if page is not None:
-                    files["certificate.html"] = page
+                files |= {
+                    "certificate.html" if not index else name: path for index, (name, path) in enumerate(pages.items())
+                }
                 if robust is not None:
                     files["robust.json"] = self._robust_file()
                 self.session.log_artifacts(files)

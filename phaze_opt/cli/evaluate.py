@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,10 +18,12 @@ from phaze_opt.cli.options import (
     DetailsOption,
     JsonOption,
     ModelOptions,
+    ReportOption,
     is_given,
     with_options,
 )
 from phaze_opt.cli.output import (
+    check_file_to_write,
     end_infeasible,
     out,
     print_answer,
@@ -30,6 +33,8 @@ from phaze_opt.cli.output import (
     print_notes,
     print_priced,
     print_tables,
+    say,
+    spared,
 )
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
@@ -104,6 +109,7 @@ def evaluate(
             rich_help_panel=RECORDS,
         ),
     ] = False,
+    report: ReportOption = None,
     details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -116,6 +122,7 @@ def evaluate(
     from phaze_opt.cli.price_job import price_baselines, price_job
     from phaze_opt.cli.priced_job import job_to_json
 
+    check_file_to_write(report, option="--report", example="evaluate.html")
     request = EvaluateRequest(
         models=named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown),
         arch=chip.arch,
@@ -133,6 +140,10 @@ def evaluate(
         print_json(job_to_json(request, answer, baselines, top=shown.top))
     else:
         _print_answer(answer, request, baselines, top=shown.top, is_detailed=details)
+    if report is not None and answer.evaluation.is_feasible:
+        with spared("the page of --report"):
+            _write_page(report, answer, request, baselines, top=shown.top)
+            say(f"report: {report}")
     if not answer.evaluation.is_feasible:
         end_infeasible(answer.evaluation.reason)
 
@@ -142,10 +153,8 @@ def _print_answer(
 ) -> None:
     """What a person sees: the answer, then what it comes from if that is asked for."""
     from phaze_opt.objective.priced_as import priced_as
-    from phaze_opt.report.baselines import baselines_table
 
-    others = [each.contestant for each in baselines]
-    compared = [baselines_table(answer.contestant, others, has_dies=answer.die is not None)] if others else []
+    compared = _compared(answer, baselines)
     if answer.evaluation.is_feasible:
         first = _first_of(answer, request, baselines, compared, top=top)
         print_answer(first)
@@ -158,6 +167,32 @@ def _print_answer(
         print_more(*first.more, is_detailed=is_detailed)
 
 
+def _compared(answer: PricedJob, baselines: Sequence[PricedJob]) -> list[TableContent]:
+    """The table of the baselines; none where there are none."""
+    from phaze_opt.report.baselines import baselines_table
+
+    others = [each.contestant for each in baselines]
+    return [baselines_table(answer.contestant, others, has_dies=answer.die is not None)] if others else []
+
+
+def _write_page(
+    path: Path, answer: PricedJob, request: EvaluateRequest, baselines: Sequence[PricedJob], *, top: int
+) -> None:
+    """The page of --report: the answer as it is printed, its pictures beside the baselines', and all tables."""
+    from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.report.page import write_report
+    from phaze_opt.report.pictures import Pictured, evaluation_document
+
+    evaluation, machine = answer.evaluation, answer.setting.machine
+    references = reference_evaluations(request, evaluation) if not answer.is_by_plans else {}
+    first = _first_of(answer, request, baselines, _compared(answer, baselines), top=top)
+    pictured = [Pictured(each.setting.machine, each.evaluation, each.die, each.bill) for each in (answer, *baselines)]
+    if not baselines:
+        pictured += [Pictured(name, each) for name, each in references.items() if name != machine]
+    title = f"{answer.setting.model} on {answer.setting.num_devices:,} {machine}"
+    write_report(path, evaluation_document(title, first, pictured, references))
+
+
 def _first_of(
     answer: PricedJob,
     request: EvaluateRequest,
@@ -168,6 +203,7 @@ def _first_of(
 ) -> ShortAnswer:
     """What is said first: of plans which to run, of several models their mean, of a placement what it attains."""
     from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.objective.recipe import recipe_sentence
     from phaze_opt.objective.reference_machines import machines_of
     from phaze_opt.report import answer as words
     from phaze_opt.report.design import machine_note, members_table, performance_table
@@ -195,7 +231,8 @@ def _first_of(
     near = words.told_apart_sentence(plans.ranking.ranked, setting)
     chosen = ranked[words.chosen_plan(ranked, setting)]
     launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
-    sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), end, training)
+    sparse = "" if answer.recipe is None else recipe_sentence(answer.recipe)
+    sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), sparse, end, training)
     return words.ShortAnswer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
 
 

@@ -10,8 +10,10 @@ from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
 from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
+from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_rows
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
 from phaze_opt.graph.flops import model_flops
@@ -30,14 +32,15 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rate, with_link_rate
-from phaze_opt.hardware.spreads import UNSEEN, load_spreads
+from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
+from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
-from phaze_opt.objective.plan_options import no_plan_fault, plan_choices
+from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import build_space, cut_places, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
@@ -46,7 +49,7 @@ from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import SoftwareChoice, error_share, software_notes
+from phaze_opt.report.software import SoftwareChoice, error_share, software_notes, step_kinds
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
@@ -54,12 +57,13 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.sparsity import only_weights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-OF_SILICON = ("silicon", "process_nm", "hbm_generation")
-"""Options of what designs are built of; a machine that exists keeps its own area and power."""
-OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", *OF_SILICON)
+OF_SILICON = ("silicon", "process_nm", "hbm_generation", "layer_fusion")
+"""Options of what designs are built of and what their buffers do; a machine that exists keeps its area and power."""
+OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "sparsity", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
 OF_MACHINES = MappingProxyType(
     {"float8": "designed chips compute in 16 bits", "power_limit_w": "--max-tdp-w is the budget of designs"}
@@ -121,12 +125,31 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     job = replace(_job(request, model, chip, machine, choices), constants=known if device is None else None)
     ranking = _rank(job, choices, has_cuts=device is None or model.cut.is_joined)
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
-    setting = _setting(request, job, chip, path, notes, device=device)
+    setting = _setting(request, job, chip, path, notes, device=device, choice=software.choice)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
-    evaluation = evaluate_ranking(job, ranking)
+    fused = _fused(request, job, ranking, has_die=has_die(known))
+    evaluation = evaluate_ranking(job, ranking, fused=fused)
+    if fused is not None:
+        notes = (*notes, Note("layer_fusion", fused.sentence))
+        ranked = RankedJob(job, replace(ranking, ranked=ranking.ranked.with_time(fused.time)))
     return PricedJob(evaluation, setting, notes, ranked, die=die, parts=parts, unbilled=unbilled)
+
+
+def _fused(request: EvaluateRequest, job: PlannedJob, ranking: PlanRanking, *, has_die: bool) -> FusedStep | None:
+    """The best plan of a die with its layers in groups; None where that is not asked for, or no plan fits.
+
+    Raises:
+        InputError: there is no such fuser, or the chip is no die.
+    """
+    name, clock = check_fuser(request.scenario.layer_fusion), job.machine.clock
+    check_can_fuse(name, is_planned=True, has_die=has_die)
+    if not (name and ranking.ranked and isinstance(clock, ScheduleClock)):
+        return None
+    plan = ranking.ranked[0].plan
+    step = compile_step(job.model, job.training, plan, stack=job.machine.stack)
+    return fuse_step(step, clock, clock.times(step), network=plan_network(job.machine.network, plan), name=name)
 
 
 def _parts(chip: _Chip, device: Device | None, links: float, known: Constants) -> tuple[DeviceParts | None, str]:
@@ -175,6 +198,7 @@ def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machin
         global_batch=scenario.global_batch,
         optimizer=parse_word(Optimizer, scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, scenario.attention, source="--attention"),
+        sparsity=only_weights(scenario.sparsity),
     )
     training = _with_load(training, request, model)
     job = PlannedJob(
@@ -359,6 +383,7 @@ def _setting(
     notes: tuple[Note, ...],
     *,
     device: Device | None,
+    choice: SoftwareChoice,
 ) -> PriceSetting:
     """What every plan of the answer shares."""
     is_real = device is not None
@@ -368,7 +393,7 @@ def _setting(
     errors = {} if is_own else evaluate_request.fitted_errors(request.machine.constants)
     # Of software that nobody measured too: sources kept out count as such.
     is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
-    spread = load_spreads().find([UNSEEN]) if is_training else None
+    spread = load_spreads().find(step_kinds(stack.name, choice)) if is_training else None
     share = error_share(
         measured_rows(stack.name),
         errors,

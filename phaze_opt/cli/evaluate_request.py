@@ -179,7 +179,8 @@ def choose_software(
     name, is_measured = usual_software(device)
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
     if scenario.software is not None:
-        name, choice = scenario.software, SoftwareChoice.NAMED
+        name = scenario.software
+        choice = SoftwareChoice.SUITED if is_one_of_several else SoftwareChoice.NAMED
     own = replace(scenario, gradient_bits=None)
     measured, stack = (
         named_stack(each, name, fitted=fitted, dtype=dtype, float8=float8, is_known=not is_one_of_several)

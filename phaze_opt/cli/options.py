@@ -49,6 +49,14 @@ DetailsOption = Annotated[
     bool,
     typer.Option("--details", help="Print every table and note that the answer comes from.", rich_help_panel=RECORDS),
 ]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Write a page with figures (HTML) there, and each figure as SVG and PNG beside it.",
+        rich_help_panel=RECORDS,
+    ),
+]
 BASELINE = "tpu-v4-published"
 _of_workload = partial(declared, panel=WORKLOAD)
 _of_records = partial(declared, panel=RECORDS)

@@ -29,6 +29,7 @@ from phaze_opt.objective.headline_range import (
     range_of_prices,
     unmeasured_of,
 )
+from phaze_opt.objective.recipe import PricedPhase, recipe_price, recipe_sentence
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
@@ -36,6 +37,7 @@ from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import rank_plans
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
 BASELINE = "--baseline"
 KNOWN_BEFORE = (
@@ -100,6 +102,13 @@ def price_job(request: EvaluateRequest) -> PricedJob:
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
+    has_one_step = not request.scenario.sparsity or parse_recipe(request.scenario.sparsity).has_one_phase
+    if not has_one_step and (request.with_sensitivity or request.is_placed or len(request.models) > 1):
+        message = (
+            f"'{request.scenario.sparsity}' has several phases, which are priced for one model, with full plans and "
+            "without --sensitivity; leave that out, or give one pattern, such as 2:4"
+        )
+        raise InputError(message, source="--sparsity")
     answer = _within_capex(_price(request), request)
     if not answer.evaluation.is_feasible:
         return answer
@@ -107,13 +116,17 @@ def price_job(request: EvaluateRequest) -> PricedJob:
     if request.costs is not None and answer.parts is not None:
         devices = answer.setting.num_devices
         bill = cluster_bill(answer.parts, answer.evaluation, request.costs, num_devices=devices)
+        if answer.recipe is not None and answer.recipe.dense.is_feasible:
+            dense = cluster_bill(answer.parts, answer.recipe.dense, request.costs, num_devices=devices)
+            own, other = bill.samples_per_usd, dense.samples_per_usd
+            answer = replace(answer, recipe=replace(answer.recipe, samples_per_usd=own, dense_samples_per_usd=other))
     rows = vary_prices(answer.evaluation, bill) if request.with_sensitivity and bill is not None else ()
     return replace(
         answer,
         bill=bill,
         price_rows=rows,
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
-        headline=find_range(request, answer) if request.has_range else None,
+        headline=find_range(request, answer) if request.has_range and has_one_step else None,
     )
 
 
@@ -143,7 +156,33 @@ def _within_capex(answer: PricedJob, request: EvaluateRequest) -> PricedJob:
 
 
 def _price(request: EvaluateRequest) -> PricedJob:
-    """The figures; of several models by plans, each has the best of its own."""
+    """The figures; of sparse training of one model those of its mean step, beside dense training."""
+    text = request.scenario.sparsity
+    if not text or len(request.models) > 1 or request.device is not None:
+        return _price_step(request)
+    recipe = parse_recipe(text)
+    kinds: dict[SparseWeights | None, str] = {None: ""}
+    kinds |= {phase.weights: phase.weights.option for phase in recipe.phases if phase.weights is not None}
+    answers = {weights: _price_step(_with_sparsity(request, option)) for weights, option in kinds.items()}
+    phases = [PricedPhase(phase, answers[phase.weights].evaluation) for phase in recipe.phases]
+    price = recipe_price(
+        recipe,
+        phases,
+        dense=answers[None].evaluation,
+        model=request.models[0],
+        global_batch=request.scenario.global_batch,
+    )
+    last = answers[recipe.phases[-1].weights]
+    notes = (*last.notes, Note("sparsity", recipe_sentence(price)))
+    return replace(last, evaluation=price.mean, recipe=price, notes=notes)
+
+
+def _with_sparsity(request: EvaluateRequest, text: str) -> EvaluateRequest:
+    return replace(request, scenario=replace(request.scenario, sparsity=text))
+
+
+def _price_step(request: EvaluateRequest) -> PricedJob:
+    """The figures of one step; of several models by plans, each has the best of its own."""
     if request.is_placed:
         return price_chip(request)
     suited = _suited(request)
@@ -292,7 +331,10 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
     if request.is_placed:
         return alike
-    scenario = replace(request.scenario, software=answer.setting.software)
+    named, software = request.scenario.software, answer.setting.software
+    is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
+    scenario = replace(request.scenario, software=software)
+    alike = replace(alike, is_one_of_several=not is_known)
     if alike.device is not None:
         known = declarations(ScenarioOptions)
         scenario = replace(scenario, **{name: known[name].default for name in OF_SILICON})

@@ -20,6 +20,7 @@ from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.plan_evaluation import PlannedJob
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.priced_as import priced_as, priced_to_json
+from phaze_opt.objective.recipe import RecipePrice
 from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
@@ -73,6 +74,7 @@ class PricedJob:
         bill: what the cluster costs; None where that is not known.
         unbilled: why not.
         price_rows: what the range of each price does, where sensitivity is asked for.
+        recipe: phases of sparse training, whose mean ``evaluation`` is; None of dense weights.
     """
 
     evaluation: Evaluation
@@ -87,6 +89,7 @@ class PricedJob:
     bill: Bill | None = None
     unbilled: str = ""
     price_rows: tuple[PriceRow, ...] = ()
+    recipe: RecipePrice | None = None
 
     @property
     def is_by_plans(self) -> bool:
@@ -105,6 +108,7 @@ class PricedJob:
         return {
             **evaluation_to_json(self.evaluation),
             **members,
+            **({} if self.recipe is None else {"sparsity": self.recipe.to_json()}),
             "range": range_to_json(self.headline),
             "die": None if self.die is None else die_to_json(self.die),
             "cost": bill_to_json(self.bill, unsaid=self.unbilled),

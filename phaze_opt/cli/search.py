@@ -22,9 +22,10 @@ from phaze_opt.cli.options import (
     JsonOption,
     ModelOptions,
     RecordOptions,
+    ReportOption,
     with_options,
 )
-from phaze_opt.cli.output import SEARCH_COUNTS, end_infeasible, say_undelivered
+from phaze_opt.cli.output import SEARCH_COUNTS, check_file_to_write, end_infeasible, say_undelivered
 from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
@@ -51,6 +52,7 @@ NOTHING_FOUND: dict[str, Any] = {
     "wall_s": 0.0,
     "regret": None,
     "range": None,
+    "report": None,
     "tracking_uri": "",
     "run_id": "",
 }
@@ -104,10 +106,12 @@ def search(
     costs: CostOptions,
     beside: BaselineOptions,
     records: RecordOptions,
+    report: ReportOption = None,
     details: DetailsOption = False,
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
+    check_file_to_write(report, option="--report", example="search.html")
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
     posed = pose_search(
         loaded,
@@ -120,17 +124,18 @@ def search(
         records=records,
     )
     points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
-    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
+    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver, write_pages
     from phaze_opt.track.guard import open_tracker
 
     session = open_tracker(records.chosen_tracker, records.tracker_config())
     answer = posed.answer(points, session, is_quiet=json)
     result = answer.result
     print_answer(answer, is_json=json, is_detailed=details)
+    pages = write_pages(answer, report, is_tracked=bool(session.tracking_uri))
     try:
-        delivery = record_and_deliver(session, answer)
+        delivery = record_and_deliver(session, pages)
     finally:
-        print_record(answer, session, is_json=json, is_detailed=details)
+        print_record(answer, session, next(iter(pages.values()), None), is_json=json, is_detailed=details)
     say_undelivered(delivery)
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -199,7 +204,8 @@ def pose_search(
 
     known, terms = load_constants(), costs.terms()
     problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
-    name = f"{models.names} on {scenario.devices} with {options.strategy}"
+    names = ",".join(model.name for model in loaded)
+    name = f"{names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     problem = _posed(problem, config.goal, terms)
     constants = problem.constants_of(known)

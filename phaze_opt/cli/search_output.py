@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,11 @@ from phaze_opt.report.answer import ShortAnswer, design_sentences, is_told, near
 from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
+from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
-from phaze_opt.report.page import REPORT_NAME
+from phaze_opt.report.page import write_report
 from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.search import (
     best_records,
@@ -34,8 +36,8 @@ from phaze_opt.report.search import (
     own_contents,
     runners_up_table,
     search_contents,
+    search_document,
     standing_words,
-    write_search_report,
 )
 from phaze_opt.report.table import TableContent
 from phaze_opt.search.result import OwnBest, SearchResult
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 LOOKED_AT = "the designs of this search"
+MAX_FOLDER_NAME = 60
 
 
 def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
@@ -196,14 +199,15 @@ def _priced(answer: SearchAnswer) -> tuple[PricedAs, ...]:
     return priced_as(answer.scenario.models, answer.scenario.sequence_length)
 
 
-def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool, is_detailed: bool) -> None:
+def print_record(
+    answer: SearchAnswer, session: TrackingSession, page: Path | None, *, is_json: bool, is_detailed: bool
+) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
-        output.print_json(answer_to_json(answer, session))
+        output.print_json({**answer_to_json(answer, session), "report": None if page is None else str(page)})
         return
     output.print_run(session)
-    page = page_of(answer)
-    if session.tracking_uri and page.is_file():
+    if page is not None:
         output.print_more(f"The same as a page, with figures: {page}")
     if answer.result.best is not None:
         output.print_more(is_detailed=is_detailed)
@@ -216,44 +220,57 @@ def common_reason(result: SearchResult) -> str:
 
 
 def page_of(answer: SearchAnswer) -> Path:
-    """Where the page of a search is, once it is written."""
-    return answer.config.work_dir / answer.result.search_id / "report" / REPORT_NAME
+    """Where the page of a search is unless a place is given: by what was trained on how many, so that it is found."""
+    scenario = answer.scenario
+    names = "+".join(re.sub(r"[^\w.-]+", "-", model.name) for model in scenario.models)
+    folder = f"{names[:MAX_FOLDER_NAME]}-{scenario.cluster.num_devices}"
+    return answer.config.work_dir / folder / "search.html"
 
 
-def record_and_deliver(session: TrackingSession, answer: SearchAnswer) -> Delivery:
-    """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
+def write_pages(answer: SearchAnswer, report: Path | None, *, is_tracked: bool) -> dict[str, Path]:
+    """Write the page and its figures where they are asked for, or where a record is kept; what fails is a warning.
+
+    Returns:
+        Paths by artifact name, the page first; none where nothing was written.
+    """
+    if not answer.result.trials or (report is None and not is_tracked):
+        return {}
+    pages: dict[str, Path] = {}
+    with output.working("drawing"), output.spared("the page of this search"):
+        pages |= write_report(page_of(answer) if report is None else report, _page(answer))
+    return pages
+
+
+def record_and_deliver(session: TrackingSession, pages: Mapping[str, Path]) -> Delivery:
+    """Hand the page and its drawings to the tracker, and deliver what waits for its store."""
+    shown = {name: path for name, path in pages.items() if path.suffix != ".png"}
     with output.working("recording"):
-        if session.tracking_uri and answer.result.trials:
-            with output.spared("the page of this search"):
-                session.log_artifacts(_write_page(answer))
+        if session.tracking_uri and shown:
+            with output.spared("the page of this search in the record"):
+                session.log_artifacts(shown)
         return session.close()
 
 
-def _write_page(answer: SearchAnswer) -> dict[str, Path]:
-    """Write the page of a search and its figures beside its journal.
-
-    Returns:
-        Paths by artifact name.
-
-    Raises:
-        InputError: the directory of the search cannot be written.
-    """
+def _page(answer: SearchAnswer) -> ReportDocument:
+    """The page of a search: the answer as it is printed, its pictures, and all tables."""
     result, scenario = answer.result, answer.scenario
-    return write_search_report(
+    first = first_of(answer)
+    details = [*plain_sentences(answer.beside), *([] if answer.headline is None else [range_sentence(answer.headline)])]
+    return search_document(
         result,
-        page_of(answer).parent,
         title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
         goal=answer.config.goal.value,
         references=answer.references,
         extra_figures=_best_figures(result, scenario),
+        first=first.tables,
         space_size=answer.space.size,
         optimum=answer.optimum,
         pipeline=answer.pipeline,
         own=answer.own,
-        lead=[*plain_sentences(answer.beside), *([] if answer.headline is None else [range_sentence(answer.headline)])],
+        lead=[*first.sentences, *first.notes],
+        details=[*details, *(note.sentence for note in answer.notes)],
         beside=answer.beside,
         bills=answer.bills,
-        notes=answer.notes,
         later_s=answer.later_s,
     )
 

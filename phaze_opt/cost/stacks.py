@@ -26,6 +26,7 @@ _FOLDER, _OPTIONS = "software", "software_options.toml"
 _ABLE = "of"
 """Key of an option's table: software that has it, with all that extends it."""
 _NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot")
+"""Keys of a software's file that state no field of a stack: its options are what it can do, a stack's are in force."""
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
 FOLDED = "experts folded over tensor groups"
@@ -139,6 +140,7 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
     chosen: dict[str, Any] = {}
     for option in options:
         chosen |= {**_option(name, option), **fitted.groups.get(option_group(option), {})}
+    stack = replace(stack, options=tuple(option for option in options if option in option_tables()))
     if not chosen:
         return stack
     plain = asdict(stack)

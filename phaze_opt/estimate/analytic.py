@@ -29,6 +29,7 @@ from phaze_opt.estimate.pricing import (
     tiled_traffic_elements,
 )
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
+from phaze_opt.estimate.sparse_products import run_sparse, skipped_macs, spared_bytes, sparse_codes
 from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -156,7 +157,11 @@ class AnalyticEstimator:
         columns = self._columns(compiled)
         threads = num_threads(len(accelerators) * len(compiled))
         both = rates, _buffer_rates(accelerators, prices.glb_cycles_per_byte * rates.cycle_s)
-        return combine(tables, columns, both, self._energies(accelerators), threads=threads)
+        energies = self._energies(accelerators)
+        found = combine(tables, columns, both, energies, threads=threads)
+        if len(compiled.sparse.index) and sparse_codes(accelerators.sparse_array):
+            found.energy_j[:] -= skipped_macs(compiled, accelerators.sparse_array) * energies.mac_j[:, None]
+        return found
 
     def explain(
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
@@ -173,6 +178,7 @@ class AnalyticEstimator:
             return ()
         prices, lane_s = self.price(compiled, table), rates.spread_lane_s[0]
         product_lane_cycles, step_cycles, is_serial = self._step_columns(compiled)
+        skipped = skipped_macs(compiled, table.sparse_array[:1])[0]
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
             num_macs=int(table.num_tc[0] * table.tc_width[0] * table.tc_depth[0]),
@@ -183,6 +189,7 @@ class AnalyticEstimator:
             hbm_s=prices.traffic_bytes[0] * rates.spread_byte_s[0],
             traffic_bytes=prices.traffic_bytes[0],
             buffer_s=_buffer_s(compiled, prices, rates),
+            macs=compiled.macs - skipped,
         )
         return explain_operators(compiled, prices.matmuls, resources)
 
@@ -212,7 +219,9 @@ class AnalyticEstimator:
         """Cycles of matmuls and HBM bytes, which no rate changes."""
         reference = self._constants.value("glb.proportional_reference_bytes")
         rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
-        buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
+        skips = len(compiled.sparse.index) > 0 and bool(sparse_codes(table.sparse_array))
+        kinds = (table.sparse_array,) if skips else ()
+        buffers = distinct_rows(table.glb_bytes, table.dtype_bytes, *kinds)
         glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
         passed_bytes = np.empty((0, len(compiled)))
         if self._options.residency is Residency.NONE or not len(compiled.buffer.held):
@@ -222,6 +231,9 @@ class AnalyticEstimator:
             traffic_bytes, passed_bytes = resident_traffic(compiled, glb_bytes, dtype_bytes, tile_bytes=tile_bytes)
         threads = num_threads(len(table) * len(compiled))
         matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
+        if skips:
+            run_sparse(matmuls, compiled, rows, self._options, threads=threads)
+            traffic_bytes -= spared_bytes(compiled, table.sparse_array[buffers.first], dtype_bytes)
         per_byte = rows.glb_cycles_per_byte[row_of]
         return OperatorPrices(matmuls, row_of, buffers.inverse, traffic_bytes, passed_bytes, per_byte)
 
@@ -303,7 +315,7 @@ class Resources:
     ``buffer_s`` is what an operator's bytes take to pass the buffer, 0 where the buffer holds none between operators;
     ``lanes_only_s`` what products on lanes take with the vector work, infinite where they may not run there.
     ``is_serial`` is 1.0 where products and lanes wait for each other, ``is_off_arrays`` says where arrays may not be
-    used.
+    used. ``macs`` are those that arrays do not skip.
     """
 
     cycle_s: float
@@ -315,6 +327,7 @@ class Resources:
     lanes_only_s: Floats
     is_serial: Floats
     is_off_arrays: NDArray[np.bool_]
+    macs: Floats
 
 
 def explain_operators(
@@ -335,7 +348,7 @@ def explain_operators(
     cycles, stream, fill = (
         compiled.add_up(table)[0] * on_arrays for table in (prices.cycles, prices.stream_cycles, prices.fill_cycles)
     )
-    ideal = compiled.macs * on_arrays / resources.num_macs
+    ideal = resources.macs * on_arrays / resources.num_macs
     tensor_s = cycles * resources.cycle_s
     vector_s = np.where(on_arrays > 0.0, resources.vector_s, resources.lanes_only_s)
     cores_s = np.maximum(tensor_s, vector_s) + resources.is_serial * np.minimum(tensor_s, vector_s)

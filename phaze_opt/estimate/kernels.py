@@ -11,7 +11,8 @@ Compute cycles = b' folds (stream + 2d + w - 2) where a fold ends before the nex
 Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m', output-stationary ceil(m'/d) ceil(n'/w) and k',
 input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB: c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) +
 m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an operand that r_n (or r_m) arrays share is read
-once for all of them. t_m = t_n = floor(sqrt(tile)), stretched when an edge is shorter.
+once for all of them. Operands of sparse products count with the scales of `MatmulShapes`. t_m = t_n =
+floor(sqrt(tile)), stretched when an edge is shorter.
 
 Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
 rows and y columns of it, p = min(floor(d/x), floor(w/y)) of them stand side by side, and ceil(b'/p) fills replace b'
@@ -39,6 +40,8 @@ NUM_FIELDS = 6
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
 
 
+NEVER = 1e200
+"""Folds of a dataflow that cannot be; large and finite, as a rule of 0 cycles a fold multiplies it."""
 NO_AXIS = -1
 """Passed through `int`: numba compiles a kernel anew for every literal that it is called with."""
 
@@ -68,10 +71,15 @@ class Wanted(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Options: is a shared operand read once; do grouped products share arrays, and of one matmul: do its own."""
+    """Options: is a shared operand read once; do grouped products share arrays, and of one matmul: do its own.
+
+    ``left_scale`` and ``right_scale`` are those of one matmul (`MatmulShapes`).
+    """
 
     is_multicast: bool
     is_packed: bool
+    left_scale: float
+    right_scale: float
 
 
 class Array(NamedTuple):
@@ -158,7 +166,7 @@ def _fill(folds: float, stream: float, array: Array) -> float:
 
 
 @compiled
-def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, scale: float) -> None:
+def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, rules: Rules, scale: float) -> None:
     """Stream, fill, L2 bytes and dataflow of the split just found; ``scale`` = dtype bytes x arrays used."""
     least = math.inf
     for code in range(3):
@@ -166,7 +174,8 @@ def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, s
         fill = _fill(folds, stream, array)
         if folds * stream + fill < least:
             least = folds * stream + fill
-            l2_elements = folds * (stream * (array.width + array.depth) + array.width * array.depth)
+            across, down = array.width * rules.right_scale, array.depth * rules.left_scale
+            l2_elements = folds * (stream * (across + down) + across * array.depth)
             out[STREAM], out[FILL], out[L2_BYTES], out[DATAFLOW] = folds * stream, fill, scale * l2_elements, code
 
 
@@ -196,8 +205,8 @@ def _price_level(  # noqa: PLR0917
                 at_n, at_k = spare if axis == 2 else e_n, spare if axis == 3 else rest - e_n
                 n, n_across = shares[2, at_n, 0], shares[2, at_n, 1]
                 k, k_down = shares[3, at_k, 0], shares[3, at_k, 2]
-                left = m * k * passes[at_m, at_n, 0]
-                right = k * n * passes[at_m, at_n, 1]
+                left = m * k * passes[at_m, at_n, 0] * rules.left_scale
+                right = k * n * passes[at_m, at_n, 1] * rules.right_scale
                 result = m * n * (3.0 if at_k > 0 else 1.0)
                 if rules.is_multicast:
                     left /= factor_n * (1 << e_n)
@@ -214,6 +223,9 @@ def _price_level(  # noqa: PLR0917
                     fills[1] * (m_down * n_across),
                     fills[2] * (k_down * m_across),
                 )
+                # Columns of sparse weights meet other inputs each, so that none can stand in the array for all.
+                if rules.right_scale > 1.0:
+                    inputs = float(NEVER)
                 least = min(
                     weight * m + _fill(weight, m, array),
                     output * k + _fill(output, k, array),
@@ -222,7 +234,7 @@ def _price_level(  # noqa: PLR0917
                 if least < best:
                     best = max(least, glb_cycles)
                     out[CYCLES], out[GLB_BYTES] = best, glb_bytes
-                    _record(out, ((weight, m), (output, k), (inputs, n)), array, array.dtype * used)
+                    _record(out, ((weight, m), (output, k), (inputs, n)), array, rules, array.dtype * used)
 
 
 @compiled
@@ -354,7 +366,8 @@ def price_arrays(  # noqa: PLR0917
         for axis in range(4):
             tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
         _mark_useful(tables.is_useful, size)
-        own = Rules(rules.is_multicast, rules.is_packed and size[6] > 0.0)
+        is_packed = rules.is_packed and size[6] > 0.0
+        own = Rules(rules.is_multicast, is_packed, size[7], size[8])
         macs = size[0] * size[1] * size[2] * size[3]
         for r in range(len(arrays.width)):
             tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]

@@ -1,14 +1,16 @@
 """Operators as columns: each matmul shape once, vector work by kind, HBM bytes; tables that kernels read and fill."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.buffer_columns import BufferColumns, compile_buffer_use
+from phaze_opt.graph.buffer_use import Operand
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, VectorKind
+from phaze_opt.workload.sparsity import Pattern
 
 VECTOR_KINDS = tuple(VectorKind)
 """Order of the columns of `CompiledOperators.vector_elements`."""
@@ -19,7 +21,9 @@ _OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
 class MatmulShapes:
     """Distinct matmuls as columns, each of shape (num_matmuls,); fields as of `Matmul`.
 
-    ``left_elements`` are those in memory behind a left operand, m x k where it lies there as it is.
+    ``left_elements`` are those in memory behind a left operand, m x k where it lies there as it is. ``left_scale`` and
+    ``right_scale`` are bytes of the operands over those of k steps, where k counts what an array keeps of a sparse
+    product (`estimate.sparse_products`); 1 of any other.
     """
 
     batch: NDArray[np.int64]
@@ -29,22 +33,52 @@ class MatmulShapes:
     left_elements: NDArray[np.int64]
     left_overlap: NDArray[np.int64]
     is_grouped: NDArray[np.int64]
+    left_scale: NDArray[np.float64]
+    right_scale: NDArray[np.float64]
 
     @classmethod
     def of(cls, matmuls: Sequence[Matmul]) -> "MatmulShapes":
         """Columns of matmuls, in their order."""
         rows = [(x.batch, x.m, x.n, x.k, x.distinct_left, x.left_overlap, int(x.is_grouped)) for x in matmuls]
         table = np.array(rows, dtype=np.int64).reshape(-1, 7)
-        return cls(*np.ascontiguousarray(table.T))
+        counted = (each.name for each in fields(cls) if not each.name.endswith("_scale"))
+        ones = np.ones(len(rows))
+        columns = dict(zip(counted, np.ascontiguousarray(table.T), strict=True))
+        return cls(**columns, left_scale=ones, right_scale=ones)
 
     def table(self) -> NDArray[np.float64]:
-        """One row a matmul, shape (num_matmuls, 7), in the order of the fields."""
-        columns = (self.batch, self.m, self.n, self.k, self.left_elements, self.left_overlap, self.is_grouped)
-        return np.stack(columns, axis=1).astype(np.float64)
+        """One row a matmul, shape (num_matmuls, 9), in the order of the fields."""
+        return np.stack([getattr(self, each.name) for each in fields(self)], axis=1).astype(np.float64)
 
     def __len__(self) -> int:
         """Number of distinct matmuls."""
         return len(self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseMatmuls:
+    """Distinct matmuls whose right operand is N:M sparse, in order; empty where none is.
+
+    Attributes:
+        index: into the matmuls.
+        patterns: of each.
+        may_spare: whether each operator (shape (num_operators,)) reads its weights from HBM alone.
+    """
+
+    index: NDArray[np.intp]
+    patterns: tuple[Pattern, ...]
+    may_spare: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator], matmuls: Sequence[Matmul]) -> "SparseMatmuls":
+        """Those of some operators, and of their distinct matmuls."""
+        found = [(place, each.pattern) for place, each in enumerate(matmuls) if each.pattern is not None]
+        from_hbm = [not any(each.operand is Operand.RIGHT for each in one.buffer.held) for one in operators]
+        return cls(
+            np.array([place for place, _ in found], dtype=np.intp),
+            tuple(pattern for _, pattern in found),
+            np.array(from_hbm, dtype=np.bool_),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +99,7 @@ class CompiledOperators(Sequence[Operator]):
         serial_steps: how often its matmuls are done, one after the other; same shape.
         state_elements: of the right operands of a recurrence, which every step reads; else 0; same shape.
         buffer: what the buffer may hold for them.
+        sparse: which of the matmuls have N:M sparse weights.
     """
 
     operators: tuple[Operator, ...]
@@ -80,6 +115,7 @@ class CompiledOperators(Sequence[Operator]):
     serial_steps: NDArray[np.float64]
     state_elements: NDArray[np.float64]
     buffer: BufferColumns
+    sparse: "SparseMatmuls"
 
     def __len__(self) -> int:
         """Number of operators."""
@@ -187,6 +223,7 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
         serial_steps=np.array([o.serial_steps for o in operators], dtype=np.float64),
         state_elements=np.array([_state_elements(o) for o in operators], dtype=np.float64),
         buffer=compile_buffer_use(operators),
+        sparse=SparseMatmuls.of(operators, tuple(index_of)),
     )
 
 

@@ -7,7 +7,7 @@ Few of the columns of a table of chips decide the cost of a matmul, so it is pri
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -44,6 +44,7 @@ class ArrayRows:
         dtype_bytes: bytes of an element.
         glb_cycles_per_byte: chip-wide; zero when the GLB never binds.
         pipelining: how folds overlap, by `hardware.pipelining.Pipelining`.
+        sparse_array: which zeros an array skips, by `hardware.sparse_array.SPARSE_ARRAYS`.
     """
 
     num_tc: NDArray[np.int64]
@@ -53,10 +54,15 @@ class ArrayRows:
     dtype_bytes: NDArray[np.int64]
     glb_cycles_per_byte: NDArray[np.float64]
     pipelining: NDArray[np.int64]
+    sparse_array: NDArray[np.int64]
 
     def __len__(self) -> int:
         """Number of distinct configurations."""
         return len(self.num_tc)
+
+    def take(self, rows: NDArray[np.intp]) -> "ArrayRows":
+        """Some of them, in the order given."""
+        return ArrayRows(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,12 @@ def build_array_rows(
         reference_glb_bytes: size at which a proportional GLB reaches the accelerator's bandwidth.
     """
     per_byte = _glb_cycles_per_byte(table, glb_limit, reference_glb_bytes=reference_glb_bytes)
-    integers = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes, table.pipelining)
-    rows = distinct_rows(*integers, per_byte)
-    num_tc, width, depth, l2_bytes, dtype_bytes, pipelining = (column[rows.first] for column in integers)
+    sizes = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes)
+    rows = distinct_rows(*sizes, table.pipelining, table.sparse_array, per_byte)
+    num_tc, width, depth, l2_bytes, dtype_bytes = (column[rows.first] for column in sizes)
+    kinds = {"pipelining": table.pipelining[rows.first], "sparse_array": table.sparse_array[rows.first]}
     tile_elements = np.maximum(1, l2_bytes // (2 * dtype_bytes))
-    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first], pipelining), rows.inverse
+    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first], **kinds), rows.inverse
 
 
 def _glb_cycles_per_byte(
@@ -191,7 +198,10 @@ def price_matmuls(
     starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
     wanted = kernels.Wanted(np.ascontiguousarray(rows.num_tc[other]), starts.astype(np.int64))
     rules = kernels.Rules(
-        is_multicast=options.multicast is Multicast.IDEAL, is_packed=options.grouped is not GroupedProducts.ONE_BY_ONE
+        is_multicast=options.multicast is Multicast.IDEAL,
+        is_packed=options.grouped is not GroupedProducts.ONE_BY_ONE,
+        left_scale=1.0,
+        right_scale=1.0,
     )
     table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
     others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))

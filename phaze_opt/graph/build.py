@@ -57,7 +57,14 @@ def _build_layers(
     model: Workload, training: TrainingSpec, tensor_parallel: int, fusion: FusionLevel, options: ShardingOptions
 ) -> tuple[LayerGraph, ...]:
     programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
-    return tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
+    # Front and back, embeddings and heads, stay dense, as in the papers.
+    units = {kind for unit in model.cut.units for kind in unit}
+    return tuple(
+        lower(
+            fuse(program, fusion), optimizer=training.optimizer, sparsity=training.sparsity if kind in units else None
+        )
+        for kind, program in enumerate(programs)
+    )
 
 
 def build_programs(

@@ -3,24 +3,28 @@
 The optimizer update, which no tape records, is one vector operator.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.buffer_use import BufferUse
-from phaze_opt.graph.holds import find_holds
+from phaze_opt.graph.buffer_use import BufferUse, PhaseBorder
+from phaze_opt.graph.holds import find_border, find_holds
 from phaze_opt.graph.layer import BorderTensor, LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
 from phaze_opt.graph.residency import buffer_uses
+from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.training import Optimizer
 
 _NO_TRAFFIC = (OperatorKind.COLLECTIVE, OperatorKind.VIEW)
 
 
-def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
-    """The layer graph of a program, fused or not."""
-    forward = [node for node in program.nodes if node.phase is Phase.FORWARD]
-    backward = [node for node in program.nodes if node.phase is Phase.BACKWARD]
+def lower(program: Program, *, optimizer: Optimizer, sparsity: SparseWeights | None = None) -> LayerGraph:
+    """The layer graph of a program, fused or not; ``sparsity`` is that of its products with weights."""
+    nodes = program.nodes if sparsity is None else [_thinned(node, sparsity) for node in program.nodes]
+    forward = [node for node in nodes if node.phase is Phase.FORWARD]
+    backward = [node for node in nodes if node.phase is Phase.BACKWARD]
     kept = kept_bytes(backward)
     stash_bytes = sum(kept.values())
     leaving = {tensor.name for tensor in program.outputs}
@@ -28,7 +32,7 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         name=program.name,
         forward=_graph(forward, _stash_by_node(forward, kept), leaving | kept.keys()),
         backward=_graph(backward, {}, leaving),
-        update=_update_graph(program.num_parameters, optimizer=optimizer),
+        update=_update_graph(program.num_parameters, optimizer=optimizer, choosing=_choosing(forward, sparsity)),
         num_parameters=program.num_parameters,
         num_tied_parameters=program.num_tied_parameters,
         num_expert_parameters=program.num_expert_parameters,
@@ -42,7 +46,52 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         kept_passing_bytes=sum((_kept_of(tensor, kept) for tensor in program.passing), start=0.0),
         reads=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.reads),
         makes=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.makes),
+        forward_border=_forward_border(program, forward),
+        backward_border=_backward_border(program, backward),
     )
+
+
+def _thinned(node: Node, sparsity: SparseWeights) -> Node:
+    """The node with its product's weights sparse: forward, and in backward where masks are transposable.
+
+    Groups of a convolution stay dense: few of their inputs share a filter.
+    """
+    if not _weights(node) or not (node.phase is Phase.FORWARD or sparsity.is_transposable):
+        return node
+    return replace(node, matmuls=tuple(replace(each, pattern=sparsity.pattern) for each in node.matmuls))
+
+
+def _weights(node: Node) -> int:
+    """Elements of the weights that are the right operand of the node's product and may be thinned out."""
+    if node.kind is not OperatorKind.MATMUL or any(each.is_grouped for each in node.matmuls):
+        return 0
+    return sum(tensor.elements for tensor in node.right if tensor.role is TensorRole.WEIGHT)
+
+
+def _choosing(forward: Sequence[Node], sparsity: SparseWeights | None) -> tuple[int, int]:
+    """Lane operations of choosing which weights a step keeps, and bytes of the copies that its products read."""
+    if sparsity is None:
+        return 0, 0
+    elements = sum(map(_weights, forward))
+    copies = 1 + sparsity.is_transposable
+    return (
+        math.ceil(elements * sparsity.choosing_operations),
+        math.ceil(elements * copies * sparsity.pattern.stored_share * Optimizer.ADAM.weight_bytes),
+    )
+
+
+def _forward_border(program: Program, nodes: Sequence[Node]) -> PhaseBorder:
+    """In forward the layer's input comes and its output goes."""
+    sent = [tensor for tensor in program.outputs if tensor.role is TensorRole.ACTIVATION]
+    return find_border(nodes, [program.input], sent)
+
+
+def _backward_border(program: Program, nodes: Sequence[Node]) -> PhaseBorder:
+    """In backward the gradient of the output comes, which no node makes, and that of the input goes."""
+    made = {tensor.name for node in nodes for tensor in node.outputs}
+    read = {each.name: each for node in nodes for each in node.inputs if each.role is TensorRole.GRADIENT}
+    came = [tensor for name, tensor in read.items() if name not in made]
+    return find_border(nodes, came, [each for each in program.outputs if each.role is TensorRole.GRADIENT])
 
 
 def _kept_of(tensor: Tensor, kept: Mapping[str, int]) -> float:
@@ -164,11 +213,12 @@ def _core_type(node: Node) -> CoreType:
 _KINDS = {Optimizer.ADAM: VectorKind.ADAM, Optimizer.SGD: VectorKind.SGD}
 
 
-def _update_graph(num_parameters: int, *, optimizer: Optimizer) -> OperatorGraph:
+def _update_graph(num_parameters: int, *, optimizer: Optimizer, choosing: tuple[int, int] = (0, 0)) -> OperatorGraph:
     """Update every parameter once.
 
     Adam in mixed precision reads gradient, master weight and both moments and writes the latter three and the working
-    weight: 14 bytes each way. SGD reads weight and gradient and writes the weight.
+    weight: 14 bytes each way. SGD reads weight and gradient and writes the weight. Where weights are sparse it chooses
+    which are kept and writes those too: ``choosing`` are lane operations and bytes.
     """
     state = optimizer.state_bytes
     read = optimizer.gradient_bytes + (state if state else optimizer.weight_bytes)
@@ -178,9 +228,12 @@ def _update_graph(num_parameters: int, *, optimizer: Optimizer) -> OperatorGraph
         phase=Phase.UPDATE,
         kind=OperatorKind.VECTOR,
         core_type=CoreType.VC,
-        vector_works=(VectorWork(_KINDS[optimizer], num_parameters),),
+        vector_works=(
+            VectorWork(_KINDS[optimizer], num_parameters),
+            *((VectorWork(VectorKind.ADD, choosing[0]),) if choosing[0] else ()),
+        ),
         bytes_read=float(read * num_parameters),
-        bytes_written=float(written * num_parameters),
+        bytes_written=float(written * num_parameters + choosing[1]),
         parameter_bytes=float(optimizer.weight_bytes * num_parameters),
     )
     return OperatorGraph((operator,), ())

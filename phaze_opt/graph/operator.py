@@ -7,6 +7,7 @@ from enum import StrEnum
 from phaze_opt.errors import InputError
 from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, Hold
 from phaze_opt.hardware.network import CollectiveKind as CollectiveKind  # noqa: PLC0414 (graphs name kinds too)
+from phaze_opt.workload.sparsity import Pattern
 
 
 class Phase(StrEnum):
@@ -80,6 +81,7 @@ class Matmul:
         left_overlap: at most so many of them belong both to rows before and to rows from any one row on.
         is_grouped: whether the products are the groups of one convolution, which may share an array block-diagonally
             or run on vector lanes.
+        pattern: of the right operand along k, where it is N:M sparse; the shape stays that of the dense product.
     """
 
     batch: int
@@ -89,6 +91,7 @@ class Matmul:
     left_elements: int = field(default=0, kw_only=True)
     left_overlap: int = field(default=0, kw_only=True)
     is_grouped: bool = field(default=False, kw_only=True)
+    pattern: Pattern | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse empty or negative shapes, and more elements than the operand has."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.pipelining import pipelining_of
+from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.record.plain_data import later
 
 
@@ -21,7 +22,7 @@ class Accelerator:
     ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
     ``vc_l2_bytes`` is of a vector core, 0 for what its lanes make it (`area.vc_l2_bytes_of`); ``link_bytes_per_s`` one
     way, all dimensions of the network together, 0 for the network's. ``pipelining`` numbers a `pipelining.Pipelining`,
-    0 for ``base``.
+    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense.
     """
 
     num_tc: int
@@ -42,6 +43,7 @@ class Accelerator:
     vc_l2_bytes: Annotated[int, later(0)] = 0
     link_bytes_per_s: Annotated[float, later(0.0)] = 0.0
     pipelining: Annotated[int, later(0)] = 0
+    sparse_array: Annotated[int, later(0)] = 0
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""
@@ -55,6 +57,7 @@ class Accelerator:
                 message = f"{field.name} = {value} must be positive and finite"
                 raise InputError(message, key=field.name)
         pipelining_of(self.pipelining)
+        sparse_array_of(self.sparse_array)
 
     @property
     def num_macs(self) -> int:
@@ -73,7 +76,7 @@ class Accelerator:
 
 
 _LABELS = ("name", "hbm_stacks", "hbm_generation")
-UNSAID = ("vc_l2_bytes", "link_bytes_per_s", "pipelining")
+UNSAID = ("vc_l2_bytes", "link_bytes_per_s", "pipelining", "sparse_array")
 """Fields that are 0 where something else says them."""
 
 
@@ -100,6 +103,7 @@ class AcceleratorTable:
     vc_l2_bytes: NDArray[np.int64]
     link_bytes_per_s: NDArray[np.float64]
     pipelining: NDArray[np.int64]
+    sparse_array: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""

@@ -10,6 +10,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
 from phaze_opt.hardware.pipelining import mac_area
+from phaze_opt.hardware.sparse_array import choice_scale
 from phaze_opt.units import um2_to_mm2
 
 
@@ -30,8 +31,8 @@ def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = Non
     """Area of every chip in um^2, shape (num_accelerators,).
 
     area = num_tc (w d a_mac p + A_L2(l2 of a tensor core)) + num_vc (w_vc a_lane + A_L2(l2 of a vector core)) + A_GLB.
-    p is what sub-stages add (`pipelining.mac_area`). HBM, links and interconnect are not counted, as in the published
-    estimator.
+    p is what sub-stages and the choice of inputs add (`pipelining.mac_area`, `sparse_array.choice_scale`). HBM, links
+    and interconnect are not counted, as in the published estimator.
 
     Args:
         table: the chips.
@@ -45,7 +46,7 @@ def area_parts_um2(
     table: AcceleratorTable, *, constants: Constants | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Areas of all tensor cores, of one vector core and of the global buffer, um^2; columns may broadcast."""
-    macs = table.tc_width * table.tc_depth * mac_area(table.pipelining)
+    macs = table.tc_width * table.tc_depth * mac_area(table.pipelining) * choice_scale(table.sparse_array)
     tensor_core = tc_area_um2(macs, table.l2_bytes, constants=constants)
     vector_core = vc_area_um2(table.vc_width, table.vc_l2_bytes, constants=constants)
     return table.num_tc * tensor_core, vector_core, glb_area_um2(table.glb_bytes)

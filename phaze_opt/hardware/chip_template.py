@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.pipelining import KEYS
+from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
+from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
@@ -183,7 +184,20 @@ class Design(Generic[T]):
         parquet="int64", default=0, never_slows=True,
     )  # fmt: skip
     pipelining: T = axis(
-        AxisRole.SIZE, "{} arrays", plural="kinds of pipelining", choices=KEYS, most=len(KEYS), default=0
+        AxisRole.SIZE,
+        "{} arrays",
+        plural="kinds of pipelining",
+        choices=PIPELINING_KEYS,
+        most=len(PIPELINING_KEYS),
+        default=0,
+    )
+    sparse_array: T = axis(
+        AxisRole.SIZE,
+        "{} arrays",
+        plural="kinds of sparse arrays",
+        choices=SPARSE_KEYS,
+        most=len(SPARSE_KEYS),
+        default=0,
     )
 
 

@@ -60,6 +60,7 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         vc_l2_bytes=points.vc_l2_bytes,
         link_bytes_per_s=points.link_bytes_per_s.astype(np.float64),
         pipelining=points.pipelining,
+        sparse_array=points.sparse_array,
     )
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
+from phaze_opt.hardware.sparse_array import choice_scale
 from phaze_opt.units import BITS_PER_BYTE, MEBI, PICO
 
 ACCESS_BYTES = 8
@@ -43,7 +44,7 @@ class AccessEnergies:
     """Dynamic energies in J of every chip of a table, each of shape (num_accelerators,).
 
     Attributes:
-        mac_j: one multiply-accumulate, arithmetic only.
+        mac_j: one multiply-accumulate, arithmetic only, with its choice of inputs where arrays skip zeros.
         l1_j_per_mac: register read and write that go with one multiply-accumulate.
         l2_j_per_byte: one byte out of a tensor core's L2.
         glb_j_per_byte: one byte in or out of the global buffer.
@@ -75,7 +76,7 @@ def access_energies(table: AcceleratorTable, constants: Constants) -> AccessEner
         return np.full(shape, pj * PICO)
 
     return AccessEnergies(
-        mac_j=constant_j(energy.mac_pj),
+        mac_j=constant_j(energy.mac_pj) * choice_scale(table.sparse_array),
         l1_j_per_mac=constant_j(energy.l1_read_pj + energy.l1_write_pj),
         l2_j_per_byte=energy.l2_read_pj(table.l2_bytes) * PICO / ACCESS_BYTES,
         glb_j_per_byte=energy.glb_read_pj(table.glb_bytes) * PICO / ACCESS_BYTES,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.stacks import can_run, load_stack
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
@@ -134,8 +134,12 @@ def choose(alternative: OtherChoice, scenario: Scenario, constants: Constants) -
 
 
 def other_software(stack: TrainingStack, name: str, fitted: FittedConstants) -> TrainingStack:
-    """Another software with gradients as wide, so that it is the software that differs."""
-    return replace(load_stack(name, fitted), gradient_bytes=stack.gradient_bytes)
+    """Another software with gradients as wide and the same options, as far as it has them.
+
+    So it is the software that differs.
+    """
+    options = [option for option in stack.options if can_run(name, option)]
+    return replace(load_stack(name, fitted, options), gradient_bytes=stack.gradient_bytes)
 
 
 def _option(name: str) -> Callable[[_Asked], Sequence[OtherChoice] | str]:

@@ -172,6 +172,13 @@ class ScenarioOptions:
     attention: str = _of_choices(
         "fused", "fused or unfused.", Kind.WORD, enumeration="phaze_opt.workload.training:AttentionForm"
     )
+    sparsity: str = _of_choices(
+        "",
+        "N:M sparse weights of the blocks, such as 2:4 or 1:16,recipe=stepwise,dense=0.1,fine_tune=0.2; recipes are "
+        "sr-ste, mask-decay, stepwise and geometric; transposable=yes makes input gradients sparse too.",
+        Kind.TEXT,
+        shown="dense",
+    )
     exclusivity: str = _of_choices(
         "chip",
         "What an operator spread over all cores excludes: chip (everything) or type (its core types).",
@@ -259,6 +266,14 @@ class ScenarioOptions:
         kind=Kind.WORD,
         enumeration="phaze_opt.workload.chain:CutPlaces",
         shown="layers on machines that exist, units of designs",
+    )
+    layer_fusion: str | None = _of_plan(
+        None,
+        "Run layers of a stage in groups whose border tensors stay on the chip: exact (the best groups), genetic, or a "
+        "plug-in's.",
+        kind=Kind.WORD,
+        shown="every layer alone",
+        values="phaze_opt.fusers",
     )
     stage_blocks: str = _of_plan(
         "",

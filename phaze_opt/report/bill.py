@@ -1,15 +1,21 @@
-"""The bill of a cluster in a table and a sentence, and which prices decide it."""
+"""The bill of a cluster in a table, a figure and a sentence, and which prices decide it."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.die import DieBeside
+from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_number, format_ratio, format_share
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 PARTS = {
     "dies": "dies, by their yield",
@@ -55,6 +61,22 @@ def bill_table(bill: Bill) -> TableContent:
 def bill_tables(bills: Mapping[str, Bill]) -> list[TableContent]:
     """The bill of the first of several, for a page; nothing of none."""
     return [bill_table(bill) for bill in list(bills.values())[:1]]
+
+
+def dollars_figure(bills: Mapping[str, Bill]) -> Figure:
+    """Where the dollars of a device's life go, a bar a design or machine: its parts, then its electricity."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    power = {name: float(bill.owned.electricity_usd) / bill.num_devices for name, bill in bills.items()}
+    parts = {label: [float(getattr(bill.device, name)) for bill in bills.values()] for name, label in PARTS.items()}
+    for place, (label, values) in enumerate({**parts, "electricity of its life": list(power.values())}.items()):
+        if any(values):
+            figure.add_bar(
+                y=list(bills), x=values, name=label, orientation="h", marker={"color": COLOURS[place % len(COLOURS)]},
+                hovertext=[f"{label}: {format_number(value)} USD" for value in values], hoverinfo="text",
+            )  # fmt: skip
+    return style_bars(figure, "Where the dollars go", count=len(bills), axis="USD a device, over its life")
 
 
 def run_sentence(bill: Bill) -> str:

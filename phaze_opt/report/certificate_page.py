@@ -15,6 +15,7 @@ from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.headline_range import HeadlineRange
+from phaze_opt.report.answer import ShortAnswer
 from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import (
     RunnerUp,
@@ -30,13 +31,13 @@ from phaze_opt.report.certificate import (
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
-from phaze_opt.report.die import DieBeside, area_table, die_figures, limits_table, plain_sentences, power_table
-from phaze_opt.report.document import ReportDocument
+from phaze_opt.report.die import DieBeside, area_table, limits_table, plain_sentences, power_table
+from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
-from phaze_opt.report.front import front_sentence, front_table, front_ties_sentence
+from phaze_opt.report.front import front_figures, front_sentence, front_table, front_ties_sentence
 from phaze_opt.report.headline import range_sentence
-from phaze_opt.report.page import results_section
+from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.table import TableContent
@@ -44,6 +45,8 @@ from phaze_opt.report.text import GOAL_UNITS, shown_value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+NOTHING_SAID = ShortAnswer(())
 
 
 def build_document(
@@ -58,6 +61,8 @@ def build_document(
     bills: Mapping[str, Bill] | None = None,
     equal: EqualTerms | None = None,
     terms: str = "",
+    held: Mapping[str, Evaluation] | None = None,
+    first: ShortAnswer = NOTHING_SAID,
 ) -> ReportDocument:
     """The page as values.
 
@@ -72,73 +77,92 @@ def build_document(
         bills: what the same cost, in the same order.
         equal: optima on the terms of a machine.
         terms: on which this one is proved, for the title.
+        held: the machines that the best design is held against.
+        first: what is printed of the proof, to stand above all.
     """
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     if certificate.axes:
-        return _front_document(result, names, notes=notes, beside=beside)
+        return _front_document(result, names, first=first, notes=notes, beside=beside)
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
-    tables = []
-    figures = {}
-    lead = [claim_sentence(result)]
+    tables: list[TableContent] = []
+    figures: dict[str, Figure] = {}
+    lead = [*first.sentences, claim_sentence(result)]
     if result.best:
         of_design = evaluation_contents(result.best[0].evaluation, references={})
         # Without references beside it, the performance is in the other tables.
         of_design = [content for content in of_design if content.title != "Performance"]
         tables = [best_table(result), flatness_table(result), *of_design]
-        lead = [f"{lead[0]} {ties_sentence(ties)}", " ".join(runner_up.sentences if runner_up is not None else ())]
-        figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up))
+        lead.append(ties_sentence(ties))
+        lead.append(" ".join(runner_up.sentences if runner_up is not None else ()))
+        figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up, held or {}))
     if beside:
         dies = _dies(beside, equal)
         tables += [area_table(dies), power_table(dies), limits_table(dies), *bill_tables(bills or {})]
         on_terms = () if equal is None else (equal_sentence(equal, result), *left_out_sentences(equal))
         lead.append(" ".join(on_terms or plain_sentences(beside)))
-        figures |= die_figures(dies)
+        figures |= amount_figures(dies, bills or {})
     if equal is not None and beside:
         tables.append(equal_table(equal, result))
     if headline is not None:
         lead.append(range_sentence(headline))
     if len(result.history) > 1:
-        figures = {"gap": gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s), **figures}
+        figures["gap"] = gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s)
         tables.append(history_table(result))
     if robust is not None:
         lead.append(" ".join(minimax_sentences(robust)))
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
+    title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"
+    sections, said = _sections(first, in_reading_order(figures), tables, lead)
+    return _document(result, title, sections, said)
+
+
+def _document(result: CertifyResult, title: str, sections: tuple[Section, ...], lead: Sequence[str]) -> ReportDocument:
     effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
     return ReportDocument(
-        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}",
-        (results_section(tables, figures),),
-        lead=tuple(filter(None, lead)),
+        title,
+        sections,
+        lead=tuple(dict.fromkeys(filter(None, lead))),
         footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
     )
 
 
 def _front_document(
-    result: CertifyResult, names: str, *, notes: Sequence[Note], beside: Sequence[DieBeside]
+    result: CertifyResult, names: str, *, first: ShortAnswer, notes: Sequence[Note], beside: Sequence[DieBeside]
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
     certificate = result.certificate
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
-    lead = [front_sentence(result)]
+    lead = [*first.sentences, front_sentence(result)]
     if result.front:
         lead.append(front_ties_sentence(result))
         tables.append(front_table(result))
+        machines = {each.name: each.evaluation for each in beside[1:]}
+        figures |= front_figures(result.front, certificate.axes, machines)
     if beside:
         dies = _dies(beside, None)
         tables += [area_table(dies), power_table(dies), limits_table(dies)]
-        figures |= die_figures(dies)
+        figures |= amount_figures(dies, {})
     if len(result.history) > 1:
         tables.append(history_table(result))
-    effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
-    return ReportDocument(
+    title = (
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
-        f"{axes_words(certificate.axes)}",
-        (results_section(tables, figures),),
-        lead=(*lead, *(note.sentence for note in notes)),
-        footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
+        f"{axes_words(certificate.axes)}"
     )
+    sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
+    return _document(result, title, sections, said)
+
+
+def _sections(
+    first: ShortAnswer, figures: Mapping[str, Figure], tables: Sequence[TableContent], said: Sequence[str]
+) -> tuple[tuple[Section, ...], list[str]]:
+    """Sections and the head: where an answer is printed it stands there, and what it rests on is folded."""
+    if not first.sentences:
+        return picture_sections((), figures, tables), list(said)
+    rest = [sentence for sentence in said if sentence not in first.sentences]
+    return picture_sections(first.tables, figures, tables, rest), [*first.sentences, *first.notes]
 
 
 def _dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> dict[str, DieReport]:
@@ -148,14 +172,17 @@ def _dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> dict[str, Di
     return {beside[0].name: beside[0].die, equal.name: equal.die}
 
 
-def _compared(best: Sequence[RankedDesign], runner_up: RunnerUp | None) -> dict[str, Evaluation]:
-    """The best design and the runner-up by the model on which it loses most."""
+def _compared(
+    best: Sequence[RankedDesign], runner_up: RunnerUp | None, held: Mapping[str, Evaluation]
+) -> dict[str, Evaluation]:
+    """The best design, the runner-up by the model on which it loses most, and of one model the baselines."""
     first = best[0].evaluation
+    others = {} if first.members else held
     if runner_up is None:
-        return {"best": first}
+        return {"best": first, **others}
     second = runner_up.design.evaluation
     if not first.members:
-        return {"best": first, "runner-up": second}
+        return {"best": first, "runner-up": second, **others}
     pairs = zip(first.members, second.members, strict=True)
     winner, loser = next(pair for pair in pairs if pair[1].model == runner_up.model)
     return {f"best, {winner.model}": winner, f"runner-up, {loser.model}": loser}

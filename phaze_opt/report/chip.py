@@ -9,6 +9,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.pipelining import pipelining_of
+from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.table import Fields, number
 from phaze_opt.report.text import format_capacity, format_mib
@@ -66,11 +67,16 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
 
 def _tensor_cell(point: DesignPoint) -> str:
     clock = f" @{point.clock_hz / GIGA:g}" if point.clock_hz else ""
-    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{_kind(point.pipelining)}"
+    kinds = f"{_kind(point.pipelining)}{_zeros(point.sparse_array)}"
+    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}"
 
 
 def _vector_cell(point: DesignPoint) -> str:
     return f"{_vector_cores(point)}{_local(point.vc_l2_bytes)}"
+
+
+def _zeros(sparse_array: int) -> str:
+    return f" {sparse_array_of(sparse_array).key}" if sparse_array else ""
 
 
 def _kind(pipelining: int) -> str:
@@ -148,6 +154,7 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
         ("links of {}", f"{old.link_bytes_per_s / GIGA:g} GB/s", f"{new.link_bytes_per_s / GIGA:g} GB/s"),
         ("an L2 of {} a tensor core", *_local_sizes(old, new)),
         ("{} arrays", pipelining_of(old.pipelining).key, pipelining_of(new.pipelining).key),
+        ("{} arrays", sparse_array_of(old.sparse_array).key, sparse_array_of(new.sparse_array).key),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
 

@@ -11,7 +11,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
-from phaze_opt.report.style import COLOURS, apply_style
+from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import format_mib, format_number, format_ratio, format_share
 from phaze_opt.units import GIGA
@@ -106,32 +106,29 @@ def die_figures(dies: Dies) -> dict[str, Figure]:
     }
 
 
+def component_marker(name: str) -> dict[str, Any]:
+    """A component has one colour in all figures; beyond the palette, hatched."""
+    place = list(COMPONENTS).index(name)
+    return {"color": COLOURS[place % len(COLOURS)], "pattern": {"shape": HATCHED * (place >= len(COLOURS))}}
+
+
 def _bars(
     dies: Dies, parts_of: Callable[[DieReport], Sequence[ComponentFigure]], title: str, axis: str, unit: str
 ) -> Figure:
-    """A component has one colour in both figures; beyond the palette, hatched."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    places = {name: place for place, name in enumerate(COMPONENTS)}
     values = {name: {part.name: part.value for part in parts_of(die)} for name, die in dies.items()}
     for part in parts_of(next(iter(dies.values()))):
         widths = [each[part.name] for each in values.values()]
         if not any(widths):
             continue
-        place, words = places[part.name], COMPONENTS[part.name]
-        marker = {"color": COLOURS[place % len(COLOURS)], "pattern": {"shape": HATCHED * (place >= len(COLOURS))}}
+        words = COMPONENTS[part.name]
         figure.add_bar(
-            y=list(dies), x=widths, name=words, orientation="h", marker=marker, hoverinfo="text",
+            y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(part.name), hoverinfo="text",
             hovertext=[f"{words}: {format_number(width)} {unit}" for width in widths],
         )  # fmt: skip
-    figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
-    figure.update_xaxes(title=axis, rangemode="tozero")
-    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
-    apply_style(figure, title)
-    below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
-    figure.update_layout(height=240 + 60 * len(dies), legend=below, margin={"t": 60, "b": 140})
-    return figure
+    return style_bars(figure, title, count=len(dies), axis=axis)
 
 
 DESIGN = "this design"

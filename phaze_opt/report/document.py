@@ -100,7 +100,14 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Paragraph | Listing | TableBlock | FigureBlock | Choice | Folded
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Figures that a page shows side by side where it is wide enough, and below each other where it is not."""
+
+    blocks: tuple[FigureBlock, ...]
+
+
+Block = Paragraph | Listing | TableBlock | FigureBlock | Choice | Folded | Beside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,22 +132,31 @@ class ReportDocument:
     Attributes:
         title: of the page.
         sections: in order.
+        opening: what stands below the title, before any sentence.
         findings: sentences, the most important first.
         lead: paragraphs, in place of findings.
         notices: what a reader must know before believing anything: what is missing, what is not for claims.
         description: Markdown of the study's author, not to be trusted.
         footer: provenance as names and values.
         has_header: whether the title stands above the page, and not only in its tab.
+        is_drawn: whether its figures are drawings: light, but nothing answers to a pointer.
     """
 
     title: str
     sections: tuple[Section, ...]
+    opening: tuple[Block, ...] = ()
     findings: tuple[str, ...] = ()
     lead: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     description: str = ""
     footer: tuple[tuple[str, str], ...] = ()
     has_header: bool = True
+    is_drawn: bool = False
+
+
+def all_blocks(document: ReportDocument) -> tuple[Block, ...]:
+    """Blocks of a document in order, the opening first."""
+    return (*document.opening, *(block for section in document.sections for block in section.blocks))
 
 
 def figures_of(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
@@ -148,8 +164,19 @@ def figures_of(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
     for block in blocks:
         if isinstance(block, FigureBlock):
             yield block
-        elif isinstance(block, Folded):
+        elif isinstance(block, Folded | Beside):
             yield from figures_of(block.blocks)
         elif isinstance(block, Choice):
             for option in block.options:
                 yield from figures_of(option.blocks)
+
+
+def shown_figures(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
+    """Figures that a page shows before anything is chosen or unfolded."""
+    for block in blocks:
+        if isinstance(block, FigureBlock):
+            yield block
+        elif isinstance(block, Beside):
+            yield from block.blocks
+        elif isinstance(block, Choice):
+            yield from shown_figures(block.options[0].blocks)

@@ -12,7 +12,16 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import is_expert
 from phaze_opt.report.chip import AXES, describe_cores, describe_memories
 from phaze_opt.report.design import CAUSES, NUM_OF_DESIGNS
-from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
+from phaze_opt.report.style import (
+    BEST_COLOUR,
+    COLOURS,
+    LABEL_GROUND,
+    MUTED_COLOUR,
+    REFERENCE_COLOUR,
+    SCALE,
+    apply_style,
+    style_bars,
+)
 from phaze_opt.report.text import format_number, format_time
 from phaze_opt.search.trial import Trial
 
@@ -26,6 +35,11 @@ VALUE_LABELS = {
     "throughput_per_joule": "throughput per joule, samples/J",
 }
 PARETO_GOAL = "pareto"
+BEST = "best"
+"""Label of the best design."""
+CLOSER_SHARE = 0.3
+"""Of the largest area: designs that lie closer than that have a figure of their own."""
+FEWEST_CLOSER = 3
 LOG_SPAN = 30.0
 """Largest value over the lower quartile from which an axis becomes logarithmic: a few poor trials do not make it so."""
 MAX_HOVERED = 5000
@@ -70,13 +84,19 @@ def _add_infeasible(figure: Figure, trials: Sequence[Trial[Evaluation]], *, leve
 
 
 def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: Mapping[str, Evaluation]) -> Figure:
-    """Throughput over area, coloured by TDP; the best design ringed, the references as diamonds."""
+    """Throughput over area, coloured by TDP, with the front of the two as steps; references are diamonds."""
     import plotly.graph_objects as go
 
     feasible = [record for record in trials if record.values and not record.is_repeat]
     designs = [record.evaluation for record in feasible]
     rates = [design.throughput_samples_per_s for design in designs]
     figure = go.Figure()
+    steps = area_front(designs)
+    figure.add_scatter(
+        x=[design.area_mm2 for design in steps], y=[design.throughput_samples_per_s for design in steps], mode="lines",
+        name="front", hoverinfo="skip", showlegend=False,
+        line={"color": BEST_COLOUR, "width": 2, "shape": "hv"},
+    )  # fmt: skip
     figure.add_scatter(
         x=[design.area_mm2 for design in designs], y=rates, mode="markers", name="trial",
         text=_hovers(feasible), hoverinfo="text", showlegend=False,
@@ -92,10 +112,41 @@ def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: M
         mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=shift)
     if designs:
         best = min(designs, key=lambda design: (-design.throughput_samples_per_s, design.area_mm2, design.tdp_w))
-        mark("best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
+        mark(BEST, best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
     figure.update_xaxes(title="area, mm<sup>2</sup>", rangemode="tozero")
     figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
-    return apply_style(figure, "Area against throughput")
+    return apply_style(figure, "The front: throughput over area")
+
+
+def closer_figure(figure: Figure, trials: Sequence[Trial[Evaluation]]) -> Figure | None:
+    """The same over the designs alone, where machines leave them a corner; None where they do not."""
+    from plotly.graph_objects import Figure
+
+    designs = [record.evaluation for record in trials if record.values and not record.is_repeat]
+    areas = [design.area_mm2 for design in designs]
+    rates = [design.throughput_samples_per_s for design in designs]
+    best = max(rates)
+    if len(areas) < FEWEST_CLOSER or max(areas) - min(areas) > CLOSER_SHARE * max(areas):
+        return None
+    closer = Figure(figure)
+    least = min(rate for rate in rates if rate >= best / 2)
+    for update, low, high in ((closer.update_xaxes, min(areas), max(areas)), (closer.update_yaxes, least, best)):
+        room = 0.08 * (high - low) or 0.01 * high
+        update(range=[low - room, high + 2 * room], rangemode=None, type="linear", dtick=None, tickformat=",.6~g")
+    closer.update_layout(annotations=[note for note in closer.layout.annotations if note.text == BEST])
+    closer.update_layout(title={"text": "The same, closer: the designs alone"})
+    for note in closer.layout.annotations:
+        note.y = best
+    return closer
+
+
+def area_front(designs: Sequence[Evaluation]) -> list[Evaluation]:
+    """Designs that no other one equals in area and throughput or beats, the smallest first."""
+    found: list[Evaluation] = []
+    for design in sorted(designs, key=lambda each: (each.area_mm2, -each.throughput_samples_per_s)):
+        if not found or design.throughput_samples_per_s > found[-1].throughput_samples_per_s:
+            found.append(design)
+    return found
 
 
 def _add_mark(
@@ -118,7 +169,7 @@ def _add_mark(
     # A label of its own, on a ground that hides the points behind it; its height on a log axis is the exponent.
     figure.add_annotation(
         x=design.area_mm2, y=math.log10(rate) if is_logarithmic else rate, text=name, showarrow=False, yshift=shift,
-        font={"color": colour}, bgcolor="rgba(255, 255, 255, 0.85)", borderpad=1,
+        font={"color": colour}, bgcolor=LABEL_GROUND, borderpad=1,
     )  # fmt: skip
 
 
@@ -197,14 +248,7 @@ def breakdown_figure(evaluations: Mapping[str, Evaluation], *, needs_schedules: 
                 y=list(shown), x=seconds, name=label, orientation="h", marker=marker,
                 hovertext=[f"{label}: {format_time(value)}" for value in seconds], hoverinfo="text",
             )  # fmt: skip
-    figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
-    figure.update_xaxes(title="seconds an iteration", rangemode="tozero")
-    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
-    apply_style(figure, "Where an iteration's time goes")
-    # Six causes take several lines on a narrow page, so the legend goes below the axis rather than over the title.
-    below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
-    figure.update_layout(height=240 + 60 * max(1, len(shown)), legend=below, margin={"t": 60, "b": 140})
-    return figure
+    return style_bars(figure, "Where an iteration's time goes", count=len(shown), axis="seconds an iteration")
 
 
 def search_figures(
@@ -220,14 +264,19 @@ def search_figures(
         return {}
     # Hand placements are in a table: one on a small machine would take the scale of every figure for itself.
     machines = {name: other for name, other in references.items() if not is_expert(name)}
-    figures = {"history": history_figure(trials, goal=goal)}
-    if any(record.values for record in trials):
-        if goal == PARETO_GOAL:
-            figures["pareto"] = pareto_figure(trials, front=front)
+    figures: dict[str, Figure] = {}
+    is_any = any(record.values for record in trials)
+    if is_any and goal == PARETO_GOAL:
+        figures["pareto"] = pareto_figure(trials, front=front)
+    if is_any:
         figures["area_throughput"] = area_throughput_figure(trials, references=machines)
-        figures["parallel_coordinates"] = parallel_coordinates_figure(trials)
+        closer = closer_figure(figures["area_throughput"], trials)
+        figures |= {} if closer is None else {"front": closer}
     if best is not None and best.schedules:
         figures["breakdown"] = breakdown_figure({"best design": best, **machines})
+    figures["history"] = history_figure(trials, goal=goal)
+    if is_any:
+        figures["parallel_coordinates"] = parallel_coordinates_figure(trials)
     return figures
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, figures_of
-from phaze_opt.report.style import figure_block
+from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, all_blocks, figures_of, shown_figures
+from phaze_opt.report.image_files import render_drawing, render_images
+from phaze_opt.report.style import DARK_INKS, figure_block
 from phaze_opt.report.table import TableContent
 
 if TYPE_CHECKING:
@@ -37,21 +38,23 @@ def render_html(document: ReportDocument) -> str:
 
     template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text)
-    has_figures = any(True for section in document.sections for _ in figures_of(section.blocks))
+    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text, drawing=render_drawing)
+    has_figures = any(True for _ in figures_of(all_blocks(document)))
     page = environment.from_string(template).render(
         document=document,
         policy=CONTENT_POLICY,
+        inks=dict(DARK_INKS),
+        has_figures=has_figures,
         description=render_prose(document.description) if document.description.strip() else "",
-        library=packed_library() if has_figures else "",
+        library=packed_library() if has_figures and not document.is_drawn else "",
     )
     return page.lstrip()
 
 
 def results_section(tables: Iterable[TableContent], figures: Mapping[str, Figure]) -> Section:
-    """Tables beside each other, then figures by name."""
-    blocks: list[Block] = [TableBlock(table) for table in tables]
-    blocks += [figure_block(name, figure) for name, figure in figures.items()]
+    """Figures by name, then tables beside each other."""
+    blocks: list[Block] = [figure_block(name, figure) for name, figure in figures.items()]
+    blocks += [TableBlock(table) for table in tables]
     return Section("results", "", tuple(blocks))
 
 
@@ -77,6 +80,31 @@ def write_page(path: Path, document: ReportDocument) -> Path:
         InputError: the file cannot be written.
     """
     return write_text(path, render_html(document))
+
+
+def write_report(path: Path, document: ReportDocument) -> dict[str, Path]:
+    """Write a document as a page, and its figures as SVG and PNG files in the folder ``STEM-figures`` beside it.
+
+    Returns:
+        Paths by their names from the page's directory on, the page first.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    written = {path.name: write_page(path, document)}
+    for name, content in render_figures(document).items():
+        place = f"{path.stem}-figures/{name}"
+        replace_file(path.parent / place, content)
+        written[place] = path.parent / place
+    return written
+
+
+def render_figures(document: ReportDocument) -> dict[str, bytes]:
+    """Files of the figures that a page shows at first, by name; those behind a choice or a fold have none."""
+    files: dict[str, bytes] = {}
+    for block in shown_figures(all_blocks(document)):
+        files |= render_images(block.name, block.figure, block.title)
+    return files
 
 
 def render_prose(markdown: str) -> str:

@@ -6,13 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
 from phaze_opt.objective.bill import Bill
-from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
@@ -20,10 +18,10 @@ from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
-from phaze_opt.report.die import DieBeside, area_table, die_figures, limits_table, power_table
+from phaze_opt.report.die import DieBeside, area_table, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
-from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
+from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time, numbers_apart
@@ -35,7 +33,6 @@ from phaze_opt.study.result import Truth, TruthKind
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-FIGURES_FOLDER = "figures"
 NUM_RUNNERS_UP = 5
 _WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
 """Commands that say what the package's own estimators are worth."""
@@ -268,54 +265,45 @@ def _gain(gain: float) -> str:
     return f"{'+' if gain >= 0 else '-'}{format_share(abs(gain))}"
 
 
-def write_search_report(
+def search_document(
     result: SearchResult,
-    directory: Path,
     *,
     title: str,
     goal: str,
     references: Mapping[str, Evaluation],
     extra_figures: Mapping[str, Figure] | None = None,
+    first: Sequence[TableContent] = (),
     space_size: int | None = None,
     optimum: Truth | None = None,
     pipeline: HeterogeneousEvaluation | None = None,
     own: Sequence[OwnBest] = (),
     lead: Sequence[str] = (),
-    notes: Sequence[Note] = (),
+    details: Sequence[str] = (),
     later_s: Mapping[str, float] | None = None,
     beside: Sequence[DieBeside] = (),
     bills: Mapping[str, Bill] | None = None,
-) -> dict[str, Path]:
-    """Write the page of a search and one page per figure.
+) -> ReportDocument:
+    """The page of a search: the answer, its pictures, then every table.
 
     Args:
         result: the finished search.
-        directory: where to write; made if need be.
         title: heading of the page.
         goal: of the search: throughput, throughput_per_tdp or pareto.
         references: evaluations of the reference machines by name.
         extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
+        first: tables of the answer.
         space_size: points of the space, if known.
         optimum: the best value of the space, if a study or a certificate has it.
         pipeline: the best one of one design per stage, if asked for.
         own: for each model of a common design its own best chip.
         lead: sentences at the top.
-        notes: what the answer rests on.
+        details: what they rest on.
         later_s: what took how long after the search.
         beside: the best design and the reference machines as dies.
         bills: what the same cost, in the same order.
-
-    Returns:
-        Paths by artifact name, for `TrackingSession.log_artifacts`.
-
-    Raises:
-        InputError: the directory cannot be written.
     """
-    figures = search_figures(
-        result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
-    )
+    found = search_figures(result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best)
     dies = {each.name: each.die for each in beside}
-    figures |= {**(die_figures(dies) if dies else {}), **(extra_figures or {})}
     contents = search_contents(
         result, references=references, space_size=space_size, optimum=optimum, own=own, later_s=later_s
     )
@@ -323,13 +311,10 @@ def write_search_report(
     contents += [area_table(dies), power_table(dies), limits_table(dies)] if dies else []
     contents += bill_tables(bills or {})
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
-    page = ReportDocument(
+    figures = {**in_reading_order({**found, **amount_figures(dies, bills or {})}), **(extra_figures or {})}
+    return ReportDocument(
         title,
-        (results_section(contents, figures),),
-        lead=(*lead, limits, *(note.sentence for note in notes)),
+        picture_sections(first, figures, contents, (*details, limits)),
+        lead=tuple(filter(None, lead)) or (limits,),
         footer=(("phaze-opt", __version__), ("search", result.search_id)),
     )
-    pages = {REPORT_NAME: render_html(page)}
-    for name, figure in figures.items():
-        pages[f"{FIGURES_FOLDER}/{name}.html"] = render_figure(f"{title}: {name.replace('_', ' ')}", name, figure)
-    return {name: write_text(directory / name, text) for name, text in pages.items()}

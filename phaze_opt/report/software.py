@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.stacks import SoftwareRows, machine_gap, machines_of, measured_rows, model_gap, rows_like
+from phaze_opt.cost.stacks import SoftwareRows, can_run, machine_gap, machines_of, measured_rows, model_gap, rows_like
 from phaze_opt.hardware.fitted import FittedGroup
-from phaze_opt.hardware.spreads import UNSEEN, Spread, load_spreads
+from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.caveats import Note
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
+from phaze_opt.workload.run_options import RUN_OPTIONS
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 ERROR = "cross_validated_mape"
@@ -19,9 +20,13 @@ STEPS = "train_"
 
 
 class SoftwareChoice(Enum):
-    """Who decided on a software: the user, measurements on the machine, or the rule of decision 0257."""
+    """Who decided on a software: the user, measurements on the machine, or the rule of decision 0257.
+
+    One that stands for a software which nobody knows was decided on by what suits the plan.
+    """
 
     NAMED = "named"
+    SUITED = "suited"
     MEASURED = "measured"
     RULE = "rule"
 
@@ -65,7 +70,7 @@ def software_notes(
         "error": "" if own_fit else _error_of(rows, errors, software, machine, dtype, has_experts=num_experts > 1),
     }
     # Of a run on a machine that exists, errors of steps of the same source say too little: what is asked is another.
-    sources = "" if own_fit or is_scheduled else sources_sentence(load_spreads().find([UNSEEN]))
+    sources = "" if own_fit or is_scheduled else sources_sentence(step_kinds(software, choice))
     if sources:
         found["error"] = f"{found['error']}; dense {sources}" if num_experts > 1 and found["error"] else sources
     return tuple(Note(key, sentence) for key, sentence in found.items() if sentence)
@@ -75,17 +80,33 @@ def _notes_of_unmeasured(software: str, is_scheduled: bool) -> tuple[Note, ...]:
     """What to know of a software that no row is of; nothing of the ideal one, which nobody runs."""
     if is_scheduled or software == IDEAL_STACK.name:
         return ()
-    sources = sources_sentence(load_spreads().find([UNSEEN]))
+    sources = sources_sentence([UNSEEN])
     nobodys = f"no run of {software} was measured"
     return (Note("error", f"{nobodys}; {sources}" if sources else nobodys),)
 
 
-def sources_sentence(spread: Spread | None) -> str:
-    """What to expect of a run that nobody measured: errors of publications that no fit saw; empty if none is known."""
+def step_kinds(software: str, choice: SoftwareChoice) -> tuple[str, ...]:
+    """Kinds of kept-out steps that a plan's price is like, the nearest first: of those whose software was named.
+
+    Only what the user named, and somebody measured, counts as named.
+    """
+    is_named = choice is SoftwareChoice.NAMED and measured_rows(software) is not None
+    return (NAMED, UNSEEN) if is_named else (UNSEEN,)
+
+
+def sources_sentence(kinds: Sequence[str]) -> str:
+    """What to expect of a run that nobody measured: errors of publications that no fit saw; empty if none is known.
+
+    Args:
+        kinds: of kept-out steps; the first that is known speaks.
+    """
+    kind = next((each for each in kinds if load_spreads().find([each])), "")
+    spread = load_spreads().find([kind])
     if spread is None:
         return ""
+    known = "named, its constants those that the others say" if kind == NAMED else "taken as unknown"
     return (
-        f"steps of {spread.num_groups} publications, each kept out of every fit and its software taken as unknown, are "
+        f"steps of {spread.num_groups} publications, each kept out of every fit and its software {known}, are "
         f"predicted with a mean error of {spread.mape:.0f} %, and 90 % of them took {spread.low:.2f} to "
         f"{spread.high:.2f} of the prediction"
     )
@@ -109,8 +130,8 @@ def _error_of(
 
 
 def _choice_note(software: str, machine: str, choice: SoftwareChoice) -> str:
-    """How the software came about, unless the user named it."""
-    if choice is SoftwareChoice.NAMED:
+    """How the software came about, unless the user named it, or one in whose place it stands."""
+    if choice in (SoftwareChoice.NAMED, SoftwareChoice.SUITED):
         return ""
     why = (
         f"as measured on {machine}"
@@ -219,6 +240,29 @@ def choices_table(stacks: Sequence[TrainingStack]) -> TableContent:
 def _overlaps(stack: TrainingStack) -> str:
     shares = (stack.tensor_overlap, stack.data_overlap, stack.parameter_overlap)
     return " ".join(f"{share:.2f}" for share in shares)
+
+
+def abilities(software: str) -> dict[str, list[str]]:
+    """Words of each option that a software can be told, of those that change something."""
+    return {
+        column: [word for word, table in known.tables.items() if can_run(software, table)]
+        for column, known in RUN_OPTIONS.items()
+    }
+
+
+def options_table(names: Sequence[str]) -> TableContent:
+    """Which software can run with which option, a row for each word of one."""
+    can = {name: abilities(name) for name in names}
+    rows = [
+        (
+            f"--{column.replace('_', '-')} {word}",
+            ", ".join(name for name in names if word in can[name][column]) or "none",
+        )
+        for column, known in RUN_OPTIONS.items()
+        for word in known.tables
+    ]
+    note = "`evaluate` takes them, rows of `validate` as columns; words that are not here change nothing"
+    return TableContent("Options of runs", (Column("option"), Column("software that can")), tuple(rows), note)
 
 
 def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:

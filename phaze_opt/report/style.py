@@ -1,4 +1,4 @@
-"""One look for all figures: white ground, colours that colour-blind readers can tell apart.
+"""One look for all figures: white or dark ground, colours that colour-blind readers can tell apart.
 
 Contenders have colour, dash and marker together, so that no figure rests on colour alone.
 """
@@ -9,6 +9,7 @@ import html
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.report.document import FigureBlock
@@ -22,6 +23,18 @@ BEST_COLOUR = "#D55E00"
 REFERENCE_COLOUR = "#222222"
 MUTED_COLOUR = "#888888"
 GRID_COLOUR = "#E5E5E5"
+LABEL_GROUND = "rgba(255, 255, 255, 0.85)"
+"""Behind labels that stand on points."""
+DARK_INKS = MappingProxyType(
+    {
+        REFERENCE_COLOUR: "#E6E6E6",
+        MUTED_COLOUR: "#9AA0A8",
+        GRID_COLOUR: "#33373F",
+        LABEL_GROUND: "rgba(22, 24, 28, 0.85)",
+        "#0072B2": "#3D9FE0",
+    }
+)
+"""Inks by those on white, for readers who prefer a dark ground; hues stay, the darkest blue is raised."""
 SCALE = "Viridis"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -31,6 +44,7 @@ LINE_COLOURS = tuple(colour for colour in COLOURS if colour != "#BBBBBB")
 LEGEND_ROW_PX = 24
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
 NARROW_MARGIN = {"l": 52, "r": 12, "t": 16}
+DEFAULT_HEIGHT_PX = 460
 TITLE_PX = 20
 """Room that a title takes within a figure."""
 
@@ -46,14 +60,25 @@ def apply_style(figure: Figure, title: str, *, template: str = "plotly_white") -
     figure.update_layout(
         template=template,
         title={"text": title, "x": 0.01, "xanchor": "left", "font": {"size": 17}},
-        font={"family": FONT, "size": 13, "color": "#222222"},
+        font={"family": FONT, "size": 13, "color": REFERENCE_COLOUR},
         legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
         margin={"l": 80, "r": 30, "t": 80, "b": 60},
-        height=460,
+        height=DEFAULT_HEIGHT_PX,
         hoverlabel={"align": "left"},
     )
     figure.update_xaxes(gridcolor=GRID_COLOUR, zeroline=False, automargin=True)
     figure.update_yaxes(gridcolor=GRID_COLOUR, zeroline=False, automargin=True)
+    return figure
+
+
+def style_bars(figure: Figure, title: str, *, count: int, axis: str) -> Figure:
+    """Stacked bars, one on each of so many lines, with a legend below the axis: it takes several lines on a phone."""
+    figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
+    figure.update_xaxes(title=axis, rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
+    apply_style(figure, title)
+    below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
+    figure.update_layout(height=240 + 60 * max(1, count), legend=below, margin={"t": 60, "b": 140})
     return figure
 
 
@@ -102,12 +127,13 @@ def finish_figure(
 def figure_block(name: str, figure: Figure) -> FigureBlock:
     """A figure of `apply_style` for a page: its title becomes a heading, and a narrow page has the legend below it.
 
-    Beside each other there is no room for many axes on a narrow page: parallel coordinates keep their width there.
+    Beside each other there is no room for many axes on a narrow page: parallel coordinates keep their width there. What
+    a figure itself asks for on a narrow page (``meta``) goes before.
     """
     from plotly.graph_objects import Figure, Parcoords
 
     drawn, title = Figure(figure), figure.layout.title.text or ""
-    margin, height = drawn.layout.margin, drawn.layout.height
+    margin, height = drawn.layout.margin, drawn.layout.height or DEFAULT_HEIGHT_PX
     if title:
         height -= TITLE_PX
         drawn.update_layout(title=None, height=height, margin={"t": margin.t - TITLE_PX})
@@ -115,5 +141,6 @@ def figure_block(name: str, figure: Figure) -> FigureBlock:
     narrow = {"legend": LEGEND, "margin.l": 60, "margin.r": 16, "margin.b": 60 + below, "height": height + below}
     if any(isinstance(trace, Parcoords) for trace in drawn.data):
         narrow["width"] = 760
-    drawn.update_layout(meta={"narrow": narrow})
+    own = (figure.layout.meta or {}).get("narrow", {})
+    drawn.update_layout(meta={"narrow": {**narrow, **own}})
     return FigureBlock(name, title, "", drawn)

@@ -13,7 +13,6 @@ from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, Rep
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_tables import (
-    constants_table,
     describe_goal,
     format_figure,
     format_rank,
@@ -31,9 +30,11 @@ def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
     """The page as values."""
     sections = [_overview(result, constants)]
     sources = read_sources()
-    for entry, anchor in zip(result.sets, _anchors(result), strict=True):
-        fitted = constants.sets.get(entry.name, {})
-        sections.append(_set_section(entry, result, anchor, fitted=fitted, source=sources.get(entry.name)))
+    sets = tuple(
+        _set_fold(entry, result, anchor, fitted=constants.sets.get(entry.name, {}), source=sources.get(entry.name))
+        for entry, anchor in zip(result.sets, _anchors(result), strict=True)
+    )
+    sections.append(Section("sets", "Every data set", sets))
     if constants.groups:
         sections.append(_constants_section(constants))
     return ReportDocument(
@@ -41,6 +42,7 @@ def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
         findings=_findings(result),
         notices=_notices(result),
         sections=tuple(sections),
+        is_drawn=True,
         footer=(("phaze-opt", __version__), ("constants (sha256)", result.fitted.digest)),
     )
 
@@ -67,7 +69,8 @@ def _notices(result: Validation) -> tuple[str, ...]:
 
 
 def _overview(result: Validation, constants: FittedFile) -> Section:
-    blocks: list[Block] = [TableBlock(_with_kept_out(overview_table(result), constants))]
+    table = TableBlock(_with_kept_out(overview_table(result), constants))
+    blocks: list[Block] = [Folded("The same in figures, a row a set", (table,))]
     shown = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     if shown:
         figure = FigureBlock(
@@ -116,9 +119,9 @@ def _anchors(result: Validation) -> list[str]:
     return [f"{name}-{index}" if names.count(name) > 1 else name for index, name in enumerate(names)]
 
 
-def _set_section(
+def _set_fold(
     entry: SetResult, result: Validation, anchor: str, *, fitted: Mapping[str, float], source: "MeasuredSet | None"
-) -> Section:
+) -> Folded:
     blocks: list[Block] = [] if source is None else [Paragraph(source.sentence)]
     blocks.append(Paragraph(_summary(entry, result)))
     if fitted:
@@ -129,7 +132,15 @@ def _set_section(
         blocks.append(TableBlock(_unscored_table(entry)))
     if entry.scores.num_rows:
         blocks += _scored_blocks(entry, anchor)
-    return Section(f"set-{anchor}", entry.name, tuple(blocks))
+    return Folded(f"{entry.name}: {_in_short(entry)}", tuple(blocks))
+
+
+def _in_short(entry: SetResult) -> str:
+    """A set in a few words."""
+    scores = entry.scores
+    if not scores.num_rows:
+        return "not scored"
+    return f"mean error {format_figure(scores.mape)} % over {scores.num_rows:,} rows"
 
 
 def _summary(entry: SetResult, result: Validation) -> str:
@@ -165,8 +176,8 @@ def _scored_blocks(entry: SetResult, name: str) -> list[Block]:
         FigureBlock(
             name=f"scatter-{name}",
             title="Predicted against measured",
-            alternative="Each point is a row; on the line the prediction is the measurement. Hover for the "
-            "configuration.",
+            alternative="Each point is a row; on the line the prediction is the measurement. "
+            "--predictions FILE.csv has every row.",
             figure=scatter_figure(entry),
         ),
         FigureBlock(
@@ -206,9 +217,11 @@ def _constants_section(constants: FittedFile) -> Section:
         "constants",
         "Constants",
         (
-            Paragraph(f"{number} constants in {len(groups)} groups were fitted, none of a single row or model."),
-            TableBlock(_residuals_table(groups)),
-            Folded("Every constant with its bounds", (TableBlock(constants_table("Constants", groups)),)),
+            Paragraph(
+                f"{number} constants in {len(groups)} groups were fitted, none of a single row or model; the file of "
+                "constants has each with its bounds, and `calibrate` prints those that it fits."
+            ),
+            Folded("Groups of constants, with their errors", (TableBlock(_residuals_table(groups)),)),
         ),
     )
 

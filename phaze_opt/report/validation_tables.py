@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
-from phaze_opt.hardware.spreads import UNSEEN, load_spreads
+from phaze_opt.hardware.spreads import UNSEEN
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
@@ -162,7 +162,7 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     best, worst = (pick(scored, key=lambda entry: entry.scores.mape) for pick in (min, max))
     ends = f"The least is {best.scores.mape:.3g} % ({best.name}), the most {worst.scores.mape:.3g} % ({worst.name})."
     bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."
-    sources = sources_sentence(load_spreads().find([UNSEEN]))
+    sources = sources_sentence([UNSEEN])
     return tuple(
         filter(
             None,

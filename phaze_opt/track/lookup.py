@@ -10,7 +10,7 @@ from phaze_opt.record.input_files import is_there
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.runs import Role, Tag, find_runs
 from phaze_opt.track.store import describe_trouble, open_client, quiet_mlflow
-from phaze_opt.track.study_views import VIEW_TAG, study_views
+from phaze_opt.track.study_views import VIEW_TAG, search_views, study_views
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,7 +25,7 @@ STRATEGIES = "strategies"
 
 
 def newest_link(destination: Destination) -> str:
-    """The address, within the interface, of what was started last: a study's view, or the runs of an experiment.
+    """The address, within the interface, of what was started last: the view of a search or study, or runs.
 
     A store that cannot be asked is no reason to fail: its list of experiments is named, with a word in the log.
     """
@@ -52,9 +52,10 @@ def _link(client: MlflowClient) -> str:
         return EVERYTHING
     run = max(found, key=lambda run: (run.info.start_time, run.info.run_id))
     number = str(run.info.experiment_id)
-    for view in study_views():
-        if view.key == STRATEGIES and f"{VIEW_TAG}{view.key}" in client.get_experiment(number).tags:
-            return view.table_link(number)
+    is_search = run.data.tags[Tag.ROLE] == Role.SEARCH
+    view = search_views()[0] if is_search else next(view for view in study_views() if view.key == STRATEGIES)
+    if run.data.tags[Tag.ROLE] != Role.PROOF and f"{VIEW_TAG}{view.key}" in client.get_experiment(number).tags:
+        return view.table_link(number)
     return f"#/experiments/{number}/runs?workflowType=machine_learning"
 
 

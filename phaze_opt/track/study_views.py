@@ -1,4 +1,4 @@
-"""Views of a study that MLflow's interface opens by address: which runs, columns and charts.
+"""Views of searches and studies that MLflow's interface opens by address: which runs, columns and charts.
 
 The interface shows no metric columns until one clicks, and no tag changes that default. It does keep a view that is
 shared under an experiment tag ``mlflow.sharedViewState.<key>`` and opens it for ``...?viewStateShareKey=<key>``. The
@@ -50,6 +50,8 @@ SEED_METRICS = (
     "charged_s",
 )
 TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "tdp_w", "mfu")
+SEARCH_PARAMS = ("strategy", "goal", "seed", "num_trials")
+SEARCH_METRICS = (*TRIAL_METRICS, "num_trials_feasible", "wall_s")
 MAX_COLUMNS = 8
 RUN_NAME = "attributes.`Run Name`"
 COLUMN_WIDTH = 145
@@ -61,7 +63,7 @@ OTHERS = "Model metrics"
 
 
 @dataclass(frozen=True, slots=True)
-class StudyView:
+class RunsView:
     """One view.
 
     Attributes:
@@ -86,8 +88,8 @@ class StudyView:
     group_by: tuple[str, ...] = ()
     num_columns: int = 3
 
-    def state(self, study_id: str) -> str:
-        """What the interface reads, as JSON."""
+    def state(self, mark: str) -> str:
+        """What the interface reads, as JSON; ``mark`` is what else the runs are known by, and may be empty."""
         section = f"{self.key}-answers"
         charts = [{**chart, "metricSectionId": section} for chart in self.charts]
         grouping = {
@@ -95,7 +97,7 @@ class StudyView:
             "groupByKeys": [{"mode": "param", "groupByData": name} for name in self.group_by],
         }
         state = {
-            "searchFilter": f"tags.`{Tag.ROLE}` = '{self.role}' AND tags.study_id = '{study_id}'",
+            "searchFilter": " AND ".join(filter(None, (f"tags.`{Tag.ROLE}` = '{self.role}'", mark))),
             "orderByKey": self.order_by,
             "orderByAsc": self.is_ascending,
             "selectedColumns": list(self.columns),
@@ -122,12 +124,12 @@ class StudyView:
         return f"{self.table_link(experiment_id)}&compareRunsMode=CHART"
 
 
-def study_views(strategy_metrics: Sequence[str] = ()) -> tuple[StudyView, ...]:
+def study_views(strategy_metrics: Sequence[str] = ()) -> tuple[RunsView, ...]:
     """Strategies, conditions, searches and trials; ``strategy_metrics`` are those that the study has."""
     return (_strategies(strategy_metrics), _conditions(), _searches(), _trials())
 
 
-def _strategies(metrics: Sequence[str]) -> StudyView:
+def _strategies(metrics: Sequence[str]) -> RunsView:
     shown = [name for name in STRATEGY_METRICS if name in metrics] or list(metrics) or list(STRATEGY_METRICS)
     shown = shown[:MAX_COLUMNS]
     bars = [_bar(name) for name in shown[:4]]
@@ -138,28 +140,32 @@ def _strategies(metrics: Sequence[str]) -> StudyView:
         _parallel(("strategy",), [name for name in shown if name in COMPLETE_METRICS]),
     )
     columns = tuple(metric_column(name) for name in shown)
-    return StudyView("strategies", "strategies", Role.CONTENDER, columns, columns[0], True, charts)
+    return RunsView("strategies", "strategies", Role.CONTENDER, columns, columns[0], True, charts)
 
 
-def _conditions() -> StudyView:
+def _conditions() -> RunsView:
     """Where a strategy wins: searches of one workload, setting and strategy averaged."""
     group_by = ("workload", "strategy", "setting")
     columns = tuple(metric_column(name) for name in SEED_METRICS)
     charts = (_bar("regret_pct"), _line(CURVE), _bar("evaluations_to_1pct"))
-    return StudyView(
+    return RunsView(
         "conditions", "by workload", Role.CELL, columns, metric_column("regret_pct"), True, charts, group_by
     )
 
 
-def _searches() -> StudyView:
+def _searches() -> RunsView:
     params = ("strategy", "setting", "workload", "seed")
     columns = (*(param_column(name) for name in params), *(metric_column(name) for name in SEED_METRICS))
     charts = (_parallel(params, SEED_METRICS[:2]), _line(CURVE), _bar("regret_pct"))
-    return StudyView("searches", "searches", Role.CELL, columns, metric_column("regret_pct"), True, charts)
+    return RunsView("searches", "searches", Role.CELL, columns, metric_column("regret_pct"), True, charts)
 
 
-def _trials() -> StudyView:
-    params = ("strategy", "workload", "seed")
+def _trials() -> RunsView:
+    return _designs("trials", "trials", ("strategy", "workload", "seed"), metric_column("throughput_samples_per_s"))
+
+
+def _designs(key: str, title: str, params: Sequence[str], order: str) -> RunsView:
+    """Runs of trials, the largest in a column first, with their chips and what these come to."""
     columns = (
         *(param_column(name) for name in params),
         *(metric_column(name) for name in TRIAL_METRICS),
@@ -173,8 +179,49 @@ def _trials() -> StudyView:
         "runsCountToCompare": 100,
     }
     charts = (_parallel(ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
-    order = metric_column("throughput_samples_per_s")
-    return StudyView("trials", "trials", Role.TRIAL, columns, order, False, charts, num_columns=2)
+    return RunsView(key, title, Role.TRIAL, columns, order, False, charts, num_columns=2)
+
+
+def search_views(goal: str = "") -> tuple[RunsView, ...]:
+    """The designs of one search, and all searches beside each other, the best of either on top.
+
+    Args:
+        goal: of the search, by which its designs are sorted; empty for throughput.
+    """
+    best = metric_column("throughput_per_tdp" if goal == "throughput_per_tdp" else "throughput_samples_per_s")
+    designs = _designs("search", "designs of the newest search", (), best)
+    columns = (*(param_column(name) for name in SEARCH_PARAMS), *(metric_column(name) for name in SEARCH_METRICS))
+    charts = (_bar("throughput_samples_per_s"), _line("best_throughput_samples_per_s"), _bar("tdp_w"))
+    return designs, RunsView("searches-by-best", "all searches", Role.SEARCH, columns, best, False, charts)
+
+
+def view_links(views: Iterable[RunsView], experiment_id: str) -> list[str]:
+    """Links to the list and the charts of each view, in Markdown."""
+    return [
+        f"[{view.title}]({view.table_link(experiment_id)}) ([charts]({view.chart_link(experiment_id)}))"
+        for view in views
+    ]
+
+
+def describe_searches(client: MlflowClient, experiment_id: str, attempt: str, goal: str) -> None:
+    """Write the views of the newest search into its experiment; a note that somebody else wrote stays.
+
+    Args:
+        client: of the store.
+        experiment_id: of the search.
+        attempt: of the search, which all its runs bear.
+        goal: of the search.
+    """
+    known = client.get_experiment(experiment_id).tags
+    views = search_views(goal)
+    marks = (f"tags.`{Tag.ATTEMPT}` = '{attempt}'", "")
+    tags = {f"{VIEW_TAG}{view.key}": view.state(mark) for view, mark in zip(views, marks, strict=True)}
+    if known.get(Tag.NOTE, "").endswith(EXPERIMENT_TAGS[Tag.NOTE]):
+        links = " \N{MIDDLE DOT} ".join(view_links(views, experiment_id))
+        tags[Tag.NOTE] = f"Views: {links} \N{EM DASH} {EXPERIMENT_TAGS[Tag.NOTE]}"
+    for key, value in tags.items():
+        if known.get(key) != value:
+            client.set_experiment_tag(experiment_id, key, value)
 
 
 def metric_column(name: str) -> str:
@@ -260,12 +307,9 @@ class StudyExperiment:
         known = self.client.get_experiment(experiment_id).tags
         study_id = started["study_id"]
         views = study_views(metrics)
-        tags = {f"{VIEW_TAG}{view.key}": view.state(study_id) for view in views}
+        tags = {f"{VIEW_TAG}{view.key}": view.state(f"tags.study_id = '{study_id}'") for view in views}
         if STUDY_TAG in known or Tag.NOTE not in known:
-            links = [
-                f"[{view.title}]({view.table_link(experiment_id)}) ([charts]({view.chart_link(experiment_id)}))"
-                for view in views
-            ]
+            links = view_links(views, experiment_id)
             if run_ids:
                 links.insert(0, f"[compare]({compare_link(experiment_id, run_ids)})")
             tags[Tag.NOTE] = _note("Views: " + " · ".join(links), started["description"].strip())

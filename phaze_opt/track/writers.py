@@ -15,7 +15,7 @@ from phaze_opt.track.destination import Destination
 from phaze_opt.track.pending_delivery import Record
 from phaze_opt.track.records import RecordKind
 from phaze_opt.track.runs import Role, RunTree, Tag, TrialRun, find_experiment, metric_entities
-from phaze_opt.track.study_views import CURVE, StudyExperiment
+from phaze_opt.track.study_views import CURVE, StudyExperiment, describe_searches
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,6 +46,11 @@ def open_writer(
         {} if is_proof else {Tag.SEARCH: str(started["search_id"])},
     )
     return RunWriter(runs, started, role=Role.PROOF if is_proof else Role.SEARCH)
+
+
+def trial_name(number: int) -> str:
+    """Of a trial's run: lists cut names short, and show the search above."""
+    return f"trial {number:04d}"
 
 
 @final
@@ -91,9 +96,9 @@ class RunWriter:
     def __init__(self, runs: RunTree, started: Record, *, role: str) -> None:
         """Find the run with its children, or make it."""
         self.runs = runs
-        self._name = str(started.get("name", ""))
+        name = str(started.get("name", ""))
         found = runs.find(Tag.ROLE, role)
-        self.run_id = found[0].info.run_id if found else runs.create(self._name, started["time_ms"], {Tag.ROLE: role})
+        self.run_id = found[0].info.run_id if found else runs.create(name, started["time_ms"], {Tag.ROLE: role})
         self._trials = runs.trials(self.run_id) if found else {}
         self._best = BestSoFar()
 
@@ -104,6 +109,9 @@ class RunWriter:
             kind = record.get("kind")
             if kind in (RecordKind.STARTED, RecordKind.PROOF_STARTED):
                 self.runs.begin(self.run_id, record)
+                if kind == RecordKind.STARTED:
+                    goal = str(record["params"].get("goal", ""))
+                    describe_searches(self.runs.client, self.runs.experiment_id, self.runs.attempt, goal)
             elif kind == RecordKind.PROOF_MOVED:
                 metrics = metric_entities(record["metrics"], record["time_ms"], step=record["step"])
                 self.runs.log(self.run_id, metrics)
@@ -119,10 +127,11 @@ class RunWriter:
             number = record["number"]
             if number in self._trials and self._trials[number].is_done:
                 continue
-            name = f"{self._name}-{number:04d}" if self._name else f"trial-{number:04d}"
             start_ms = record["time_ms"] - round(1000 * record["wall_s"])
             tags = {Tag.PARENT: self.run_id}
-            ends[number] = self.runs.fill_trial(record, self._trials, name=name, start_ms=start_ms, tags=tags)
+            ends[number] = self.runs.fill_trial(
+                record, self._trials, name=trial_name(number), start_ms=start_ms, tags=tags
+            )
             history += metric_entities(self._best.metrics(), ends[number], step=number)
         self.runs.log(self.run_id, history)
         for number, end_ms in ends.items():
@@ -231,7 +240,7 @@ class StudyWriter:
             return
         start_ms = self._start_ms - FIRST_CELL_MS - self.started["num_cells"] - 1 - number
         tags = {Tag.PARENT: self._cells[key], Tag.CELL: key, COLOUR_TAG: self._colours[key]}
-        end_ms = self.runs.fill_trial(record, trials, name=f"trial {number:04d}", start_ms=start_ms, tags=tags)
+        end_ms = self.runs.fill_trial(record, trials, name=trial_name(number), start_ms=start_ms, tags=tags)
         self.runs.end_trial(trials, number, end_ms)
 
     def _write_cell_finished(self, record: Record) -> None:

@@ -18,8 +18,8 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import GIBI
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.validation.matching_set import SETS_OF_SOFTWARE
 from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.told_software import told_software
 from phaze_opt.validation.training.entries import said_of_run
 from phaze_opt.validation.training.row import TrainingRun, read_run
 from phaze_opt.workload.plan import ParallelPlan, chunked_cuts
@@ -27,10 +27,6 @@ from phaze_opt.workload.software import StackMemory
 
 Floats = NDArray[np.float64]
 
-STEPS = "train_"
-"""Beginning of the names of published sets of whole steps, which tables may leave out."""
-SETS_BY_SOFTWARE = MappingProxyType({name: software for software, name in reversed(tuple(SETS_OF_SOFTWARE.items()))})
-"""Software of published sets, where several have one the first."""
 _PART_NAMES = MappingProxyType(
     {
         "weight_bytes": "weights",
@@ -163,22 +159,22 @@ def _cut(plan: ParallelPlan, num_layers: int, habits: StackMemory) -> ParallelPl
 
 
 def software_of(row: Row, run: TrainingRun) -> tuple[str, ...]:
-    """The software that a row states, else that of the published set which its table is named like.
+    """The software that a row states; where it states nothing, the one that its text speaks of, if that can run so.
 
-    Of other rows all that suits machine and plan, each as often as data sets have it.
+    Of other rows, and of those that state one which nobody knows, all that suits machine and plan, each as often as
+    data sets have it.
 
     Raises:
         InputError: the software that it states cannot run so.
     """
-    table = row.text("table", "")
-    named = next((own for own in (table, f"{STEPS}{table}") if own in SETS_BY_SOFTWARE), "")
-    stated = find_software(row.text("software", "")) or SETS_BY_SOFTWARE.get(named, "")
-    if not stated:
-        return suited_software(run.plan, row.find_device(), sequence_length=run.training.sequence_length)
-    fault = next(filter(None, (no_option(stated, option) for option in said_of_run(row))), "")
-    if fault:
+    stated = row.text("software", "")
+    name = find_software(stated) if stated else told_software(row)
+    fault = next(filter(None, (no_option(name, option) for option in said_of_run(row))), "") if name else ""
+    if stated and fault:
         raise InputError(fault, key="software")
-    return (stated,)
+    if not name or fault:
+        return suited_software(run.plan, row.find_device(), sequence_length=run.training.sequence_length)
+    return (name,)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:

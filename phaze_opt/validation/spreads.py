@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.stacks import find_software
+from phaze_opt.cost.stacks import find_software, measured_rows
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import LEVEL, NAMED, Spread
 from phaze_opt.validation.family import Family
@@ -83,7 +83,8 @@ def kinds_of(family: Family, row: Row, predicted: float, *, is_published: bool) 
         return known
     whole = tuple(kind for test in WHOLE if test in family.splits for kind in whole_kinds(family, row, test))
     if family.unseen and row.is_guessed:
-        return (NAMED, family.unseen) if find_software(row.text("software", "")) else (family.unseen,)
+        name = find_software(row.text("software", ""))
+        return (NAMED, family.unseen) if name and measured_rows(name) is not None else (family.unseen,)
     return (*known[:3], *whole, *known[3:])
 
 

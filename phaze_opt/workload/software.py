@@ -149,6 +149,8 @@ class TrainingStack:
         waiting_share: share of a step lost to waiting for the slowest island (node, slice) each time their number
             doubles.
         memory: what else it makes a device hold.
+        options: how it runs otherwise than by default: tables of the words that were said (`workload.run_options`),
+            which the other fields follow.
     """
 
     name: str = "ideal"
@@ -206,6 +208,7 @@ class TrainingStack:
     whole_sets: int = 1
     waiting_share: float = 0.0
     memory: Annotated[StackMemory, later(NO_HABITS)] = NO_HABITS
+    options: Annotated[tuple[str, ...], later(())] = ()
 
 
 IDEAL_STACK = TrainingStack()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
+from phaze_opt.workload.sparsity import SparseWeights
 
 MAX_SAMPLES = 1 << 31
 """Largest batch and sequence accepted: beyond any trained, within what integer arithmetic of placements holds."""
@@ -57,6 +58,7 @@ class TrainingSpec:
     Attributes:
         expert_imbalance: tokens of the fullest device's experts over the mean of all devices, where none are dropped.
         expert_capacity: tokens that each expert takes over the mean, padded to it and dropped beyond; 0 drops none.
+        sparsity: N:M pattern of the weights of a model's units; None trains them dense.
     """
 
     micro_batch: int
@@ -68,6 +70,7 @@ class TrainingSpec:
     dtype_bytes: int = 2
     expert_imbalance: Annotated[float, later(1.0)] = 1.0
     expert_capacity: Annotated[float, later(0.0)] = 0.0
+    sparsity: Annotated[SparseWeights | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Refuse empty and absurd batches and sequences."""

@@ -21,6 +21,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.report.certificate import Ties
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside, plain_sentences
+from phaze_opt.report.document import all_blocks
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, equal_to_json, left_out_sentences
 from phaze_opt.report.page import render_html
 from phaze_opt.units import MEBI
@@ -158,7 +159,7 @@ def test_a_page_shows_the_die_beside_the_machines(page, equal):
     for words in ("Area of the die", "Power at full rate", "Edge, package and limits", "On the terms of machine"):
         assert words in text
     assert equal_sentence(equal, equal.found[0].result) in page.lead
-    blocks = {block.content.title: block.content for block in page.sections[0].blocks if hasattr(block, "content")}
+    blocks = {block.content.title: block.content for block in all_blocks(page) if hasattr(block, "content")}
     last = blocks["Area of the die"].rows[-1]
     area_mm2 = equal.found[0].result.best[0].evaluation.area_mm2
     assert last == ("whole die", f"{area_mm2:,.0f}", "100.0\xa0%", f"{equal.die.area_mm2:,.0f}")

@@ -130,7 +130,7 @@ def test_a_machine_of_a_file_has_no_notes_of_the_packages_of_its_name(tmp_path, 
     )
     assert "megatron-core was not measured on h100 of your file" in own
     assert "was not measured on" not in shipped
-    text = " ".join(printed(["evaluate", *job, "--arch", path], capsys).split())
+    text = " ".join(printed(["evaluate", *job, "--arch", path, "--details"], capsys).split())
     assert "software megatron-core, by rule, as none was measured on h100 of your file" in text
     rows = tmp_path / "mine.csv"
     rows.write_text("hardware,op,m,n,k,dtype,latency_us,timing\nh100,matmul,4096,4096,4096,bf16,250,host\n")

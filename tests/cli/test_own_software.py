@@ -5,7 +5,7 @@ import json
 import pytest
 from command_runs import refused, run, run_json
 
-from phaze_opt.hardware.spreads import UNSEEN, Spread, Spreads
+from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
 
 HEADER = (
     "hardware,n_devices,layers,hidden,heads,seq,global_batch,micro_batch,sharding,dtype,recompute,software,iter_time_s"
@@ -110,3 +110,20 @@ def test_a_software_that_nobody_measured_is_the_middle_of_those_that_suit(capsys
     assert f"priced as {name}, the middle of" in note
     alone = run_json([*JOB, *DEGREES, "--software", name], capsys)
     assert alone["throughput_samples_per_s"] == unknown["throughput_samples_per_s"]
+
+
+def test_a_software_that_is_named_has_the_range_of_steps_whose_software_was(capsys):
+    """Named and measured: errors under its name; by rule, unmeasured or nobody's: errors of software as unknown."""
+    known = load_spreads().entries
+
+    def priced(*more):
+        found = run_json([*JOB, *DEGREES, *more], capsys)
+        return found["setting"]["spread"], next(each["sentence"] for each in found["notes"] if each["key"] == "error")
+
+    spread, sentence = priced("--software", "TorchTitan")
+    assert (spread["low"], spread["high"]) == (known[NAMED].low, known[NAMED].high)
+    assert "its software named" in sentence
+    for more in ((), ("--software", "nanotron"), ("--software", "somebodys")):
+        spread, sentence = priced(*more)
+        assert (spread["low"], spread["high"]) == (known[UNSEEN].low, known[UNSEEN].high)
+        assert "taken as unknown" in sentence

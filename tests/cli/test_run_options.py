@@ -1,22 +1,26 @@
 """What may be said of a run: one table for options and columns, one number both ways, what cannot be run is said."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_runs import run, run_json
 
 import phaze_opt as po
 from phaze_opt.cli.evaluate_request import MachineOptions
-from phaze_opt.cost.stacks import can_run, list_stacks, option_tables, software_tables
+from phaze_opt.cost.stacks import can_run, list_stacks, load_stack, no_option, option_tables, software_tables
 from phaze_opt.cost.suited_software import middle_place
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.schema import MEMORY, TRAINING
 from phaze_opt.validation.training.compiled import compile_training
 from phaze_opt.validation.training.entries import read_entries
 from phaze_opt.workload.run_options import RUN_OPTIONS
+from phaze_opt.workload.software import IDEAL_STACK
 
 ROW = {
     "hardware": "h100-gt", "n_devices": "8", "model": "llama", "layers": "32", "hidden": "4096", "heads": "32",
@@ -134,3 +138,44 @@ def test_software_that_nobody_knows_has_one_price_everywhere(tmp_path: Path) -> 
 )
 def test_the_middle_is_what_one_software_takes(values: list[float], place: int) -> None:
     assert middle_place(values) == place
+
+
+def test_the_range_over_other_software_keeps_the_options_that_it_has() -> None:
+    """Recipe and meaning of selective recomputation are megatron-core's too; compiling is not; ideal has none."""
+    fitted = load_fitted()
+    options = ("compile", "float8-mx", "selective-attention")
+    stack = load_stack("torchtitan", fitted, options)
+    assert stack.options == options
+    core, ideal = (other_software(stack, name, fitted) for name in OTHER_SOFTWARE[::-1])
+    assert core == replace(
+        load_stack("megatron-core", fitted, options[1:]), gradient_bytes=stack.gradient_bytes, options=options[1:]
+    )
+    assert core.cast_bytes > other_software(load_stack("torchtitan", fitted), "megatron-core", fitted).cast_bytes
+    assert ideal == replace(IDEAL_STACK, gradient_bytes=stack.gradient_bytes)
+
+
+def test_the_range_is_that_of_the_same_run(capsys, monkeypatch) -> None:
+    """A plan under megatron-core with the recipe, as the range of torchtitan's has it and as it is priced alone."""
+    job = ["evaluate", "--model", "llama-3-8b", "--arch", "h100", "--devices", "8", "--global-batch", "16"]
+    job += ["--micro-batch", "1", "--tensor-parallel", "1", "--pipeline", "1", "--zero", "3", "--recompute", "always"]
+    job += ["--gradient-bits", "32", "--float8", "mx"]
+    monkeypatch.setattr("phaze_opt.cli.price_job.OTHER_SOFTWARE", ("megatron-core",))
+    found = run_json([*job, "--software", "torchtitan"], capsys)
+    (part,) = [part for part in found["range"]["parts"] if part["name"] == "software"]
+    alone = run_json([*job, "--software", "megatron-core", "--no-range"], capsys)
+    assert alone["throughput_samples_per_s"] == pytest.approx(part["high"], rel=1e-9)
+    assert part["high"] > part["low"] == pytest.approx(found["throughput_samples_per_s"], rel=1e-9)
+
+
+def test_software_says_who_can_do_what(capsys) -> None:
+    """What the list says can be run is taken, and what it leaves out is refused."""
+    found = {each["name"]: each["options"] for each in run_json(["software"], capsys)}
+    assert set(found) == set(list_stacks())
+    for name, own in found.items():
+        for column, known in RUN_OPTIONS.items():
+            able = {word: not no_option(name, table) for word, table in known.tables.items()}
+            assert own[column] == [word for word in able if able[word]]
+    assert found["pax"]["compile"] == ["1"]
+    code, out, _ = run(["software"], capsys)
+    assert code == 0
+    assert "--float8 delayed" in out

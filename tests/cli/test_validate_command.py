@@ -201,7 +201,7 @@ def test_files_are_written_though_nobody_reads_the_answer(data, tmp_path, capsys
     path, out = tmp_path / "p.csv", tmp_path / "c.json"
     run(["calibrate", "--data", data, "--out", out, "--no-held-out"], capsys)
 
-    def closed(*_):
+    def closed(*_, **__):
         raise BrokenPipeError
 
     monkeypatch.setattr(validate_command, "_print", closed)

@@ -6,11 +6,18 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.hardware.silicon.silicon import silicon_of, with_die
 from phaze_opt.report.figures import (
+    area_front,
     area_throughput_figure,
     breakdown_figure,
     history_figure,
@@ -18,8 +25,10 @@ from phaze_opt.report.figures import (
     pareto_figure,
     search_figures,
 )
-from phaze_opt.report.page import CONTENT_POLICY, render_figure
-from phaze_opt.report.search import write_search_report
+from phaze_opt.report.floor_plan import floor_plan
+from phaze_opt.report.image_files import render_images
+from phaze_opt.report.page import CONTENT_POLICY, render_figure, write_report
+from phaze_opt.report.search import search_document
 from phaze_opt.report.style import figure_block
 from phaze_opt.search.result import SearchResult
 
@@ -101,14 +110,15 @@ def unpacked(text: str) -> bytes:
 
 
 def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, references) -> None:
-    paths = write_search_report(
-        result, tmp_path, title="bert-large, <tpe> & co", goal="throughput", references=references, space_size=352_320
+    document = search_document(
+        result, title="bert-large, <tpe> & co", goal="throughput", references=references, space_size=352_320
     )
-    assert set(paths) == {
-        "report.html",
-        *(f"figures/{name}.html" for name in ("history", "area_throughput", "parallel_coordinates", "breakdown")),
-    }
-    page = paths["report.html"].read_text(encoding="utf-8")
+    paths = write_report(tmp_path / "search.html", document)
+    assert list(paths)[0] == "search.html"
+    drawn = {"history", "area_throughput", "breakdown"}
+    assert set(paths) - {"search.html"} == {f"search-figures/{name}.{end}" for name in drawn for end in ("svg", "png")}
+    assert all(path == tmp_path / name and path.is_file() for name, path in paths.items())
+    page = paths["search.html"].read_text(encoding="utf-8")
     assert "&lt;tpe&gt; &amp;" in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", page)
     for title in ("Design", "Performance", "What is certified, and what is not"):
@@ -116,7 +126,7 @@ def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, refere
     packed = re.search(r'id="plotly">([^<]+)<', page)
     assert b"Plotly" in unpacked(packed[1])[-3_000_000:]
     figures = [unpacked(text) for text in re.findall(r'<script type="text/plain" id="data-[^"]+">([^<]+)<', page)]
-    assert len(figures) == len(paths) - 1
+    assert len(figures) == len(drawn) + 1, "parallel coordinates stand on the page alone"
     assert all({"data", "layout"} <= set(json.loads(figure)) for figure in figures)
 
 
@@ -142,8 +152,9 @@ def test_names_cannot_end_the_script_that_carries_them(trials) -> None:
 def test_pages_of_equal_results_are_equal(tmp_path: Path, result: SearchResult) -> None:
     texts = []
     for name in ("one", "two"):
-        paths = write_search_report(result, tmp_path / name, title="t", goal="throughput", references={})
-        texts.append(paths["report.html"].read_bytes())
+        document = search_document(result, title="t", goal="throughput", references={})
+        paths = write_report(tmp_path / name / "search.html", document)
+        texts.append({key: path.read_bytes() for key, path in paths.items()})
     assert texts[0] == texts[1]
 
 
@@ -151,4 +162,73 @@ def test_an_unwritable_place_is_named(tmp_path: Path, result: SearchResult) -> N
     (tmp_path / "file").write_text("")
     small = replace(result, trials=())
     with pytest.raises(InputError, match=str(tmp_path)):
-        write_search_report(small, tmp_path / "file", title="t", goal="throughput", references={})
+        write_report(
+            tmp_path / "file" / "search.html", search_document(small, title="t", goal="throughput", references={})
+        )
+
+
+def test_a_floor_plan_has_every_component_once_in_a_die_without_gaps_or_overlaps() -> None:
+    constants = with_die(load_constants(), silicon_of(7, load_network("two-level", num_devices=8)))
+    chip = "num_tc=6,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=2048,hbm_stacks=2"
+    die = die_of(load_architecture(chip, constants=constants), constants)
+    placed = floor_plan(die)
+    areas: dict[str, float] = {}
+    for each in placed:
+        areas[each.part.name] = areas.get(each.part.name, 0.0) + each.place.width * each.place.height
+    assert areas == pytest.approx({part.name: part.value for part in die.areas if part.value > 0.0}, rel=1e-9)
+    whole = sum(part.value for part in die.areas)
+    right = max(each.place.x + each.place.width for each in placed)
+    top = max(each.place.y + each.place.height for each in placed)
+    assert right * top == pytest.approx(whole, rel=1e-9)
+    for index, one in enumerate(placed):
+        for other in placed[index + 1 :]:
+            shared = min(one.place.x + one.place.width, other.place.x + other.place.width)
+            shared -= max(one.place.x, other.place.x)
+            both = min(one.place.y + one.place.height, other.place.y + other.place.height)
+            both -= max(one.place.y, other.place.y)
+            assert min(shared, both) < 1e-9, (one.part.name, other.part.name)
+
+
+def test_the_front_of_area_is_what_no_design_beats(trials) -> None:
+    designs = [trial.evaluation for trial in trials if trial.values]
+
+    def is_beaten(one) -> bool:
+        return any(
+            other.area_mm2 <= one.area_mm2
+            and other.throughput_samples_per_s >= one.throughput_samples_per_s
+            and (other.area_mm2, other.throughput_samples_per_s) != (one.area_mm2, one.throughput_samples_per_s)
+            for other in designs
+        )
+
+    kept = {(each.area_mm2, each.throughput_samples_per_s) for each in designs if not is_beaten(each)}
+    assert {(each.area_mm2, each.throughput_samples_per_s) for each in area_front(designs)} == kept
+    assert 1 < len(kept) < len(designs)
+
+
+def test_drawings_have_the_words_of_their_figures_and_are_files_of_their_kind(result, references) -> None:
+    figure = breakdown_figure({"best & <first>": result.best, **references})
+    files = render_images("breakdown", figure, "Where it goes")
+    svg = files["breakdown.svg"].decode()
+    assert set(files) == {"breakdown.svg", "breakdown.png"}
+    assert files["breakdown.png"].startswith(b"\x89PNG")
+    items = [item for item in ElementTree.fromstring(svg).iter() if item.tag.endswith("text")]
+    words = {"".join(item.itertext()).strip() for item in items}
+    names = {bar.name for bar in figure.data}
+    assert {"Where it goes", "best & <first>", "tpu-v4", "seconds an iteration"} | names <= words
+    assert files == render_images("breakdown", figure, "Where it goes")
+    assert render_images("lines", parallel_coordinates_figure(result.trials), "") == {}
+
+
+def test_bars_of_a_drawing_are_as_long_as_what_they_show(result, references) -> None:
+    """Ends of stacked bars, read back from the paths of the file: one scale from seconds to points fits all."""
+    figure = breakdown_figure({"best": result.best, **references})
+    svg = ElementTree.fromstring(render_images("breakdown", figure, "")["breakdown.svg"])
+    ends = []
+    for item in svg.iter():
+        if item.tag.endswith("path") and "clip-path" in item.attrib and "stroke: #ffffff" in item.get("style", ""):
+            xs = [float(number) for number in re.findall(r"[ML] ([\d.]+) ", item.get("d"))]
+            ends.append((min(xs), max(xs)))
+    widths = [value for bar in figure.data for value in bar.x]
+    assert len(ends) == len(widths)
+    scale = sum(end - begin for begin, end in ends) / sum(widths)
+    assert [end - begin for begin, end in ends] == pytest.approx([scale * width for width in widths], abs=0.01)

@@ -1,7 +1,10 @@
 """The page of a validation holds what a reader needs to trust the models or not."""
 
+import base64
+import gzip
 import math
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.resources import files
 
@@ -9,7 +12,7 @@ import pytest
 from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
-from phaze_opt.report.document import FigureBlock, Paragraph, TableBlock
+from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, TableBlock, all_blocks
 from phaze_opt.report.page import render_html
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document, read_sources
@@ -98,9 +101,30 @@ def test_constants_are_listed_with_bounds_and_marked_at_a_bound(found, snapshot)
     assert "bound" not in table.note
 
 
+def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from unfolded(block.blocks)
+        else:
+            yield block
+
+
+def test_the_page_says_its_result_before_anything_is_unfolded(found):
+    document = build_document(*found)
+    assert len([block for block in all_blocks(document) if isinstance(block, FigureBlock)]) == 1
+    assert not any(isinstance(block, TableBlock) for block in all_blocks(document))
+    page = render_html(document)
+    assert 'id="plotly"' not in page
+    drawings = re.findall(r'<script type="text/plain" id="data-[^"]+">([^<]+)<', page)
+    texts = [gzip.decompress(base64.b64decode(text)).decode() for text in drawings]
+    assert len(texts) == 4
+    assert all(text.startswith("<svg") for text in texts)
+    assert not any("<script" in text or "http" in text.replace("http://www.w3.org/", "") for text in texts)
+
+
 def test_the_page_stands_alone_and_holds_every_block(found, snapshot):
     document = build_document(*found)
-    blocks = [block for section in document.sections for block in section.blocks]
+    blocks = list(unfolded(all_blocks(document)))
     assert {block.name for block in blocks if isinstance(block, FigureBlock)} == {
         "overview",
         "scatter-op-llmcompass",

@@ -57,7 +57,9 @@ def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
     done = run_python("-c", ONE_AFTER_THE_OTHER, json.dumps(commands), cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("is not in") == len(commands)
+    # Each command says it at its end; one that outlasts the first try to deliver also says it then.
+    early = done.stderr.count("goes on untracked and is not in")
+    assert done.stderr.count("is not in") - early == len(commands)
     assert SECRET not in done.stdout + done.stderr
     ended.set()
     watcher.join()

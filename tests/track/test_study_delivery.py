@@ -21,7 +21,7 @@ from phaze_opt.track.lookup import newest_link
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
 from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
-from phaze_opt.track.study_views import compare_link, study_views
+from phaze_opt.track.study_views import compare_link, search_views, study_views
 
 NUM_TRIALS = 2
 EVENTS = example_study(NUM_TRIALS, num_seeds=1, strategies=("tpe", "random"))
@@ -255,6 +255,9 @@ def test_curves() -> None:
 
 
 def test_views_fit_a_tag_of_an_experiment() -> None:
-    for view in study_views():
-        assert len(view.state("a-study-with-a-name-of-sixty-characters-and-then-a-digest-0123456789ab")) <= 5000
+    for view in (*study_views(), *search_views()):
+        assert (
+            len(view.state("tags.study_id = 'a-study-with-a-name-of-sixty-characters-and-then-a-digest-0123456789ab'"))
+            <= 5000
+        )
     assert compare_link("3", ["a", "b"]).endswith("runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D")

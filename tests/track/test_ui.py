@@ -97,7 +97,8 @@ def test_the_link_is_of_the_newest_search(tmp_path: Path, destination: Destinati
             session.observe(event)
         session.close()
     number = open_client(destination).get_experiment_by_name("newer").experiment_id
-    assert newest_link(destination) == f"#/experiments/{number}/runs?workflowType=machine_learning"
+    link = f"#/experiments/{number}/runs?viewStateShareKey=search&workflowType=machine_learning"
+    assert newest_link(destination) == link
 
 
 def test_a_store_that_cannot_be_asked_gives_the_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 Screenshots of every page go to the directory that PHAZE_OPT_SCREENSHOTS names, if it is set.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,17 @@ def study_dir(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Path
     assert done.returncode == 0, done.stderr
     assert (directory / "mlflow.db").is_file()
     return directory
+
+
+@pytest.fixture(scope="session")
+def searched(browser: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The page of a search of its own, without a record, and the line of JSON."""
+    directory = tmp_path_factory.mktemp("search")
+    words = "search --model tiny --devices 8 --global-batch 32 --trials 12 --no-tracking --json --report page/s.html"
+    command = [sys.executable, "-m", "phaze_opt.cli", *words.split()]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return directory / "page" / "s.html", json.loads(done.stdout)
 
 
 @pytest.fixture(scope="session")

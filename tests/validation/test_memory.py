@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 from kits.measured_rows import changed, public_rows
 
-from phaze_opt.cost.stacks import CONTEXT_BYTES, MEMORY_GROUP, PEAK_HIGH_SHARE, PEAK_LOW_SHARE, load_stack
+import phaze_opt.validation.told_software as told
+from phaze_opt.cost.stacks import (
+    CONTEXT_BYTES,
+    MEMORY_GROUP,
+    PEAK_HIGH_SHARE,
+    PEAK_LOW_SHARE,
+    load_stack,
+    software_tables,
+)
 from phaze_opt.cost.suited_software import suited_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
+from phaze_opt.record.document import parse_toml
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.held_out import leave_one_out, predict_held_out
@@ -102,21 +111,65 @@ def test_gradients_in_32_bits_are_four_bytes_more_for_each_parameter() -> None:
     assert (whole - half) * GIB == pytest.approx(4 * parameters, rel=2e-3)
 
 
+def middle_of(row) -> tuple[str, ...]:
+    run = read_run(row)
+    return suited_software(run.plan, row.find_device(), sequence_length=run.training.sequence_length)
+
+
 def test_software_is_what_columns_say_or_the_middle_of_what_suits() -> None:
-    """No word of a note or a source decides."""
+    """A column comes first, also where it names one that nobody knows."""
     row = changed(row_of("bigscience_a102"), software="")
-    assert software(row) == software(changed(row, note="", source="a page")) == ("megatron-deepspeed",)
-    assert software(changed(row, table="train_torchtitan_h100")) == ("torchtitan",)
     assert software(changed(row, software="Nanotron")) == ("nanotron",)
     assert software(changed(row, software="FMS_FSDP")) == ("fms-fsdp",)
-    bare = changed(row, source="torchtitan", table="my_runs", note="torchtitan", software="unheard of")
+    assert software(changed(row, software="megatron-deepspeed")) == ("megatron-deepspeed",)
+    bare = changed(row, source="torchtitan", table="torchtitan_h100", note="torchtitan", software="unheard of")
     for each in (bare, changed(bare, sharding="fsdp", tp="1", pp="1", hardware="H100-SXM")):
-        run = read_run(each)
-        length = run.training.sequence_length
-        assert software(each) == suited_software(run.plan, each.find_device(), sequence_length=length)
+        assert software(each) == middle_of(each)
         alone = sorted(peaks_gib([changed(each, software=name)])[0] for name in software(each))
         assert peaks_gib([each])[0] == alone[(len(alone) - 1) // 2]
     assert software(changed(bare, hardware="a machine of nobody's"))
+
+
+@pytest.mark.parametrize(
+    ("table", "source", "note", "expected"),
+    [
+        ("train_torchtitan_h100", "nanotron", "", "torchtitan"),
+        ("nanotron_h100", "pytorch/torchtitan", "", "nanotron"),
+        ("runs", "github.com/pytorch/TorchTitan of 2024", "beside nanotron", "torchtitan"),
+        ("runs", "a page", "Megatron-DeepSpeed", "megatron-deepspeed"),
+        ("runs", "BigScience's chronicle", "fp32 gradients", "megatron-deepspeed-bf16"),
+        ("runs", "megatron_deepspeed_bf16", "", "megatron-deepspeed-bf16"),
+        ("bigscience_a100", "", "Rebalancing  layers", "megatron-deepspeed-bf16"),
+        ("bigscience_a100", "", "choosing a topology", "megatron-deepspeed"),
+        ("runs", "torchtitan and nanotron", "", ""),
+        ("runs", "mytorchtitan2", "fp32 gradients", ""),
+    ],
+)
+def test_without_the_column_table_and_text_say_what_ran(table: str, source: str, note: str, expected: str) -> None:
+    """The table's name before its words, these before the source's and the note's; two names say nothing."""
+    row = changed(row_of("bigscience_a102"), software="", table=table, source=source, note=note)
+    assert software(row) == ((expected,) if expected else middle_of(row))
+
+
+def test_words_say_no_software_that_cannot_run_so() -> None:
+    row = changed(row_of("bigscience_a102"), software="", table="runs", source="BigScience", prefetch="none")
+    assert software(row) == middle_of(row) != ("megatron-deepspeed",)
+
+
+def test_every_word_means_a_software_that_is_known() -> None:
+    tables = parse_toml((Path(told.__file__).parent / "software_words.toml").read_text(), source="words").values
+    meant = [*tables["names"].values(), *(name for forms in tables["forms"].values() for name in forms.values())]
+    assert {*meant, *tables["forms"]} <= set(software_tables())
+
+
+def test_rows_without_the_column_are_as_good_as_those_with_it() -> None:
+    """Tables of two sources as they were published, which have table, source and note."""
+    bare = [changed(row, software="") for row in ROWS]
+    measured = np.array([row.number("measured_gib") for row in ROWS])
+    assert peaks_gib(bare) == pytest.approx(peaks_gib(ROWS), rel=1e-12)
+    without_text = [changed(row, source="", note="") for row in bare]
+    errors = [np.abs(peaks_gib(rows) / measured - 1).mean() for rows in (bare, without_text)]
+    assert errors[0] < 0.05 < errors[1]
 
 
 def test_what_columns_say_of_a_run_is_held() -> None:

@@ -81,7 +81,7 @@ def test_a_user_s_step_has_the_range_of_kept_out_sources_with_its_software_named
         return kinds_of(MODERN_TRAINING, row, 1.0, is_published=False)
 
     assert kinds(software="TorchTitan") == (NAMED, UNSEEN)
-    assert kinds() == kinds(software="nobody's") == (UNSEEN,)
+    assert kinds() == kinds(software="nobody's") == kinds(software="nanotron") == (UNSEEN,)
     named, unknown = (load_spreads().entries[kind] for kind in (NAMED, UNSEEN))
     assert named.num_groups == unknown.num_groups
     assert named.mape < unknown.mape

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
-from phaze_opt.certify.check.front import Matches, counted, minimised
+from phaze_opt.certify.check.front import Matches, check_gap, counted, excess_of_rows, excess_over, minimised
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
@@ -46,6 +46,14 @@ class _Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class _Block:
+    """Dies of a block, and the largest excess of their bounds over what solved rows attain for them."""
+
+    num_dies: int
+    excess: float
+
+
+@dataclass(frozen=True, slots=True)
 class DieRows:
     """Holds the rows of a certificate against the dies of its space.
 
@@ -73,12 +81,16 @@ class DieRows:
         is_kept = self._judge(table.points).is_kept
         demand(is_kept, "is no die that could be built within the space's area")
         matches = Matches(self.certificate, table) if self.certificate.axes else None
-        num_dies = 0
+        num_dies, excess = 0, 1.0
         for block in self._blocks():
-            num_dies += self._check_block(block, places, table, matches)
+            checked = self._check_block(block, places, table, matches)
+            num_dies, excess = num_dies + checked.num_dies, max(excess, checked.excess)
         stated = self.certificate.claim.num_left_out
         if stated != num_dies - len(table):
             refuse(f"claim: num_left_out is {stated}, not {num_dies - len(table)}", file=CERTIFICATE_FILE)
+        if matches is not None and stated:
+            rows = excess_of_rows(self.certificate, table, matches)
+            check_gap(self.certificate.claim, np.append(rows, excess))
         return table.points
 
     @property
@@ -128,8 +140,8 @@ class DieRows:
 
     def _check_block(
         self, block: dict[str, int], places: dict[str, Ints], table: PointsTable, matches: Matches | None
-    ) -> int:
-        """Every die of a block is bounded by a row; how many dies there are."""
+    ) -> _Block:
+        """Every die of a block is bounded by a row."""
         axes = self._space.axes
         inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
         shape = tuple(len(getattr(axes, name)) for name in inner)
@@ -143,14 +155,17 @@ class DieRows:
             mine &= places[name] == place
         rate_upper = np.full(shape, np.inf)
         rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
-        is_bounded = self._is_bounded(rate_upper, judged.power_w)
-        if matches is not None:
-            is_bounded = self._is_matched(rate_upper, judged, points, matches)
+        excess = np.ones(0)
+        if matches is None:
+            is_bounded = self._is_bounded(rate_upper, judged.power_w)
+        else:
+            excess = self._excess(rate_upper, judged, points, matches)
+            is_bounded = excess <= (1.0 + self.certificate.claim.gap) * (1.0 + EXACT)
         missing = np.flatnonzero(judged.is_within & ~is_bounded)
         if len(missing):
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
-        return int(judged.is_kept.sum())
+        return _Block(int(judged.is_kept.sum()), float(excess.max(initial=1.0)))
 
     def _is_bounded(self, rate_upper: Floats, power_w: Floats) -> Flags:
         """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
@@ -167,25 +182,23 @@ class DieRows:
         value = least / (power_w * certificate.scenario.cluster.num_devices)
         return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
 
-    def _is_matched(self, rate_upper: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Flags:
-        """Which dies of a block of a front have a row, or are matched by a solved one; flat.
+    def _excess(self, rate_upper: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Floats:
+        """Of each die of a block of a front without a row its bound over what solved rows attain for it; flat.
 
         A die without a row has the bound of what is no slower, and watts, area and cost of its own.
         """
         certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
-        if certificate.scenario.estimator not in OWN_ESTIMATORS:
-            return has_row
         others = np.flatnonzero(judged.is_within & ~has_row)
-        if len(others) == 0:
-            return has_row
-        columns = {"tdp_w": judged.power_w[others], "area_mm2": judged.area_mm2[others]}
-        if FrontAxis.COST in certificate.axes:
-            columns["cost_usd"] = chip_cost(chips_of(points.take(others), self.constants), self.constants).usd
-        best = matches.of(minimised(certificate, columns)) * (1.0 + certificate.claim.gap) * (1.0 + EXACT)
-        upper = counted(certificate, _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()[others])
-        is_matched = has_row.copy()
-        is_matched[others] = upper <= best
-        return is_matched
+        excess = np.ones(len(has_row))
+        if certificate.scenario.estimator not in OWN_ESTIMATORS:
+            excess[others] = np.inf
+        elif len(others):
+            columns = {"tdp_w": judged.power_w[others], "area_mm2": judged.area_mm2[others]}
+            if FrontAxis.COST in certificate.axes:
+                columns["cost_usd"] = chip_cost(chips_of(points.take(others), self.constants), self.constants).usd
+            upper = counted(certificate, _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()[others])
+            excess[others] = excess_over(matches.of(minimised(certificate, columns)), upper)
+        return excess
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""

@@ -7,7 +7,7 @@ attains the row's bound on throughput over one and the gap.
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate, Claim
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.objective.goals import FrontAxis
@@ -100,17 +100,40 @@ def check_front(certificate: Certificate, points: PointsTable) -> None:
     if not np.array_equal(listed, matches.front):
         other = sorted(set(claim.front) ^ set(matches.front.tolist())) or [-1]
         refuse(f"claim: front is not that of the solved rows (row {other[0]} among others)", file=CERTIFICATE_FILE)
-    upper = counted(certificate, points.throughput_upper_samples_per_s)
-    best = matches.of(known_of(certificate, points))
-    excess = np.where(upper > 0.0, np.divide(upper, best, out=np.full(len(best), np.inf), where=best > 0.0), 1.0)
+    excess = excess_of_rows(certificate, points, matches)
     allowed = (1.0 + claim.gap) * (1.0 + EXACT)
     demand(
         excess <= allowed,
         lambda row: (
-            f"its upper bound is {upper[row]:.9g} and the rows no worse in the other goals attain {best[row]:.9g}, "
+            f"its upper bound exceeds what the rows no worse in the other goals attain by {excess[row] - 1.0:.9g}, "
             f"more than the claim's gap of {claim.gap:.9g} allows"
         ),
     )
+    if not claim.num_left_out:
+        check_gap(claim, excess)
+
+
+def excess_of_rows(certificate: Certificate, points: PointsTable, matches: Matches) -> Floats:
+    """Upper bound of each row over the most that rows attain which are no worse in the known goals, shape (num_rows,).
+
+    1 where nothing is feasible, infinite where nothing matches.
+    """
+    upper = counted(certificate, points.throughput_upper_samples_per_s)
+    return excess_over(matches.of(known_of(certificate, points)), upper)
+
+
+def excess_over(best: Floats, upper: Floats) -> Floats:
+    """Upper bounds over what is attained for them."""
+    over = np.divide(upper, best, out=np.full(len(best), np.inf), where=best > 0.0)
+    return np.where(upper > 0.0, over, 1.0)
+
+
+def check_gap(claim: Claim, excess: Floats) -> None:
+    """The gap of a front is the largest excess, of its rows and of dies without one.
+
+    Raises:
+        CertificateError: it is another.
+    """
     gap = float(excess.max(initial=1.0)) - 1.0
     if np.isfinite(gap) and abs(claim.gap - max(gap, 0.0)) > EXACT * (1.0 + gap):
         refuse(f"claim: gap is {claim.gap:.9g} but the rows give {gap:.9g}", file=CERTIFICATE_FILE)

@@ -142,7 +142,7 @@ def chip_energies(chips: AcceleratorTable, constants: Constants) -> AccessEnergi
     scale = PICO * cycle_energy_scale(dies.columns.energy, chips.clock_hz, power)
     memory_j = BITS_PER_BYTE * power.memory_share * dies.model.stack.j_per_bit
     return AccessEnergies(
-        mac_j=scale * power.mac_pj,
+        mac_j=scale * power.mac_pj * dies.columns.mac_energy,
         l1_j_per_mac=np.zeros(shape),
         l2_j_per_byte=scale * power.local_pj_per_byte,
         glb_j_per_byte=scale * network_pj_per_byte(dies.area.total, power),

@@ -11,6 +11,7 @@ from phaze_opt.hardware.area import vc_l2_bytes_of
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.pipelining import mac_area
 from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
+from phaze_opt.hardware.sparse_array import choice_scale, ports_down
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +28,9 @@ class DieColumns:
     Attributes:
         logic, memory, energy: of the process, against N7 (`die_constants.DieProcess`).
         macs: 16-bit multiply-accumulates a cycle.
-        mac_area: area of one over that of one without sub-stages (`pipelining.mac_area`).
+        mac_area: area of one over that of one without sub-stages and without a choice of inputs (`pipelining.mac_area`,
+            `sparse_array.choice_scale`).
+        mac_energy: energy of one over that of one without a choice of inputs.
         byte_macs: multiply-accumulates a cycle of arrays that have 8 bits alone.
         threaded_lanes: fp32 lanes of a GPU, with issue and registers of many threads.
         vector_lanes: lanes of vector units that one program drives.
@@ -48,6 +51,7 @@ class DieColumns:
     energy: Floats
     macs: Floats
     mac_area: Floats
+    mac_energy: Floats
     byte_macs: Floats
     threaded_lanes: Floats
     vector_lanes: Floats
@@ -98,14 +102,16 @@ def dies_of(
     """
     lanes = chips.num_vc * chips.vc_width
     vector_l2 = chips.num_vc * vc_l2_bytes_of(chips.vc_width, chips.vc_l2_bytes, constants=constants)
-    operand_bytes = chips.dtype_bytes * chips.num_tc * (chips.tc_width + chips.tc_depth)
+    inputs = chips.tc_width + ports_down(chips.tc_depth, chips.sparse_array)
+    operand_bytes = chips.dtype_bytes * chips.num_tc * inputs
     none = np.zeros(())
     return DieColumns(
         logic=np.array(process.logic),
         memory=np.array(process.memory),
         energy=np.array(process.energy),
         macs=_floats(chips.num_tc * chips.tc_width * chips.tc_depth),
-        mac_area=mac_area(chips.pipelining),
+        mac_area=mac_area(chips.pipelining) * choice_scale(chips.sparse_array),
+        mac_energy=choice_scale(chips.sparse_array),
         byte_macs=none,
         threaded_lanes=none,
         vector_lanes=_floats(lanes),

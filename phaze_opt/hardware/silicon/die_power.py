@@ -74,7 +74,7 @@ def die_power(dies: DieColumns, rates: DieRates, area_mm2: Floats, constants: Po
     """
     scale = cycle_energy_scale(dies.energy, rates.clock_hz, constants)
     cycles_per_s = PICO * scale * rates.clock_hz * rates.active_share
-    macs = dies.macs + constants.byte_mac_share * dies.byte_macs
+    macs = dies.macs * dies.mac_energy + constants.byte_mac_share * dies.byte_macs
     lanes = constants.threaded_lane_pj * dies.threaded_lanes + constants.vector_lane_pj * dies.vector_lanes
     network = network_pj_per_byte(area_mm2, constants)
     return DiePower(

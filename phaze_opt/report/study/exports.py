@@ -1,4 +1,4 @@
-"""A judged study as CSV: every figure in full, one concept per file, units in the names of columns."""
+"""A judged study as CSV: every figure in full, one concept per file, units in names of columns; and as LaTeX."""
 
 import csv
 import io
@@ -11,6 +11,9 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.inputs import ReportInputs, best_of, front_of
 from phaze_opt.report.study.prices import chip_table, matrix_columns
+from phaze_opt.report.study.regret_curves import EFFORTS
+from phaze_opt.report.study.wording import format_mean, format_percent, format_target
+from phaze_opt.report.text import format_time
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import ContenderScore, PairTest
 
@@ -78,14 +81,18 @@ def _cells(inputs: ReportInputs) -> Iterator[Row]:
 
 
 def _curves(inputs: ReportInputs) -> Iterator[Row]:
-    """Each search's curve by the evaluations at which its regret changes, and its last one."""
-    yield [*CELL_FIELDS, "evaluations", "regret"]
+    """Each search's curve by the evaluations at which its regret changes, and its last one, and what it had spent."""
+    yield [*CELL_FIELDS, "evaluations", "regret", "charged_s", "looked_at"]
+    cells = {cell.cell.key: cell for cell in inputs.result.cells}
     for score in inputs.summary.cells:
         if not len(score.curve):
             continue
+        spent = [spending(score, cells[score.key]) for _, _, spending in EFFORTS.values()]
         moved = 1 + np.flatnonzero(np.diff(score.curve))
         for step in np.unique([0, *moved, len(score.curve) - 1]):
-            yield [*(getattr(score, name) for name in CELL_FIELDS), int(step) + 1, float(score.curve[step])]
+            _, charged_s, looked_at = (float(amounts[step]) for amounts in spent)
+            own = (int(step) + 1, float(score.curve[step]), charged_s, int(looked_at))
+            yield [*(getattr(score, name) for name in CELL_FIELDS), *own]
 
 
 def _tests(tests: Sequence[PairTest]) -> Iterator[Row]:
@@ -162,3 +169,49 @@ def _front(inputs: ReportInputs) -> Iterator[Row]:
 def _point(point: DesignPoint) -> list[object]:
     values: Mapping[str, object] = asdict(point)
     return list(values.values())
+
+
+LATEX_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def render_latex(inputs: ReportInputs) -> str:
+    """The contenders as a table of LaTeX (package booktabs), best first; the figures are those of the page."""
+    targets = inputs.result.config.judgement.targets
+    target = targets[-1] if targets else None
+    soon = [] if target is None else [f"Evals to {format_target(target)}"]
+    heads = ["Strategy", "Rank", "Median regret", "Mean regret", "Interval", *soon, "Evals", "Probes", "Time"]
+    rows = []
+    for score in inputs.summary.contenders:
+        needed = None if target is None else score.median_evaluations_to.get(target)
+        rows.append(
+            [
+                score.contender,
+                f"{score.mean_rank:.2f}",
+                format_percent(score.median_regret),
+                format_percent(score.mean_regret),
+                f"{format_percent(score.low_regret)} to {format_percent(score.high_regret)}",
+                *([] if target is None else ["-" if needed is None else format_mean(needed)]),
+                format_mean(score.mean_distinct_evaluations),
+                format_mean(score.mean_probes),
+                format_time(score.mean_charged_s),
+            ]
+        )
+    lines = [
+        f"% Study {inputs.result.study_id}: regret over all its conditions; probes look at designs without evaluating.",
+        f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+        "\\toprule",
+        _latex_row(heads),
+        "\\midrule",
+        *map(_latex_row, rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join("".join(LATEX_SPECIAL.get(each, each) for each in cell) for cell in cells) + r" \\"

@@ -3,7 +3,17 @@
 import re
 from collections.abc import Iterable
 
-from phaze_opt.report.document import Block, Choice, FigureBlock, Folded, Listing, Paragraph, ReportDocument, TableBlock
+from phaze_opt.report.document import (
+    Beside,
+    Block,
+    Choice,
+    FigureBlock,
+    Folded,
+    Listing,
+    Paragraph,
+    ReportDocument,
+    TableBlock,
+)
 from phaze_opt.report.table import TableContent
 
 SPECIAL = "\\`*_{}[]<>#|&~"
@@ -11,7 +21,7 @@ SPECIAL = "\\`*_{}[]<>#|&~"
 
 def render_markdown(document: ReportDocument) -> str:
     """The document as text."""
-    lines = [f"# {escape(document.title)}", ""]
+    lines = [f"# {escape(document.title)}", "", *_blocks(document.opening, 2)]
     lines += [f"- {escape(finding)}" for finding in document.findings] or ["Nothing can be said yet."]
     lines.append("")
     for notice in document.notices:
@@ -49,8 +59,9 @@ def _block(block: Block, level: int) -> list[str]:
             return _table(block.content, heading)
         case FigureBlock():
             return [f"*Figure: {escape(block.title)}.* {escape(block.alternative)}", ""]
-        case Folded():
-            return [f"{heading} {escape(block.summary)}", "", *_blocks(block.blocks, level + 1)]
+        case Folded() | Beside():
+            head = [f"{heading} {escape(block.summary)}", ""] if isinstance(block, Folded) else []
+            return [*head, *_blocks(block.blocks, level + 1)]
         case Choice():
             lines = []
             for option in block.options:

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from phaze_opt import __version__
 from phaze_opt.report.document import ReportDocument
-from phaze_opt.report.page import render_html, write_text
+from phaze_opt.report.page import write_report, write_text
 from phaze_opt.report.study.cards import Drawings, cards_section
 from phaze_opt.report.study.contenders import contenders_section
 from phaze_opt.report.study.critical_difference import ranks_section
-from phaze_opt.report.study.exports import render_exports
+from phaze_opt.report.study.exports import render_exports, render_latex
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.markdown import render_markdown
 from phaze_opt.report.study.pareto import pareto_section
 from phaze_opt.report.study.plan_section import describe_budget, notices, plan_section
 from phaze_opt.report.study.prices import price_section
-from phaze_opt.report.study.regret_curves import curves_section
+from phaze_opt.report.study.regret_curves import curves_section, opening_panels
 
 
 def build_document(inputs: ReportInputs, drawings: Mapping[str, Drawings] | None = None) -> ReportDocument:
@@ -36,9 +36,11 @@ def build_document(inputs: ReportInputs, drawings: Mapping[str, Drawings] | None
         cards_section(inputs, drawings or {}),
         plan_section(inputs),
     )
+    opening = opening_panels(inputs)
     return ReportDocument(
         title=f"Study {config.name}",
         description=config.description,
+        opening=() if opening is None else (opening,),
         findings=describe_findings(inputs.result, inputs.summary),
         notices=notices(inputs),
         sections=tuple(section for section in sections if section is not None),
@@ -63,6 +65,7 @@ def provenance_rows(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
 
 PAGE_NAME = "report.html"
 MARKDOWN_NAME = "report.md"
+LATEX_NAME = "contenders.tex"
 
 
 def write_study_report(
@@ -82,5 +85,8 @@ def write_study_report(
         InputError: the directory cannot be written.
     """
     document = build_document(inputs, drawings)
-    files = {PAGE_NAME: render_html(document), MARKDOWN_NAME: render_markdown(document), **render_exports(inputs)}
-    return {name: write_text(directory / name, text) for name, text in files.items()}
+    files = {MARKDOWN_NAME: render_markdown(document), **render_exports(inputs), LATEX_NAME: render_latex(inputs)}
+    return {
+        **write_report(directory / PAGE_NAME, document),
+        **{name: write_text(directory / name, text) for name, text in files.items()},
+    }

@@ -1,18 +1,21 @@
-"""Regret curves: median over searches with bands, one panel per condition and one over all of them."""
+"""Regret curves: median over searches with bands, by condition; and against evaluations, time and all looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.report.document import Alternative, Choice, FigureBlock, Paragraph, Section, View
+from phaze_opt.report.document import Alternative, Beside, Choice, FigureBlock, Paragraph, Section, View
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_percent, format_target
 from phaze_opt.report.style import MUTED_COLOUR, contender_look, finish_figure, plot_text
+from phaze_opt.study.judging.scoring import charged_until_s
+from phaze_opt.study.result import CellResult
 from phaze_opt.study.scores import CellScore
 
 if TYPE_CHECKING:
@@ -192,3 +195,106 @@ def _changes(item: Curves) -> NDArray[np.int64]:
 def _faint(colour: str) -> str:
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {BAND_OPACITY})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EffortCurve:
+    """Median regret of one contender's searches over what they had spent.
+
+    Attributes:
+        contender: its name.
+        spent: what was spent, rising, shape (num_points,).
+        median: regret then, shape (num_points,); 1 where a search had not evaluated anything.
+    """
+
+    contender: str
+    spent: NDArray[np.float64]
+    median: NDArray[np.float64]
+
+
+Spending = Callable[[CellScore, CellResult], NDArray[np.float64]]
+"""What a search had spent after each evaluation."""
+EFFORTS: Mapping[str, tuple[str, str, Spending]] = MappingProxyType(
+    {
+        "evaluations": ("Regret by evaluations", "evaluations", lambda score, _: np.arange(1.0, len(score.curve) + 1)),
+        "time": ("Regret by charged time", "seconds", lambda _, cell: charged_until_s(cell)),
+        "looked-at": (
+            "Regret by everything looked at",
+            "evaluations and probes",
+            lambda score, cell: cell.probes + np.arange(1.0, len(score.curve) + 1),
+        ),
+    }
+)
+"""Panels by name: title, axis, and what is spent. Nothing says when a probe was made, so all are counted before the
+first evaluation: against the strategy that makes them."""
+
+
+def opening_panels(inputs: ReportInputs) -> Beside | None:
+    """Median regret over all searches against three kinds of effort, side by side; None while there is nothing."""
+    scores = [score for score in inputs.summary.cells if len(score.curve)]
+    if not scores:
+        return None
+    cells = {cell.cell.key: cell for cell in inputs.result.cells}
+    blocks = []
+    for name, (title, axis, spending) in EFFORTS.items():
+        curves = effort_curves(scores, cells, inputs.contenders, spending)
+        figure = effort_figure(curves, inputs.contenders, axis)
+        blocks.append(FigureBlock(f"regret-by-{name}", title, _effort_words(name, curves, axis), figure, EXPORT))
+    return Beside(tuple(blocks))
+
+
+def effort_curves(
+    scores: Sequence[CellScore], cells: Mapping[str, CellResult], contenders: Sequence[str], spending: Spending
+) -> tuple[EffortCurve, ...]:
+    """The median over each contender's searches, at every amount at which one of them moves; the last values stay."""
+    found = []
+    for name in contenders:
+        own = [(spending(each, cells[each.key]), each.curve) for each in scores if each.contender == name]
+        if not own:
+            continue
+        spent = np.unique(np.concatenate([amounts for amounts, _ in own]))
+        rows = []
+        for amounts, curve in own:
+            place = np.searchsorted(amounts, spent, side="right") - 1
+            rows.append(np.where(place < 0, 1.0, curve[np.maximum(place, 0)]))
+        median = np.median(np.array(rows), axis=0)
+        kept = np.unique([0, *(1 + np.flatnonzero(median[1:] != median[:-1])), len(spent) - 1])
+        found.append(EffortCurve(name, spent[kept], median[kept]))
+    return tuple(found)
+
+
+def effort_figure(curves: Sequence[EffortCurve], contenders: Sequence[str], axis: str) -> Figure:
+    """Steps of the medians, with the look that each contender has elsewhere."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for item in curves:
+        look, name = contender_look(contenders.index(item.contender)), plot_text(item.contender)
+        median = np.maximum(item.median, FLOOR)
+        figure.add_scatter(
+            x=item.spent, y=median, mode="lines+markers", name=name, hoverinfo="text",
+            hovertext=[f"{name}<br>{at:.4g} {axis}<br>median {format_percent(float(value))}"
+                       for at, value in zip(item.spent, item.median, strict=True)],
+            line={"color": look.colour, "dash": look.dash, "width": 2.2, "shape": "hv"},
+            marker={"symbol": look.marker, "size": 7, "maxdisplayed": 6},
+        )  # fmt: skip
+    ends = [float(end) for item in curves for end in (item.spent[0], item.spent[-1]) if end > 0.0]
+    is_log = max(ends) / min(ends) > LOG_SPAN
+    figure.update_xaxes(title=axis, **({"type": "log", "dtick": 1} if is_log else {"rangemode": "tozero"}))
+    least = min(max(float(item.median.min()), FLOOR) for item in curves)
+    bottom = next(level for level in (0.1, 0.01, 0.001, FLOOR) if level <= least or level == FLOOR)
+    levels = [level for level in (1.0, 0.1, 0.01, 0.001, FLOOR) if level >= bottom]
+    texts = [f"{BELOW if level == FLOOR else ''}{format_target(level)}" for level in levels]
+    figure.update_yaxes(
+        title="median regret", type="log", range=[np.log10(bottom) - 0.1, 0.08], tickvals=levels, ticktext=texts
+    )
+    return finish_figure(figure, height=360, num_legend=len(curves))
+
+
+def _effort_words(name: str, curves: Sequence[EffortCurve], axis: str) -> str:
+    ordered = sorted(curves, key=lambda item: float(item.median[-1]))
+    ends = ", ".join(
+        f"{item.contender} {format_percent(float(item.median[-1]))} at {item.spent[-1]:,.4g}" for item in ordered
+    )
+    said = f"Median regret over all searches against {axis}; at the end {ends}."
+    return f"{said} All probes are counted before the first evaluation." if name == "looked-at" else said

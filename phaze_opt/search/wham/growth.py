@@ -24,7 +24,15 @@ from phaze_opt.space.search_space import Positions, SearchSpace
 
 Memory = tuple[int, ...]
 """Positions on `memory_axes`."""
-_BESIDE = ("glb_bytes_per_cycle", "clock_hz", "link_bytes_per_s", "l2_bytes", "vc_l2_bytes", "pipelining")
+_BESIDE = (
+    "glb_bytes_per_cycle",
+    "clock_hz",
+    "link_bytes_per_s",
+    "l2_bytes",
+    "vc_l2_bytes",
+    "pipelining",
+    "sparse_array",
+)
 """What some spaces vary beside buffer and HBM, and what takes area or power from cores too; the GLB's rate is first."""
 
 

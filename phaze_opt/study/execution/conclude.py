@@ -113,7 +113,7 @@ class StudyCompletion:
             )
             return
         problem = CertifyProblem(condition.scenario, condition.space, condition.constants, condition.goal)
-        if problem.axes and has_too_many_rows(problem):
+        if problem.axes and has_too_many_rows(problem) and not problem.is_covered:
             message = "%s has too many dies for a front to be proved: regret there is against the best that is known"
             _LOGGER.warning(message, condition.key)
             return

@@ -115,7 +115,7 @@ def score_cell(cell: CellResult, yardstick: Yardstick, *, budget: int, targets: 
     """
     curve, volume = _curve(cell.trials, yardstick)
     needed = {target: count for target in targets if (count := evaluations_to(curve, target)) is not None}
-    spent_s = _charged_until_s(cell)
+    spent_s = charged_until_s(cell)
     condition = cell.cell.condition
     return CellScore(
         key=cell.cell.key,
@@ -155,7 +155,7 @@ def _curve(trials: Sequence[Trial[None]], yardstick: Yardstick) -> tuple[NDArray
     return curve, float(volumes[-1]) if len(volumes) else 0.0
 
 
-def _charged_until_s(cell: CellResult) -> NDArray[np.float64]:
+def charged_until_s(cell: CellResult) -> NDArray[np.float64]:
     """Time charged up to each trial, s: its evaluations, and of the overhead an equal part a trial."""
     num_trials = len(cell.trials)
     evaluated_s = np.cumsum([trial.wall_s for trial in cell.trials])

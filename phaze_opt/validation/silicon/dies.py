@@ -127,6 +127,7 @@ def dies_of_rows(rows: Sequence[Row]) -> DieColumns:
         energy=np.array([process.energy for process in processes]),
         macs=column("mac16_full"),
         mac_area=np.ones(len(rows)),
+        mac_energy=np.ones(len(rows)),
         byte_macs=column("mac8_only"),
         threaded_lanes=np.where(is_threaded, lanes, 0.0),
         vector_lanes=np.where(is_threaded, 0.0, lanes),

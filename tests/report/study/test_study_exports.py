@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.study.exports import render_exports
+from phaze_opt.report.study.exports import render_exports, render_latex
 from phaze_opt.report.study.markdown import escape, render_markdown
 from phaze_opt.report.study.page import build_document
 from phaze_opt.report.study.wording import format_percent
@@ -140,3 +140,26 @@ def test_missing_evaluations_leave_figures_empty(inputs) -> None:
     rows = list(csv.DictReader(io.StringIO(render_exports(bare)["winners.csv"])))
     assert {row["mfu"] for row in rows} == {""}
     assert "nan" not in render_markdown(build_document(bare)).lower().split()
+
+
+def test_curves_say_what_was_spent_by_then(tables, inputs) -> None:
+    cells = {cell.cell.key: cell for cell in inputs.result.cells}
+    assert any(cell.probes for cell in cells.values())
+    for row in tables["curves.csv"]:
+        cell, count = cells[row["key"]], int(row["evaluations"])
+        spent_s = sum(trial.wall_s for trial in cell.trials[:count]) + cell.overhead_s * count / len(cell.trials)
+        assert float(row["charged_s"]) == pytest.approx(spent_s, rel=1e-12)
+        assert int(row["looked_at"]) == cell.probes + count
+
+
+def test_the_latex_table_has_the_figures_of_the_summary(inputs) -> None:
+    hostile = replace(inputs.summary.contenders[0], contender="a_b & 50 %")
+    summary = replace(inputs.summary, contenders=(hostile, *inputs.summary.contenders[1:]))
+    text = render_latex(replace(inputs, summary=summary))
+    assert r"a\_b \& 50 \%" in text
+    rows = [line.removesuffix(r" \\").split(" & ") for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 1 + len(summary.contenders)
+    for cells, score in zip(rows[2:], summary.contenders[1:], strict=True):
+        assert cells[0] == score.contender
+        assert cells[2] == format_percent(score.median_regret).replace("%", r"\%")
+    assert len({len(cells) for cells in [rows[0], *rows[2:]]}) == 1

@@ -13,7 +13,15 @@ from phaze_opt.report.study.critical_difference import describe_ranking, ranking
 from phaze_opt.report.study.inputs import all_of, best_of, front_of
 from phaze_opt.report.study.pareto import pareto_figure
 from phaze_opt.report.study.prices import describe_matrix, matrix_figure
-from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
+from phaze_opt.report.study.regret_curves import (
+    EFFORTS,
+    FLOOR,
+    band_views,
+    describe_curves,
+    effort_curves,
+    regret_figure,
+    summarise_curves,
+)
 from phaze_opt.report.study.wording import format_mean, format_p, format_percent, format_target, mean_name
 from phaze_opt.report.style import contender_look, plot_text
 from phaze_opt.study.scores import Ranking
@@ -34,6 +42,27 @@ def test_curves_are_medians_and_quartiles_over_seeds(inputs) -> None:
         assert np.array_equal(item.median, ordered[2])
         assert np.array_equal(item.low, ordered[1])
         assert np.array_equal(item.high, ordered[3])
+
+
+def test_regret_by_effort_is_the_median_of_what_each_search_had_by_then(inputs) -> None:
+    """At every amount spent, each search counted by hand."""
+    cells = {cell.cell.key: cell for cell in inputs.result.cells}
+    scores = [score for score in inputs.summary.cells if len(score.curve)]
+    for _, _, spending in EFFORTS.values():
+        for curve in effort_curves(scores, cells, inputs.contenders, spending):
+            own = [(list(spending(each, cells[each.key])), each.curve) for each in scores
+                   if each.contender == curve.contender]  # fmt: skip
+            for at, median in zip(curve.spent, curve.median, strict=True):
+                had = [([1.0] + [y for x, y in zip(xs, ys, strict=True) if x <= at])[-1] for xs, ys in own]
+                assert median == pytest.approx(np.median(had), rel=1e-12)
+            assert np.all(np.diff(curve.spent) > 0)
+
+
+def test_probes_count_before_the_first_evaluation(inputs) -> None:
+    _, _, looked_at = EFFORTS["looked-at"]
+    cells = {cell.cell.key: cell for cell in inputs.result.cells}
+    score = max(inputs.summary.cells, key=lambda each: each.probes)
+    assert list(looked_at(score, cells[score.key]))[:2] == [score.probes + 1, score.probes + 2]
 
 
 def test_a_search_that_ends_early_keeps_its_regret(inputs) -> None:

@@ -1,0 +1,175 @@
+"""Fronts over more dies than have rows: what is proved is what evaluating every die finds; forgeries are refused."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forger import ATTAINED, SOLVED, UPPER, Forger, times
+from test_die_certificates import die_problem
+from test_fronts import FOUR, a_row, is_no_worse, losses, of_front
+
+from phaze_opt.certify import problem as problem_module
+from phaze_opt.certify.certificate import CERTIFICATE_FILE
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify
+from phaze_opt.certify.result import CertifyResult
+from phaze_opt.errors import CertificateError
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
+
+TOLERANCE = 1e-2
+
+
+@pytest.fixture(name="many_dies", scope="module", autouse=True)
+def _many_dies() -> Iterator[None]:
+    """The small space counts as one of too many dies for a row each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(problem_module, "MOST_ROWS_OF_DIES", 10)
+        yield
+
+
+@pytest.fixture(name="covered", scope="module")
+def _covered(many_dies: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[CertifyProblem, CertifyResult]:
+    problem = of_front(die_problem(max_tdp_w=210.0), FOUR)
+    options = CertifyOptions(tolerance=TOLERANCE, directory=tmp_path_factory.mktemp("covered"))
+    return problem, certify(problem, options)
+
+
+def test_a_covered_front_equals_brute_force(covered):
+    problem, result = covered
+    claim, found = check_certificate(result.directory).claim, losses(problem)
+    assert claim.is_proved
+    assert claim.num_left_out > 0
+    assert claim.num_rows + claim.num_left_out == problem.space.size
+    front = {problem.space.index(design.point) for design in result.front}
+    assert front <= set(found)
+    for mine in found.values():
+        assert any(is_no_worse(found[index], mine, TOLERANCE) for index in front)
+    for index in front:
+        assert not any(
+            is_no_worse(found[other], found[index]) and not is_no_worse(found[index], found[other]) for other in front
+        )
+
+
+@pytest.mark.parametrize("axes", [PARETO_AXES, (FrontAxis.THROUGHPUT, FrontAxis.COST), FOUR[1:]])
+def test_other_goals_are_covered_too(axes, tmp_path):
+    """At tolerance 0 the front has a design for every die, up to what schedules that are solved further tell apart."""
+    problem = of_front(die_problem(), axes)
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path))
+    found = losses(problem)
+    claim = check_certificate(result.directory).claim
+    assert claim.is_proved
+    assert claim.num_left_out > 0
+    front = [found[problem.space.index(design.point)] for design in result.front]
+    for mine in found.values():
+        assert any(is_no_worse(each, mine, 1e-8) for each in front)
+
+
+def test_a_front_of_a_common_design_is_covered(tmp_path):
+    problem = die_problem()
+    model = problem.scenario.models[0]
+    both = replace(problem.scenario, models=(model, replace(model, name="other", num_layers=3)))
+    problem = of_front(replace(problem, scenario=both), PARETO_AXES)
+    result = certify(problem, CertifyOptions(tolerance=TOLERANCE, directory=tmp_path))
+    found = losses(problem)
+    assert check_certificate(result.directory).claim.num_left_out > 0
+    front = [found[problem.space.index(design.point)] for design in result.front]
+    for mine in found.values():
+        assert any(is_no_worse(each, mine, TOLERANCE) for each in front)
+
+
+def test_a_covered_front_is_read_again(covered):
+    problem, result = covered
+    again = certify(problem, CertifyOptions(TOLERANCE, directory=result.directory.parent, is_resumed=True))
+    assert [design.point for design in again.front] == [design.point for design in result.front]
+
+
+def _less_rows(change: Callable[[Forger], list[int]]) -> Callable[[Forger], None]:
+    """Rows left out, with everything counted and numbered again."""
+
+    def forge(forger: Forger) -> None:
+        gone = set(change(forger))
+        kept = [row for row in range(len(forger.columns()["index"])) if row not in gone]
+        new = {row: place for place, row in enumerate(kept)}
+        forger.points(lambda columns: columns.update({name: [c[row] for row in kept] for name, c in columns.items()}))
+        forger.points(lambda columns: columns.update(index=list(range(len(kept)))))
+        forger.put("solutions", lambda all_: [s | {"index": new[s["index"]]} for s in all_ if s["index"] in new],
+                   name="solutions.json")  # fmt: skip
+        claim = forger.read(CERTIFICATE_FILE)["claim"]
+        forger.claim(
+            front=[new[row] for row in claim["front"] if row in new],
+            incumbent=new.get(claim["incumbent"], 0),
+            num_left_out=claim["num_left_out"] + len(gone),
+            num_solved=sum(status == "solved" for status in forger.columns()["status"]),
+        )
+
+    return forge
+
+
+def _slowest_of_front(forger: Forger) -> list[int]:
+    columns = forger.columns()
+    return [min(forger.read(CERTIFICATE_FILE)["claim"]["front"], key=lambda row: columns[ATTAINED][row])]
+
+
+def _a_bound(forger: Forger) -> list[int]:
+    """The row off the front with the largest bound."""
+    columns, front = forger.columns(), forger.read(CERTIFICATE_FILE)["claim"]["front"]
+    return [max((row for row in columns["index"] if row not in front), key=lambda row: columns[UPPER][row])]
+
+
+def _added(forger: Forger) -> None:
+    row = a_row(forger, is_on_front=False)
+    forger.put("claim.front", lambda rows: sorted({*rows, row}))
+
+
+def _put(place: str, value: Any) -> Callable[[Forger], None]:
+    return lambda forger: forger.put(place, value)
+
+
+def _cells(*, is_on_front: bool, **values: Any) -> Callable[[Forger], object]:
+    return lambda forger: forger.cells(a_row(forger, is_on_front=is_on_front), **values)
+
+
+FORGERIES: dict[str, tuple[Callable[[Forger], object], str]] = {
+    "dropped from the front": (_put("claim.front", lambda rows: rows[1:]), "front is not that of the solved rows"),
+    "added to the front": (_added, "front is not"),
+    "front out of order": (_put("claim.front", lambda rows: rows[::-1]), "front is not"),
+    "gap of nothing": (_put("claim.gap", 0.0), "has no row that bounds the die|exceeds what the rows"),
+    "gap too large": (_put("claim.gap", 0.009), "gap is 0.009 but the rows give"),
+    "not called proved": (_put("claim.is_proved", False), "is not is_proved though"),
+    "tolerance below the gap": (_put("claim.tolerance", 0.0), "is_proved though"),
+    "fewer points": (_put("claim.num_points", lambda number: number - 1), "num_points is"),
+    "fewer left out": (_put("claim.num_left_out", lambda number: number - 1), "num_left_out is"),
+    "none left out": (_put("claim.num_left_out", 0), "holds more than its form asks for"),
+    "other value": (_put("claim.value", times(1.01)), "value is"),
+    "other bound": (_put("claim.value_upper", times(1.01)), "value_upper is"),
+    "another incumbent": (_put("claim.incumbent", 1), "incumbent is|attains|value is"),
+    "goal dropped": (_put("axes", ["throughput", "tdp", "area"]), "column cost_usd is of no goal"),
+    "throughput dropped": (_put("axes", ["tdp", "area", "cost"]), "front is not|gap is"),
+    "one goal": (_put("goal", "throughput"), "goal 'throughput' goes with no front"),
+    "cooler": (_cells(is_on_front=True, tdp_w=times(0.99)), "tdp_w is .* but the architecture gives"),
+    "smaller": (_cells(is_on_front=True, area_mm2=times(0.99)), "area_mm2 is .* but the architecture gives"),
+    "cheaper": (_cells(is_on_front=True, cost_usd=times(0.99)), "cost_usd is .* but the architecture gives"),
+    "faster": (_cells(is_on_front=True, **{ATTAINED: times(1.001), UPPER: times(1.001)}), f"{UPPER}|{ATTAINED}"),
+    "slower": (_cells(is_on_front=True, **{ATTAINED: times(0.999)}), f"{ATTAINED}|front is not|gap is"),
+    "not solved": (_cells(is_on_front=True, status="pruned-by-bound", **{ATTAINED: 0.0}), "solved|front is not"),
+    "called solved": (_cells(is_on_front=False, **SOLVED, **{ATTAINED: 1.0}), "solved|attains"),
+    "lowered bound": (_cells(is_on_front=False, **{UPPER: times(0.9)}), f"{UPPER}|gap is"),
+    "no die of the space": (_cells(is_on_front=False, hbm_stacks=7), "hbm_stacks is 7, which is not on its axis"),
+    "a solved row less": (_less_rows(_slowest_of_front), "has no row that bounds the die of|claim: "),
+    "a bound less": (_less_rows(_a_bound), "has no row that bounds the die of|claim: "),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_front_over_many_dies_is_refused(
+    name: str, covered: tuple[CertifyProblem, CertifyResult], tmp_path: Path
+):
+    forge, rule = FORGERIES[name]
+    forged = Forger(covered[1].directory, tmp_path / "copy")
+    forge(forged)
+    forged.seal()
+    with pytest.raises(CertificateError, match=rule):
+        check_certificate(forged.directory)
