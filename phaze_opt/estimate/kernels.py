@@ -374,16 +374,9 @@ def price_arrays(  # noqa: PLR0917
             if r == 0 or tile != arrays.tile[r - 1]:
                 _fill_passes(tables, size, tile, levels - 1)
             array = Array(
-                width,
-                depth,
-                tile,
-                arrays.dtype[r],
-                arrays.cycles_per_byte[r],
-                arrays.each[r],
-                arrays.once[r],
-                arrays.least[r],
-                macs / (width * depth),
-            )
+                width, depth, tile, arrays.dtype[r], arrays.cycles_per_byte[r], arrays.each[r], arrays.once[r],
+                arrays.least[r], macs / (width * depth),
+            )  # fmt: skip
             costs = table[r, u, : arrays.most[r] + 1]
             _price_powers(size, tables, array, own, costs)
             first, last = wanted.starts[r], wanted.starts[r + 1]
@@ -474,13 +467,8 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
             core_byte_s = on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s
             one_core_s[o] = max(one_core_s[o], moved[o] * core_byte_s)
         glb, l2 = tables.glb_bytes[row], tables.l2_bytes[row]
-        mac_j, l2_j, glb_j, hbm_j, lane_j = (
-            energies[a, 0],
-            energies[a, 1],
-            energies[a, 2],
-            energies[a, 3],
-            energies[a, 4],
-        )
+        mac_j, l2_j, glb_j = energies[a, 0], energies[a, 1], energies[a, 2]
+        hbm_j, lane_j = energies[a, 3], energies[a, 4]
         for o in range(count):
             energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
         results.traffic_bytes[a] = moved
