@@ -3,15 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.stacks import (
-    SoftwareRows,
-    can_run,
-    machine_gap,
-    machines_of,
-    measured_rows,
-    model_gap,
-    rows_like,
-)
+from phaze_opt.cost.stacks import SoftwareRows, can_run, machine_gap, machines_of, measured_rows, model_gap, rows_like
 from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.caveats import Note
@@ -262,7 +254,10 @@ def options_table(names: Sequence[str]) -> TableContent:
     """Which software can run with which option, a row for each word of one."""
     can = {name: abilities(name) for name in names}
     rows = [
-        (f"--{column.replace('_', '-')} {word}", ", ".join(name for name in names if word in can[name][column]) or "none")
+        (
+            f"--{column.replace('_', '-')} {word}",
+            ", ".join(name for name in names if word in can[name][column]) or "none",
+        )
         for column, known in RUN_OPTIONS.items()
         for word in known.tables
     ]
