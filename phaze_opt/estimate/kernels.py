@@ -1,4 +1,4 @@
-"""Compiled kernels of the analytic estimator: matmuls split over arrays, tiled HBM traffic, latencies and energies.
+"""Compiled kernels of the analytic estimator: matmuls split over arrays, latencies and energies.
 
 A matmul b x (m x n x k) on c arrays of w (width) x d (depth) is split (c_b, r_m, r_n, r_k) with c_b r_m r_n r_k <= c,
 into b' = ceil(b/c_b), m' = ceil(m/r_m), n' = ceil(n/r_n), k' = ceil(k/r_k) per array. The four are powers of two; where
@@ -382,28 +382,6 @@ def price_arrays(  # noqa: PLR0917
             first, last = wanted.starts[r], wanted.starts[r + 1]
             if last > first:
                 _price_counts(size, tables, array, own, costs, wanted.counts[first:last], others[u, first:last])
-
-
-@compiled
-def tiled_traffic_elements(sizes: Floats, room: Floats) -> Floats:
-    """HBM elements of every matmul for every half GLB, shape (num_buffers, num_matmuls); see `pricing`."""
-    traffic = np.empty((len(room), len(sizes)))
-    for u in range(len(sizes)):
-        batch, m, n, k, left, overlap = sizes[u, 0], sizes[u, 1], sizes[u, 2], sizes[u, 3], sizes[u, 4], sizes[u, 5]
-        once = left + k * n + m * n
-        smallest = min(left, k * n, m * n)
-        for h in range(len(room)):
-            # What the first operand costs alone grows with the strips, so the search may end before it tries them all.
-            best = once if smallest <= room[h] else math.inf
-            strips = float(math.ceil(n / room[h]))
-            while strips <= n and strips * left + k * n + m * n < best:
-                rows_per_tile = math.floor(room[h] / math.ceil(n / strips))
-                row_strips = math.ceil(m / rows_per_tile)
-                moved = min(m * k, left + (row_strips - 1.0) * overlap)
-                best = min(best, strips * moved + row_strips * (k * n) + m * n)
-                strips += 1.0
-            traffic[h, u] = best * batch
-    return traffic
 
 
 @compiled
