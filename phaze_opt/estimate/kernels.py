@@ -38,8 +38,6 @@ Flags = NDArray[np.bool_]
 NUM_FIELDS = 6
 """Figures kept per configuration, level and matmul: cycles, stream, fill, GLB bytes, L2 bytes, dataflow."""
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
-
-
 NEVER = 1e200
 """Folds of a dataflow that cannot be; large and finite, as a rule of 0 cycles a fold multiplies it."""
 NO_AXIS = -1
