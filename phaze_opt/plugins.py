@@ -1,8 +1,9 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
 Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
-``phaze_opt.operators``. Built-ins register through the same groups in pyproject.toml that outside packages use. A
-plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process (`register_plugin`).
+``phaze_opt.operators``, ``phaze_opt.fusers``. Built-ins register through the same groups in pyproject.toml that outside
+packages use. A plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process
+(`register_plugin`).
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from phaze_opt.errors import PluginError
+from phaze_opt.errors import InputError, PluginError
 from phaze_opt.record.suggestions import known_as, suggest
 
 _PACKAGE = "phaze_opt"
@@ -37,6 +38,7 @@ class PluginGroup(StrEnum):
     ESTIMATORS = "phaze_opt.estimators"
     TRACKERS = "phaze_opt.trackers"
     OPERATORS = "phaze_opt.operators"
+    FUSERS = "phaze_opt.fusers"
 
 
 def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
@@ -93,6 +95,26 @@ def load_plugin(group: PluginGroup, name: str) -> object:
 def plugin_name(group: PluginGroup, name: str) -> str:
     """The name that a plug-in goes by, given in any case; a name that is no plug-in's as it is."""
     return known_as(name, _known_names(group))
+
+
+def check_installed(group: PluginGroup, name: str, source: str | None) -> str:
+    """The name of a plug-in that a package registers, given in any case.
+
+    Args:
+        group: of the plug-in.
+        name: as given.
+        source: what it was given by, for messages.
+
+    Raises:
+        InputError: there is none of the name.
+    """
+    known = [entry.name for entry in list_plugins(group)]
+    name = known_as(name, known)
+    if name not in known:
+        kind = group.value.rpartition(".")[2].removesuffix("s")
+        message = f"no {kind} is named '{name}'; {suggest(name, known)}"
+        raise InputError(message, source=source)
+    return name
 
 
 def _known_names(group: PluginGroup) -> list[str]:

@@ -17,12 +17,14 @@ from phaze_opt.estimate.protocol import Estimator
 from phaze_opt.graph.traced.operator_rule import OperatorRule
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.schedule.layer_fusion import Fuser
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Pruner
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Strategy
 from phaze_opt.testing.estimators import EstimatorConformance
+from phaze_opt.testing.fusers import FuserConformance
 from phaze_opt.testing.operators import OperatorRuleConformance, RuleCase, given, operator_call
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.pruners import PrunerConformance
@@ -209,6 +211,18 @@ class TestSquaredRelu(OperatorRuleConformance):
         assert type(operator_rules()["sample.squared_relu"]).__name__ == "SquaredRelu"
 
 
+class TestGreedyFuser(FuserConformance):
+    """The fuser passes the suite that phaze_opt ships."""
+
+    max_regret = 0.5
+
+    @pytest.fixture
+    def fuser(self, on_path: Path) -> Fuser:
+        fuser = load_plugin(PluginGroup.FUSERS, "greedy")
+        assert isinstance(fuser, Fuser)
+        return fuser
+
+
 BROKEN = [
     ("raise ImportError('no module named quantum')", "ImportError: no module named quantum"),
     ("import there_is_no_such_module", "ModuleNotFoundError"),
@@ -311,6 +325,7 @@ def test_two_packages_with_one_name_are_refused(add: AddPlugin) -> None:
         (PluginGroup.PRUNERS, "worthwhile"),
         (PluginGroup.ESTIMATORS, "roofline"),
         (PluginGroup.TRACKERS, "json-lines"),
+        (PluginGroup.FUSERS, "greedy"),
     ],
 )
 def test_registered_objects_carry_their_names_and_pickle(group: PluginGroup, name: str) -> None:

@@ -10,8 +10,10 @@ from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
 from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
+from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_rows
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
 from phaze_opt.graph.flops import model_flops
@@ -36,8 +38,9 @@ from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
+from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
-from phaze_opt.objective.plan_options import no_plan_fault, plan_choices
+from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import build_space, cut_places, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
@@ -58,8 +61,8 @@ from phaze_opt.workload.sparsity import only_weights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-OF_SILICON = ("silicon", "process_nm", "hbm_generation")
-"""Options of what designs are built of; a machine that exists keeps its own area and power."""
+OF_SILICON = ("silicon", "process_nm", "hbm_generation", "layer_fusion")
+"""Options of what designs are built of and what their buffers do; a machine that exists keeps its area and power."""
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "sparsity", *OF_SILICON)
 """Options of what is scheduled, for plans of designed chips."""
 OF_MACHINES = MappingProxyType(
@@ -126,8 +129,27 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
-    evaluation = evaluate_ranking(job, ranking)
+    fused = _fused(request, job, ranking, has_die=has_die(known))
+    evaluation = evaluate_ranking(job, ranking, fused=fused)
+    if fused is not None:
+        notes = (*notes, Note("layer_fusion", fused.sentence))
+        ranked = RankedJob(job, replace(ranking, ranked=ranking.ranked.with_time(fused.time)))
     return PricedJob(evaluation, setting, notes, ranked, die=die, parts=parts, unbilled=unbilled)
+
+
+def _fused(request: EvaluateRequest, job: PlannedJob, ranking: PlanRanking, *, has_die: bool) -> FusedStep | None:
+    """The best plan of a die with its layers in groups; None where that is not asked for, or no plan fits.
+
+    Raises:
+        InputError: there is no such fuser, or the chip is no die.
+    """
+    name, clock = check_fuser(request.scenario.layer_fusion), job.machine.clock
+    check_can_fuse(name, is_planned=True, has_die=has_die)
+    if not (name and ranking.ranked and isinstance(clock, ScheduleClock)):
+        return None
+    plan = ranking.ranked[0].plan
+    step = compile_step(job.model, job.training, plan, stack=job.machine.stack)
+    return fuse_step(step, clock, clock.times(step), network=plan_network(job.machine.network, plan), name=name)
 
 
 def _parts(chip: _Chip, device: Device | None, links: float, known: Constants) -> tuple[DeviceParts | None, str]:

@@ -1,7 +1,7 @@
 """What times the layers of a step on one device: a real machine's operators, or a designed chip's schedules."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -102,7 +102,21 @@ class ScheduleClock:
 
     def schedules(self, step: CompiledStep) -> Schedules:
         """The schedules of the distinct layers, each in its three phases."""
-        return tuple(tuple(self._schedule(graph) for graph in layer.graph.phases) for layer in step.layers)
+        return tuple(tuple(self.schedule(graph) for graph in layer.graph.phases) for layer in step.layers)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The chip."""
+        return self._accelerator
+
+    def with_buffer(self, glb_bytes: int) -> "ScheduleClock":
+        """The same clock where so much of the buffer is left."""
+        return ScheduleClock(
+            replace(self._accelerator, glb_bytes=glb_bytes),
+            estimator=self._estimator,
+            exclusivity=self._exclusivity,
+            options=self._options,
+        )
 
     def _times(
         self, step: CompiledStep, schedules: Schedules | None, seconds: Callable[[ScheduleResult], float]
@@ -111,7 +125,7 @@ class ScheduleClock:
         pass_s = np.array([[seconds(result) for result in layer] for layer in schedules or self.schedules(step)])
         again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
-            again_s = np.array([seconds(self._schedule(forward_again(layer, step))) for layer in step.layers])
+            again_s = np.array([seconds(self.schedule(forward_again(layer, step))) for layer in step.layers])
         again_s = step.graph.of_parts(np.minimum(again_s, pass_s[:, FORWARD]), is_again=True)
         pass_s = np.column_stack([step.graph.of_parts(pass_s), again_s])
         estimates = self.estimate(step.operators)
@@ -121,7 +135,7 @@ class ScheduleClock:
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 
-    def _schedule(self, graph: OperatorGraph) -> ScheduleResult:
+    def schedule(self, graph: OperatorGraph) -> ScheduleResult:
         """One problem's schedule; collectives are contracted, as `price_step` adds them."""
         kinds = (operator.core_type for operator in graph.operators)
         core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)

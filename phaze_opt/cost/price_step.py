@@ -328,6 +328,11 @@ def price_mixed_step(step: CompiledStep, devices: StageDevices, network: Network
     return step_times(*_mixed_loads(step, devices, network)).one(0)
 
 
+def lower_mixed_step(step: CompiledStep, devices: StageDevices, network: Network) -> float:
+    """A bound from below on `price_mixed_step` that rises with every time of a layer, s."""
+    return float(lower_s(*_mixed_loads(step, devices, network))[0])
+
+
 def price_mixed_stages(step: CompiledStep, devices: StageDevices, network: Network) -> StageTimes:
     """What each stage of such a step takes, shape (1, stages), s; arguments as of `price_mixed_step`."""
     return stage_times(*_mixed_loads(step, devices, network))

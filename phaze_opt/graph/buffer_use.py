@@ -51,6 +51,25 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseBorder:
+    """What operators of a phase move of the tensors at their layer's border, and of its weights.
+
+    Attributes:
+        entering: every read of the tensor that comes from the layer run before; None where none is one tensor alone.
+        leaving: the write of the one that goes to the layer run after.
+        weights: the first read of every weight: later ones may be held anyway.
+    """
+
+    entering: Hold | None = None
+    leaving: Hold | None = None
+    weights: tuple[Saving, ...] = ()
+
+
+NO_BORDER = PhaseBorder()
+"""Of phases that have nothing to do with neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
 class HeldOperand:
     """Bytes that an operator need not move where a hold is on chip; in part where only a part of it is.
 

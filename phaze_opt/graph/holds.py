@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from phaze_opt.graph.buffer_use import Hold, Operand, Saving
+from phaze_opt.graph.buffer_use import Hold, Operand, PhaseBorder, Saving
 from phaze_opt.graph.operator import OperatorKind
-from phaze_opt.graph.program import Node, Tensor
+from phaze_opt.graph.program import Node, Tensor, TensorRole
 from phaze_opt.graph.tile_room import tile_rooms
 
 
@@ -87,6 +87,40 @@ def find_holds(nodes: Sequence[Node], needed: Collection[str]) -> tuple[Hold, ..
             )
     held = tuple(hold for hold in holds if hold.num_bytes and hold.first < hold.last)
     return (*held, *(room for number, node in enumerate(nodes) for room in tile_rooms(number, node))) if held else ()
+
+
+def find_border(nodes: Sequence[Node], entering: Collection[Tensor], leaving: Collection[Tensor]) -> PhaseBorder:
+    """What the operators of a phase move at the borders of its layer.
+
+    A tensor that collectives send is in memory for them, and one of which operators touch a part, or of which another
+    is a view, cannot be told whole: none of these stays on chip.
+
+    Args:
+        nodes: of the phase, in order; an operator each.
+        entering: tensors that come from the layer run before.
+        leaving: tensors that go to the layer run after.
+    """
+    touches = _Touches(nodes)
+    weights = {each.name: each for node in nodes for each in node.inputs if each.role is TensorRole.WEIGHT}
+    firsts = [(touches.reads[name][0], name) for name in weights if name in touches.reads]
+    return PhaseBorder(
+        _border(touches, entering, is_read=True),
+        _border(touches, leaving, is_read=False),
+        tuple(Saving(each.operator, each.num_bytes, each.operand) for each, _ in firsts),
+    )
+
+
+def _border(touches: _Touches, tensors: Collection[Tensor], *, is_read: bool) -> Hold | None:
+    """Touches of the one tensor of a border, if there is one and all of them are of the whole of it."""
+    if len(tensors) != 1:
+        return None
+    tensor = next(iter(tensors))
+    name = touches.origin(tensor.name)
+    made_by = touches.made_by.get(name)
+    found = touches.reads.get(name, []) if is_read else [] if made_by is None else [made_by]
+    if not found or name in touches.sent or any(each.num_bytes != tensor.num_bytes for each in found):
+        return None
+    return _hold(name, tensor.num_bytes, found[0].operator, found)
 
 
 def _hold(name: str, size: int, first: int, spared: Sequence[_Touch]) -> Hold:

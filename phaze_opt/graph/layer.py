@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from phaze_opt.graph.buffer_use import NO_BORDER, PhaseBorder
 from phaze_opt.graph.operator import OperatorGraph
 
 
@@ -35,6 +36,7 @@ class LayerGraph:
         output_bytes: boundary transfer to the next layer, one direction.
         reads, makes: tensors that it takes of other layers, and that it gives them, of models with branches
             (`workload.branches`).
+        forward_border, backward_border: what both phases move of tensors that neighbours make or read.
     """
 
     name: str
@@ -54,6 +56,8 @@ class LayerGraph:
     kept_passing_bytes: float = 0.0
     reads: tuple[BorderTensor, ...] = ()
     makes: tuple[BorderTensor, ...] = ()
+    forward_border: PhaseBorder = NO_BORDER
+    backward_border: PhaseBorder = NO_BORDER
 
     @property
     def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:

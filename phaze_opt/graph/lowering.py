@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.buffer_use import BufferUse
-from phaze_opt.graph.holds import find_holds
+from phaze_opt.graph.buffer_use import BufferUse, PhaseBorder
+from phaze_opt.graph.holds import find_border, find_holds
 from phaze_opt.graph.layer import BorderTensor, LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
@@ -46,6 +46,8 @@ def lower(program: Program, *, optimizer: Optimizer, sparsity: SparseWeights | N
         kept_passing_bytes=sum((_kept_of(tensor, kept) for tensor in program.passing), start=0.0),
         reads=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.reads),
         makes=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.makes),
+        forward_border=_forward_border(program, forward),
+        backward_border=_backward_border(program, backward),
     )
 
 
@@ -76,6 +78,20 @@ def _choosing(forward: Sequence[Node], sparsity: SparseWeights | None) -> tuple[
         math.ceil(elements * sparsity.choosing_operations),
         math.ceil(elements * copies * sparsity.pattern.stored_share * Optimizer.ADAM.weight_bytes),
     )
+
+
+def _forward_border(program: Program, nodes: Sequence[Node]) -> PhaseBorder:
+    """In forward the layer's input comes and its output goes."""
+    sent = [tensor for tensor in program.outputs if tensor.role is TensorRole.ACTIVATION]
+    return find_border(nodes, [program.input], sent)
+
+
+def _backward_border(program: Program, nodes: Sequence[Node]) -> PhaseBorder:
+    """In backward the gradient of the output comes, which no node makes, and that of the input goes."""
+    made = {tensor.name for node in nodes for tensor in node.outputs}
+    read = {each.name: each for node in nodes for each in node.inputs if each.role is TensorRole.GRADIENT}
+    came = [tensor for name, tensor in read.items() if name not in made]
+    return find_border(nodes, came, [each for each in program.outputs if each.role is TensorRole.GRADIENT])
 
 
 def _kept_of(tensor: Tensor, kept: Mapping[str, int]) -> float:

@@ -9,7 +9,7 @@ more bytes never take one away.
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, HeldOperand, Hold
+from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, HeldOperand, Hold, PhaseBorder, Saving
 from phaze_opt.graph.holds import running_holds
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind
 
@@ -53,6 +53,40 @@ def operators_again(graph: OperatorGraph, running: Collection[int]) -> dict[int,
         number: operator if operator.buffer == uses[number] else replace(operator, buffer=uses[number])
         for number, operator in found.items()
     }
+
+
+_IN_RESERVE, _WHOLE = -1, 1
+"""Address and size of what lies in a reserve, below the addresses of holds: all of it is on chip on every chip."""
+
+
+def with_reserve(
+    graph: OperatorGraph, border: PhaseBorder, *, has_input: bool, spares_output: bool, has_weights: bool
+) -> OperatorGraph:
+    """A phase of a layer whose border tensors, or weights, lie in a reserve of the buffer; the holds get the rest.
+
+    Args:
+        graph: of the phase.
+        border: what it moves at the layer's border.
+        has_input: whether the tensor that comes is in the reserve: no read of it goes to HBM.
+        spares_output: whether the tensor that goes is there and nowhere else: its write does not go to HBM either.
+        has_weights: whether the weights are.
+    """
+    spared: list[Saving] = list(border.weights) if has_weights else []
+    holds = graph.holds
+    if has_input and border.entering is not None:
+        spared += border.entering.savings
+        holds = tuple(each for each in holds if each.tensor != border.entering.tensor)
+    if spares_output and border.leaving is not None:
+        spared += border.leaving.savings
+    on_core = [is_on_core(each) for each in graph.operators]
+    sizes = [(each.buffer.left_bytes, each.buffer.right_bytes) for each in graph.operators]
+    uses = buffer_uses(holds, on_core, sizes)
+    for each in spared:
+        use = uses[each.operator]
+        held = (*use.held, HeldOperand(_IN_RESERVE, _WHOLE, each.num_bytes, each.operand))
+        uses[each.operator] = replace(use, held=held)
+    operators = tuple(replace(each, buffer=use) for each, use in zip(graph.operators, uses, strict=True))
+    return OperatorGraph(operators, graph.edges, holds)
 
 
 def buffer_uses(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from phaze_opt import __version__
 from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
@@ -29,6 +30,7 @@ from phaze_opt.objective.evaluation import (
     broken_budget,
     budget_constraints,
 )
+from phaze_opt.objective.layer_fusion import fuse_step
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
 from phaze_opt.objective.plan_refinement import ChipMakespans
@@ -365,7 +367,13 @@ class Objective:
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
         times = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
-        return replace(evaluate_plan(job, scheduled.ranked, times=times, step=scheduled.step), effort=effort)
+        fused = None
+        if scenario.layer_fusion:
+            network = plan_network(scenario.cluster.network, scheduled.ranked.plan)
+            clock, name = self._clock(chip), scenario.layer_fusion
+            fused = fuse_step(scheduled.step, clock, scheduled.layer_times, network=network, name=name)
+        found = evaluate_plan(job, scheduled.ranked, times=times, step=scheduled.step, fused=fused)
+        return replace(found, effort=effort)
 
     def _clock(self, accelerator: Accelerator) -> ScheduleClock:
         """What times any step's layers on a chip as this scenario schedules them."""

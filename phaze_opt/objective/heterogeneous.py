@@ -159,6 +159,9 @@ def evaluate_heterogeneous(
     if len(links) > 1:
         message = "the stages of a pipeline are joined by one network: give designs with equal links"
         raise InputError(message, key="link_gb_per_s")
+    if objective.scenario.layer_fusion:
+        message = "is of pipelines of one design; leave it out for several"
+        raise InputError(message, source="--layer-fusion")
     objective = objective.at_links(*links)
     if objective.scenario.plans is not None:
         if micro_batches:

@@ -26,6 +26,7 @@ from phaze_opt.objective.evaluation import (
     broken_budget,
     budget_constraints,
 )
+from phaze_opt.objective.layer_fusion import FusedStep
 from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utilisations, tell_causes
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan
@@ -89,8 +90,14 @@ class PlanTimes:
     bound_s: float = 0.0
 
 
-def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
-    """The evaluation of the fastest plan of a ranking, or why there is none; budgets come first."""
+def evaluate_ranking(job: PlannedJob, ranking: PlanRanking, *, fused: FusedStep | None = None) -> Evaluation:
+    """The evaluation of the fastest plan of a ranking, or why there is none; budgets come first.
+
+    Args:
+        job: what the plans are for.
+        ranking: of them.
+        fused: the fastest plan's step with its layers in groups, where these are asked for.
+    """
     blank = _blank(job)
     broken = broken_budget(blank, job)
     if broken is not None:
@@ -99,7 +106,7 @@ def evaluate_ranking(job: PlannedJob, ranking: PlanRanking) -> Evaluation:
         machine = job.machine
         least_bytes = ranking.least_bytes * machine.memory_bytes / machine.room_bytes
         return refuse_misfits(blank, ranking.num_misfits, least_bytes, machine.memory_bytes)
-    return evaluate_plan(job, ranking.ranked[0])
+    return evaluate_plan(job, ranking.ranked[0], fused=fused)
 
 
 def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memory_bytes: float) -> Evaluation:
@@ -123,7 +130,12 @@ def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memo
 
 
 def evaluate_plan(
-    job: PlannedJob, ranked: RankedPlan, *, times: PlanTimes | None = None, step: CompiledStep | None = None
+    job: PlannedJob,
+    ranked: RankedPlan,
+    *,
+    times: PlanTimes | None = None,
+    step: CompiledStep | None = None,
+    fused: FusedStep | None = None,
 ) -> Evaluation:
     """The evaluation of one plan that fits; budgets are not looked at.
 
@@ -135,9 +147,12 @@ def evaluate_plan(
         ranked: the plan with its step and memory.
         times: of its layers, where they are known already; else the job's clock is asked.
         step: the plan's, where it is compiled already.
+        fused: it with its layers in groups; schedules, utilisations and energy stay those of layers alone.
     """
     step = step or compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
     known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
+    if fused is not None:
+        ranked, known = replace(ranked, time=fused.time), replace(known, bound_s=fused.bound_s)
     blank = _blank(job)
     seconds, batch = ranked.time.seconds, job.training.global_batch
     rate = batch / seconds
@@ -151,7 +166,9 @@ def evaluate_plan(
         iteration_time_s=seconds,
         throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
         mfu=rate * job.flops_per_sample / peak,
-        placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network),
+        placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network)
+        if fused is None
+        else stages_placement(step, ranked, fused.stages),
         schedules=known.schedules,
         breakdown=plan_breakdown(ranked.time),
         constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),

@@ -12,6 +12,7 @@ from phaze_opt.cost.stacks import no_option
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_space import NoPlan
+from phaze_opt.plugins import PluginGroup, check_installed
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
 from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS
@@ -179,3 +180,28 @@ def run_tables(options: ScenarioOptions, float8: str | None, *, software: str) -
             raise InputError(message, source=flag)
         found += [table] if table else []
     return found
+
+
+def check_fuser(name: str | None) -> str:
+    """The name of a fuser that is installed; empty where none is asked for.
+
+    Raises:
+        InputError: there is none of the name.
+    """
+    return "" if name is None else check_installed(PluginGroup.FUSERS, name, "--layer-fusion")
+
+
+def check_can_fuse(name: str, *, is_planned: bool, has_die: bool) -> None:
+    """Refuse layer fusion where no buffer holds tensors.
+
+    Args:
+        name: of the fuser; empty for none.
+        is_planned: whether plans are full ones.
+        has_die: whether the chip is a die.
+
+    Raises:
+        InputError: it was asked for and cannot be.
+    """
+    if name and not (is_planned and has_die):
+        message = f"'{name}' is of dies with full plans, whose buffers hold tensors; leave it out, or --silicon phaze"
+        raise InputError(message, source="--layer-fusion")

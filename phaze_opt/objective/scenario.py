@@ -18,13 +18,21 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import Silicon, with_die
-from phaze_opt.objective.plan_options import RECOMPUTES, RUN_OPTIONS_OF_PLANS, RecomputeChoice, plan_choices, run_tables
+from phaze_opt.objective.plan_options import (
+    RECOMPUTES,
+    RUN_OPTIONS_OF_PLANS,
+    RecomputeChoice,
+    check_can_fuse,
+    check_fuser,
+    plan_choices,
+    run_tables,
+)
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
-from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.plugins import PluginGroup, check_installed, load_plugin
 from phaze_opt.record.plain_data import field_values, later
-from phaze_opt.record.suggestions import known_as, parse_word, suggest
+from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
@@ -109,6 +117,7 @@ class Scenario:
         max_capex_usd: budget of the whole cluster; None is no budget.
         prices: those other than the package's, by key, where a goal or a budget is of money; None where none is.
         sparsity: N:M pattern of the weights of a model's units; None trains them dense.
+        layer_fusion: name of the fuser plug-in that puts the layers of stages into groups; empty for none.
     """
 
     models: tuple[AnyModel, ...]
@@ -133,6 +142,7 @@ class Scenario:
     max_capex_usd: Annotated[float | None, later(None)] = None
     prices: Annotated[tuple[tuple[str, float], ...] | None, later(None)] = None
     sparsity: Annotated[SparseWeights | None, later(None)] = None
+    layer_fusion: Annotated[str, later("")] = ""
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -157,6 +167,7 @@ class Scenario:
         if self.max_capex_usd is not None and self.silicon is None:
             message = "needs whole dies, and the 22 nm tables count a part of them; leave it out, or leave out --as"
             raise InputError(message, source="--max-capex-usd")
+        check_can_fuse(self.layer_fusion, is_planned=self.plans is not None, has_die=self.silicon is not None)
         for model in self.models:
             self.sequence_length_of(model)
             self.tensor_degrees_of(model)
@@ -280,6 +291,7 @@ def build_scenario(
         else IDEAL_STACK,
         silicon=chosen_silicon(options, network, space=space),
         sparsity=only_weights(options.sparsity),
+        layer_fusion=check_fuser(options.layer_fusion),
     )
 
 
@@ -331,7 +343,7 @@ OF_DEGREES = (
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
-OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits")
+OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits", "layer_fusion")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 
 
@@ -451,12 +463,7 @@ def check_estimator(name: str, source: str | None = None) -> str:
     Raises:
         InputError: there is none of the name.
     """
-    known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
-    name = known_as(name, known)
-    if name not in known:
-        message = f"no estimator is named '{name}'; {suggest(name, known)}"
-        raise InputError(message, source=source)
-    return name
+    return check_installed(PluginGroup.ESTIMATORS, name, source)
 
 
 def build_space(

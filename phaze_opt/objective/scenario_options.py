@@ -267,6 +267,14 @@ class ScenarioOptions:
         enumeration="phaze_opt.workload.chain:CutPlaces",
         shown="layers on machines that exist, units of designs",
     )
+    layer_fusion: str | None = _of_plan(
+        None,
+        "Run layers of a stage in groups whose border tensors stay on the chip: exact (the best groups), genetic, or a "
+        "plug-in's.",
+        kind=Kind.WORD,
+        shown="every layer alone",
+        values="phaze_opt.fusers",
+    )
     stage_blocks: str = _of_plan(
         "",
         "Blocks of each pipeline stage, first stage first, such as 7,8x14,7 (eight stages of 14).",

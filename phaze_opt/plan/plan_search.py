@@ -81,11 +81,12 @@ class RankedPlans(Sequence[RankedPlan]):
     Args:
         details: what they are told from.
         numbers: of the plans that are ranked, in order.
+        first_time: of the step of one of them by its number, where it is not what they were ranked by (`with_time`).
     """
 
-    def __init__(self, details: PlanDetails, numbers: Rows) -> None:
+    def __init__(self, details: PlanDetails, numbers: Rows, first_time: tuple[int, StepTime] | None = None) -> None:
         """Tell nothing yet."""
-        self._details, self._numbers = details, numbers
+        self._details, self._numbers, self._first_time = details, numbers, first_time
 
     @property
     def plans(self) -> PlanColumns:
@@ -99,7 +100,17 @@ class RankedPlans(Sequence[RankedPlan]):
 
     def take(self, places: Rows) -> "RankedPlans":
         """Those at some places, in the order of the places."""
-        return RankedPlans(self._details, self._numbers[places])
+        return RankedPlans(self._details, self._numbers[places], self._first_time)
+
+    def with_time(self, time: StepTime) -> "RankedPlans":
+        """The same where the first takes another time, which is no longer."""
+        return RankedPlans(self._details, self._numbers, (int(self._numbers[0]), time))
+
+    def _tell(self, numbers: Rows) -> list[RankedPlan]:
+        told, first = self._details.tell(numbers), self._first_time
+        if first is None:
+            return told
+        return [replace(each, time=first[1]) if n == first[0] else each for n, each in zip(numbers, told, strict=True)]
 
     def __len__(self) -> int:
         """Number of plans."""
@@ -113,12 +124,12 @@ class RankedPlans(Sequence[RankedPlan]):
         """One of the plans, or some of them."""
         if isinstance(place, slice):
             return self.take(np.arange(len(self))[place])
-        return self._details.tell(self._numbers[[place]])[0]
+        return self._tell(self._numbers[[place]])[0]
 
     def __iter__(self) -> Iterator[RankedPlan]:
         """The plans, `AT_ONCE` at a time."""
         for start in range(0, len(self), AT_ONCE):
-            yield from self._details.tell(self._numbers[start : start + AT_ONCE])
+            yield from self._tell(self._numbers[start : start + AT_ONCE])
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ def run_search(
     started = time.perf_counter()
     check_same_silicon(scenario, space)
     scenario = posed_for(scenario, config.goal)
+    check_pruner(config.pruner, scenario)
     identity = search_id(config, scenario=scenario, space=space)
     resolved = resolved_config(config, scenario=scenario, space=space)
     bounder = None if bounder_factory is None else cache(partial(bounder_factory, scenario))
@@ -214,6 +215,23 @@ def load_strategy(name: str) -> Strategy:
     if name.startswith(OF_OPTUNA) and not is_of_this_process(PluginGroup.STRATEGIES, name):
         return OptunaStrategy(name)
     return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
+
+
+def check_pruner(pruner: str, scenario: object) -> None:
+    """Refuse pruners where their bounds do not hold: of layers run alone, and groups may be faster.
+
+    Args:
+        pruner: its name; empty for none.
+        scenario: of the search; those that are no `Scenario` fuse nothing.
+
+    Raises:
+        InputError: layers are fused.
+    """
+    from phaze_opt.objective.scenario import Scenario
+
+    if pruner and isinstance(scenario, Scenario) and scenario.layer_fusion:
+        message = f"'{pruner}' drops designs by bounds of layers run alone; leave it out, or leave out --layer-fusion"
+        raise InputError(message, source="--pruner")
 
 
 def load_pruner(name: str) -> Pruner:

@@ -16,7 +16,7 @@ from phaze_opt.graph.holds import find_holds
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.operator import Collective, CollectiveKind, CoreType, Matmul, OperatorGraph, OperatorKind, Phase
 from phaze_opt.graph.program import Fusibility, Node, Program, Tensor, TensorRole
-from phaze_opt.graph.residency import is_on_core, place_holds, run_again
+from phaze_opt.graph.residency import is_on_core, place_holds, run_again, with_reserve
 from phaze_opt.graph.tile_room import FIRST_BYTES, tile_rooms
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.workload.config import load_model
@@ -301,3 +301,46 @@ def test_layers_save_what_they_can(name: str, t: int, fusion: FusionLevel, form:
                 saved = saved_bytes(graph.holds, addresses, capacity)
                 assert saved <= most * (1 + 1e-9) + 1e-6
                 assert saved >= 0.45 * most
+
+
+@pytest.mark.parametrize("name", ["bert-large", "llama-2-7b", "gpt2-xl"])
+def test_a_reserve_spares_border_tensors_whole_and_once(name: str) -> None:
+    """In a large buffer a block moves what it takes, gives and keeps; less its border tensors, and its weights."""
+    model, spec = load_model(name), TrainingSpec(micro_batch=1, sequence_length=128, global_batch=1)
+    program = fuse(build_programs(model, spec, tensor_parallel=1)[1], FusionLevel.EPILOGUE)
+    layer = lower(program, optimizer=Optimizer.ADAM)
+    border = 128 * model.hidden_size * 2
+    weights = sum(node_.num_bytes for node_ in distinct_weights(program, Phase.FORWARD))
+    for graph, own in ((layer.forward, layer.forward_border), (layer.backward, layer.backward_border)):
+        moved = moved_bytes(graph)
+
+        def left(has_input: bool, spares: bool, has_weights: bool, graph=graph, own=own) -> float:
+            given_ = {"has_input": has_input, "spares_output": spares, "has_weights": has_weights}
+            return moved_bytes(with_reserve(graph, own, **given_))
+
+        assert left(False, False, False) == moved
+        assert moved - left(True, False, False) == border
+        assert moved - left(False, True, False) == border
+        assert moved - left(True, True, False) == 2 * border
+    assert (
+        moved_bytes(layer.forward)
+        - moved_bytes(
+            with_reserve(layer.forward, layer.forward_border, has_input=False, spares_output=False, has_weights=True)
+        )
+        == weights
+    )
+
+
+def distinct_weights(program: Program, phase: Phase) -> list[Tensor]:
+    nodes = [each for each in program.nodes if each.phase is phase]
+    found = {one.name: one for each in nodes for one in each.inputs if one.role is TensorRole.WEIGHT}
+    return list(found.values())
+
+
+def moved_bytes(graph: OperatorGraph) -> float:
+    """What operators move to and from memory where everything that may be held is."""
+    return sum(
+        each.traffic_bytes - sum(one.num_bytes for one in each.buffer.held)
+        for each in graph.operators
+        if is_on_core(each)
+    )

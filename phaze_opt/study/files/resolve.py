@@ -27,7 +27,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, 
 from phaze_opt.objective.scheduled_plan import plans_of
 from phaze_opt.objective.silicon_options import silicon_form
 from phaze_opt.search.probe import PointBounder
-from phaze_opt.search.run import prepare_loop
+from phaze_opt.search.run import check_pruner, prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Setting, StudyConfig, StudyWorkload, TruthForm
@@ -154,6 +154,11 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
                 f"'{truth}' finds the best value of one objective, and every setting has several; use certify, which "
                 "proves fronts, or best-known"
             )
+            raise InputError(message, key="truth")
+    is_fused = any(setting.layer_fusion for setting in config.settings)
+    if is_fused and config.judgement.truth is not TruthForm.BEST_KNOWN:
+        with origin("statistics", "", "truth"):
+            message = "bounds are of layers run alone, and a setting fuses layers; give best-known"
             raise InputError(message, key="truth")
     if config.generality is None:
         return
@@ -287,6 +292,9 @@ def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], or
         has_pruner = bool(contender.pruner or not contender.pruner_options)
         place = origin("contender", contender.name, "pruner_options")
         _require(has_pruner, place, "are there without a pruner; name one, or leave them out")
+        with origin("contender", contender.name, "pruner"):
+            for condition in conditions:
+                check_pruner(contender.pruner, condition.scenario)
         for condition in kinds.values():
             for seed in config.seeds:
                 with origin("contender", contender.name, ""):

@@ -1,0 +1,332 @@
+"""Layer fusion of a plan's stages on a designed chip: what their groups of layers save, by a fuser plug-in.
+
+Units of a stage run forward and backward in groups (`schedule.layer_fusion`). What the residency model (decision 0268)
+charges the first read of a group's inner border tensors, and the write of those that backward does not need, goes.
+Every layer is scheduled anew with the buffer that the group's reserve leaves, so the answer can be run. Front and back,
+optimizer, recomputation, and backward of stages that recompute stay as they are (decision 0311).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, lower_mixed_step, price_mixed_stages, price_mixed_step
+from phaze_opt.cost.step_time import StageTimes, StepTime
+from phaze_opt.errors import PluginError
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import OperatorGraph, OperatorKind
+from phaze_opt.graph.residency import with_reserve
+from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.hardware.network import Network
+from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.record.near_ties import comparable
+from phaze_opt.schedule.layer_fusion import (
+    ALONE,
+    FIRST,
+    INNER,
+    LAST,
+    NUM_PLACES,
+    ExactFuser,
+    Fuser,
+    FusionChoice,
+    FusionGroup,
+    FusionProblem,
+    group_layers_s,
+    no_groups,
+    reserved_slices,
+)
+from phaze_opt.workload.plan import Recompute, chunk_sizes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NUM_SLICES = 8
+"""Equal slices of the buffer that reserves are rounded up to: a matter of time only; more find a little more."""
+PARTS = (1, 2, 4, 8)
+"""Parts of a micro-batch that groups may run in, where its samples divide."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedChain:
+    """One phase of the units that a stage runs one after the other, in the order it runs them.
+
+    Attributes:
+        problem: its layers.
+        groups: of a fuser.
+        bound_s: of every layer: what it takes at least in the groups that would be best by lower bounds alone, s.
+    """
+
+    problem: FusionProblem
+    groups: tuple[FusionGroup, ...]
+    bound_s: Floats
+
+    @property
+    def layers_s(self) -> Floats:
+        """What every layer takes, s."""
+        return group_layers_s(self.problem, self.groups)
+
+    @property
+    def saved_s(self) -> float:
+        """What the groups save over layers each alone, s."""
+        return float((group_layers_s(self.problem, no_groups(self.problem)) - self.layers_s).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class FusedStep:
+    """A step whose stages run their layers in groups.
+
+    Attributes:
+        time: of the step.
+        stages: times of the stages.
+        bound_s: what the step takes at least under its plan, whatever the schedules and groups, s.
+        chains: of every distinct run of units: forward, then backward unless its stage recomputes.
+        unfused_s: the step without fusion, s.
+    """
+
+    time: StepTime
+    stages: StageTimes
+    bound_s: float
+    chains: tuple[FusedChain, ...]
+    unfused_s: float
+
+    @property
+    def sentence(self) -> str:
+        """What fusion is worth, for people."""
+        longest = max((each.stop - each.first for chain in self.chains for each in chain.groups), default=1)
+        gain = self.unfused_s / self.time.seconds - 1.0
+        if longest == 1:
+            return f"layer fusion: every layer runs alone; the step is {gain:.2%} faster by parts of micro-batches"
+        return (
+            f"layer fusion: groups of up to {longest} layers; the step is {gain:.2%} faster than with each layer alone"
+        )
+
+
+def load_fuser(name: str) -> Fuser:
+    """The fuser plug-in of a name.
+
+    Raises:
+        PluginError: unknown, fails to load, or is no fuser.
+    """
+    found = load_plugin(PluginGroup.FUSERS, name)
+    if not isinstance(found, Fuser):
+        message = f"{PluginGroup.FUSERS.value}: '{name}' is no fuser: it needs a name, is_exact and fuse"
+        raise PluginError(message)
+    return found
+
+
+def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, network: Network, name: str) -> FusedStep:
+    """The step with its layers in groups; the plan is kept, and what does not gain is left.
+
+    Args:
+        step: of the plan.
+        clock: of the chip, which is a die.
+        times: of the step's layers without fusion.
+        network: that the plan's devices are on.
+        name: of the fuser.
+
+    Raises:
+        PluginError: the fuser is unknown, or fails to load.
+    """
+    fusion = _StageFusion(step, clock, times, load_fuser(name))
+    stages = tuple(range(step.plan.pipeline))
+    chains: dict[object, FusedChain] = {}
+    devices, least = (
+        StageDevices([fusion.stage_times(stage, chains, is_bound=is_bound) for stage in stages], stages)
+        for is_bound in (False, True)
+    )
+    plain = StageDevices([times] * len(stages), stages)
+    unfused_s = price_mixed_step(step, plain, network).seconds
+    time = price_mixed_step(step, devices, network)
+    if time.seconds > unfused_s:
+        # Gradients hide behind backward passes: a shorter one may hide less than it saves.
+        devices, time = plain, price_mixed_step(step, plain, network)
+    bound_s = min(time.seconds, lower_mixed_step(step, least, network))
+    return FusedStep(time, price_mixed_stages(step, devices, network), bound_s, tuple(chains.values()), unfused_s)
+
+
+class _StageFusion:
+    """Groups of the units of one step's stages; a run of units that comes again is not cut again."""
+
+    def __init__(self, step: CompiledStep, clock: ScheduleClock, times: LayerTimes, fuser: Fuser) -> None:
+        self._step, self._times, self._fuser = step, times, fuser
+        self._table = _LayerTable(step, clock)
+
+    def stage_times(self, stage: int, chains: dict[object, FusedChain], *, is_bound: bool) -> LayerTimes:
+        """Times of a stage's layers: units of each kind at the mean of what theirs take in their groups."""
+        step, cut = self._step, self._step.graph.cut
+        classes_s = self._times.classes_s.copy()
+        kinds_of = [unit for run in self._runs(stage) for unit in run]
+        phases = (FORWARD, BACKWARD) if step.plan.recomputes[stage] is Recompute.NONE else (FORWARD,)
+        for phase in phases:
+            taken = np.zeros(len(cut.units))
+            for run in self._runs(stage):
+                for unit, seconds in self._units_s(run, phase, stage, chains, is_bound=is_bound):
+                    taken[unit] += seconds
+            for unit in set(kinds_of):
+                mean_s, part = taken[unit] / kinds_of.count(unit), unit + 1
+                before_s = classes_s[part, phase].sum()
+                # Where nothing is gained the figures stay to the bit.
+                if comparable(mean_s) != comparable(before_s):
+                    classes_s[part, phase] *= mean_s / before_s
+        return replace(self._times, classes_s=classes_s)
+
+    def _runs(self, stage: int) -> list[tuple[int, ...]]:
+        """Kinds of the units of every model chunk of a stage."""
+        step, pipeline = self._step, self._step.plan.pipeline
+        sizes = chunk_sizes(step.blocks, step.plan.interleave)
+        borders = np.cumsum([0, *sizes]).tolist()
+        order = step.graph.cut.order
+        return [order[borders[n] : borders[n + 1]] for n in range(stage, len(sizes), pipeline) if sizes[n]]
+
+    def _units_s(
+        self, run: tuple[int, ...], phase: int, stage: int, chains: dict[object, FusedChain], *, is_bound: bool
+    ) -> list[tuple[int, float]]:
+        """Every unit of a run with what its layers take."""
+        recompute = self._step.plan.recomputes[stage]
+        key = run, phase, recompute
+        units = self._step.graph.cut.units
+        kinds = tuple(kind for unit in run for kind in units[unit])
+        if key not in chains:
+            chains[key] = self._table.fuse(kinds, phase, self._fuser, keeps_input=recompute is not Recompute.NONE)
+        found = chains[key]
+        seconds = (found.bound_s if is_bound else found.layers_s)[:: -1 if phase == BACKWARD else 1]
+        ends = np.cumsum([0, *(len(units[unit]) for unit in run)])
+        return [(unit, float(seconds[a:b].sum())) for unit, (a, b) in zip(run, pairwise(ends.tolist()), strict=True)]
+
+
+_ON_CHIP: Mapping[int, tuple[bool, bool]] = MappingProxyType(
+    {ALONE: (False, False), FIRST: (False, True), LAST: (True, False), INNER: (True, True)}
+)
+"""By place in a group: whether the layer's input and its output lie in the reserve."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One way a kind of layer runs; ``is_written`` where backward or recomputation needs what goes to its neighbour."""
+
+    kind: int
+    phase: int
+    choice: FusionChoice
+    place: int
+    slices: int
+    is_written: bool
+
+
+class _LayerTable:
+    """What kinds of layers take, by phase, choice, place and slices of the buffer that are reserved."""
+
+    def __init__(self, step: CompiledStep, clock: ScheduleClock) -> None:
+        self._step, self._capacity = step, clock.accelerator.glb_bytes
+        self._clocks = [clock.with_buffer(self._left_bytes(slices)) for slices in range(NUM_SLICES)]
+        self._clocks[0] = clock
+        self._graphs = {1: step.graph.layers}
+        self._known: dict[_Cell, tuple[float, float]] = {}
+
+    def _left_bytes(self, slices: int) -> int:
+        return self._capacity - -(-slices * self._capacity // NUM_SLICES)
+
+    def fuse(self, kinds: tuple[int, ...], phase: int, fuser: Fuser, *, keeps_input: bool) -> FusedChain:
+        """Groups of a run of layers in one phase; ``keeps_input`` where recomputation needs every layer's input."""
+        order = kinds[::-1] if phase == BACKWARD else kinds
+        distinct = sorted(set(order))
+        layers = [self._step.graph.layers[kind] for kind in distinct]
+        numbers = np.array([distinct.index(kind) for kind in order])
+        borders = np.array([_crossing(layers[a], layers[b], phase) for a, b in pairwise(numbers.tolist())], np.int64)
+        held = np.array([_weight_bytes(layers[number], phase) for number in numbers], np.int64)
+        choices = self._choices(layers, phase)
+        is_written = phase == FORWARD and (keeps_input or any(_is_kept(layer) for layer in layers))
+        wanted = _wanted(numbers, reserved_slices(borders, held, choices, self._capacity, num_slices=NUM_SLICES))
+        shape = (len(distinct), len(choices), NUM_PLACES, NUM_SLICES)
+        seconds, least = np.full(shape, np.inf), np.full(shape, np.inf)
+        for number, choice, place, slices in np.argwhere(wanted).tolist():
+            cell = _Cell(distinct[number], phase, choices[choice], place, slices, is_written)
+            seconds[number, choice, place, slices], least[number, choice, place, slices] = self._seconds(cell)
+        problem = FusionProblem(numbers, borders, held, choices, self._capacity, seconds)
+        lower = replace(problem, seconds=least)
+        return FusedChain(problem, fuser.fuse(problem), group_layers_s(lower, ExactFuser().fuse(lower)))
+
+    def _choices(self, layers: Sequence[LayerGraph], phase: int) -> tuple[FusionChoice, ...]:
+        """Parts cost collectives, launches and sums of gradients once more each, so whoever has these runs whole."""
+        step = self._step
+        operators = [each for layer in layers for graph in layer.phases for each in graph.operators]
+        is_whole = any(each.kind is OperatorKind.COLLECTIVE for each in operators)
+        is_whole |= step.stack.host_s_per_operator > 0.0 or (phase == BACKWARD and step.stack.accumulation_bytes > 0.0)
+        parts = (1,) if is_whole else tuple(each for each in PARTS if step.plan.micro_batch % each == 0)
+        return tuple(FusionChoice(each, holds) for each in parts for holds in ((False, True) if each > 1 else (False,)))
+
+    def _seconds(self, cell: "_Cell") -> tuple[float, float]:
+        """A layer for all parts, and the bound below, s."""
+        if cell not in self._known:
+            has_input, has_output = _ON_CHIP[cell.place]
+            later = cell.choice.num_parts - 1 if cell.choice.holds_weights else 0
+            taken = np.zeros(2)
+            for count, has_weights in ((cell.choice.num_parts - later, False), (later, True)):
+                if count:
+                    spares = has_output and not cell.is_written
+                    graph = self._graph(cell, has_input=has_input, spares_output=spares, has_weights=has_weights)
+                    found = self._clocks[cell.slices].schedule(graph)
+                    taken += count * np.array([found.makespan_s, found.lower_bound_s])
+            self._known[cell] = float(taken[0]), float(taken[1])
+        return self._known[cell]
+
+    def _graph(self, cell: "_Cell", *, has_input: bool, spares_output: bool, has_weights: bool) -> OperatorGraph:
+        """The phase of a layer as it runs there; as it stands where nothing of it is in a reserve."""
+        layer, is_back = self._layers(cell.choice.num_parts)[cell.kind], cell.phase == BACKWARD
+        graph = layer.backward if is_back else layer.forward
+        border = layer.backward_border if is_back else layer.forward_border
+        if not (has_input or spares_output or has_weights):
+            return graph
+        return with_reserve(graph, border, has_input=has_input, spares_output=spares_output, has_weights=has_weights)
+
+    def _layers(self, num_parts: int) -> tuple[LayerGraph, ...]:
+        """The layers of the step for one of so many parts of its micro-batch."""
+        if num_parts not in self._graphs:
+            step, plan = self._step, self._step.plan
+            self._graphs[num_parts] = build_model_graph(
+                step.model,
+                replace(step.training, micro_batch=plan.micro_batch // num_parts),
+                tensor_parallel=plan.tensor,
+                fusion=step.stack.fusion,
+                options=ShardingOptions.of_plan(plan),
+            ).layers
+        return self._graphs[num_parts]
+
+
+def _crossing(before: LayerGraph, behind: LayerGraph, phase: int) -> int:
+    """Bytes of the tensor that goes from one layer to the one that runs next; -1 where it is not one tensor."""
+    made, read = (
+        (before.backward_border.leaving, behind.backward_border.entering)
+        if phase == BACKWARD
+        else (before.forward_border.leaving, behind.forward_border.entering)
+    )
+    return made.num_bytes if made is not None and read is not None and made.num_bytes == read.num_bytes else -1
+
+
+def _weight_bytes(layer: LayerGraph, phase: int) -> int:
+    border = layer.backward_border if phase == BACKWARD else layer.forward_border
+    return sum(each.num_bytes for each in border.weights)
+
+
+def _is_kept(layer: LayerGraph) -> bool:
+    """Whether backward needs the layer's input or its output."""
+    return layer.kept_input_bytes > 0.0 or layer.kept_output_bytes > 0.0
+
+
+def _wanted(numbers: Ints, slices: Ints) -> NDArray[np.bool_]:
+    """Which cells of the table groups may ask for: shape (kinds, choices, `NUM_PLACES`, `NUM_SLICES`)."""
+    wanted = np.zeros((int(numbers.max()) + 1, slices.shape[-1], NUM_PLACES, NUM_SLICES), np.bool_)
+    for first, stop, choice in np.argwhere(slices < NUM_SLICES).tolist():
+        own = slices[first, stop, choice]
+        if stop - first == 1:
+            wanted[numbers[first], choice, ALONE, own] = True
+        else:
+            wanted[numbers[first], choice, FIRST, own] = True
+            wanted[numbers[stop - 1], choice, LAST, own] = True
+            wanted[numbers[first + 1 : stop - 1], choice, INNER, own] = True
+    return wanted

@@ -1,0 +1,134 @@
+"""Layer fusion of a plan's stages: never slower, replayed layer by layer, refused where its bounds do not hold."""
+
+from dataclasses import replace
+
+import pytest
+from kits.scenarios import make_point
+
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.errors import InputError
+from phaze_opt.graph.residency import with_reserve
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
+from phaze_opt.objective.layer_fusion import fuse_step
+from phaze_opt.objective.scenario import build_space, make_scenario
+from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import check_pruner
+from phaze_opt.workload.plan import Recompute
+
+CHIP = "num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_mb={}, hbm_gb=80, hbm_gb_per_s=820"
+"""Arrays that wait for memory."""
+
+
+def job(fuser: str | None = None, **changes: object):
+    given = {"devices": 8, "global_batch": 64, "sequence_length": 256, "micro_batch": (2,), "tensor_parallel": (1,)}
+    given |= {"pipeline": (1,), "interleave": (1,)}
+    return Objective(make_scenario("bert-large", layer_fusion=fuser, **(given | changes)))
+
+
+def chip(objective: Objective, glb_mb: int = 64):
+    return load_architecture(CHIP.format(glb_mb), constants=objective.constants)
+
+
+def fused(objective: Objective, name: str, glb_mb: int = 64):
+    accelerator = chip(objective, glb_mb)
+    found = objective.plan(accelerator)
+    network = plan_network(objective.scenario.cluster.network, found.ranked.plan)
+    clock = objective._clock(accelerator)
+    return fuse_step(found.step, clock, found.layer_times, network=network, name=name), found, clock
+
+
+def test_without_a_fuser_nothing_changes_and_with_one_steps_are_faster() -> None:
+    plain, exact, bred = (job(name) for name in (None, "exact", "genetic"))
+    found = {each.scenario.layer_fusion: each.evaluate_accelerator(chip(each), 1) for each in (plain, exact, bred)}
+    seconds = {name: each.iteration_time_s for name, each in found.items()}
+    assert seconds["exact"] <= seconds["genetic"] <= seconds[""] * (1 - 1e-4)
+    assert sum(vars_of(found["exact"].breakdown)) == pytest.approx(seconds["exact"], rel=1e-9)
+    assert found["exact"].throughput_bound_samples_per_s >= found["exact"].throughput_samples_per_s
+    assert replace(exact.scenario, layer_fusion="").digest == plain.scenario.digest != exact.scenario.digest
+
+
+def vars_of(breakdown) -> list[float]:
+    return [getattr(breakdown, name) for name in type(breakdown).__slots__]
+
+
+def test_groups_are_what_their_layers_take_one_by_one() -> None:
+    """A replay: every layer of every group is scheduled again on a chip with the buffer that the reserve leaves."""
+    step, found, clock = fused(job(), "exact")
+    (layer,) = {found.step.graph.layers[kind] for kind in found.step.graph.cut.units[0]}
+    forward, backward = step.chains
+    assert forward.saved_s > 0 < backward.saved_s
+    for chain, graph, border in (
+        (forward, layer.forward, layer.forward_border),
+        (backward, layer.backward, layer.backward_border),
+    ):
+        total = 0.0
+        for group in chain.groups:
+            choice = chain.problem.choices[group.choice]
+            assert choice.num_parts == 1
+            num_bytes = border.entering.num_bytes * min(2, group.stop - group.first - 1)
+            eighth = clock.accelerator.glb_bytes / 8
+            left = clock.with_buffer(int(clock.accelerator.glb_bytes - -(-num_bytes // eighth) * eighth))
+            for place in range(group.first, group.stop):
+                has_input, gives = place > group.first, place < group.stop - 1 and chain is backward
+                own = with_reserve(graph, border, has_input=has_input, spares_output=gives, has_weights=False)
+                total += left.schedule(own).makespan_s
+        assert chain.layers_s.sum() == pytest.approx(total, rel=1e-12)
+    assert step.bound_s <= step.time.seconds < step.unfused_s == pytest.approx(found.ranked.time.seconds, rel=1e-9)
+
+
+def test_backward_of_stages_that_recompute_is_left_alone_and_forward_writes() -> None:
+    step, found, _ = fused(job(recompute="full"), "exact")
+    assert {*found.ranked.plan.recomputes} == {Recompute.FULL}
+    assert len(step.chains) == 1
+    kept, _, _ = fused(job(), "exact")
+    # Backward needs what forward hands on here and there, so forward is the same.
+    assert step.chains[0].saved_s == pytest.approx(kept.chains[0].saved_s, rel=1e-9)
+
+
+def test_a_buffer_of_tiles_alone_gains_nothing() -> None:
+    step, _, _ = fused(job(), "exact", glb_mb=1)
+    assert all(chain.saved_s == 0.0 for chain in step.chains)
+    assert step.time.seconds == step.unfused_s
+
+
+def test_collectives_are_not_sent_in_parts() -> None:
+    step, _, _ = fused(job(tensor_parallel=(2,), pipeline=(1,)), "exact")
+    assert {choice.num_parts for chain in step.chains for choice in chain.problem.choices} == {1}
+    alone, _, _ = fused(job(micro_batch=(4,)), "exact")
+    choices = alone.chains[0].problem.choices
+    assert [(each.num_parts, each.holds_weights) for each in choices] == [
+        (1, False), (2, False), (2, True), (4, False), (4, True),
+    ]  # fmt: skip
+
+
+def test_places_in_groups_never_cost_where_the_buffer_stays() -> None:
+    """With the same buffer left a layer takes no longer where more of its border is on chip, by lower bounds."""
+    step, _, _ = fused(job(), "exact")
+    for chain in step.chains:
+        seconds = chain.problem.seconds[0, 0]
+        filled = seconds[INNER] < float("inf")
+        assert filled.any()
+        assert (seconds[INNER][filled] <= seconds[FIRST][filled] * (1 + 1e-2)).all()
+        assert (seconds[INNER][filled] <= seconds[LAST][filled] * (1 + 1e-2)).all()
+
+
+def test_what_rests_on_bounds_of_layers_alone_is_refused() -> None:
+    objective = job("exact")
+    scenario, space = objective.scenario, build_space(SpaceOptions(), silicon=objective.scenario.silicon)
+    with pytest.raises(InputError, match="bounds are of layers run alone"):
+        CertifyProblem(scenario, space, objective.constants)
+    with pytest.raises(InputError, match="drops designs by bounds"):
+        check_pruner(SearchConfig("random", pruner="critical-path").pruner, scenario)
+    with pytest.raises(InputError, match="pipelines of one design"):
+        evaluate_heterogeneous(objective, [make_point()])
+    with pytest.raises(InputError, match="no fuser is named 'exakt'"):
+        job("exakt")
+    with pytest.raises(InputError, match="dies with full plans"):
+        job("exact", silicon="phaze")
+    with pytest.raises(InputError, match="is of full plans"):
+        job("exact", published_form="phaze", pipeline=(), interleave=(), micro_batch=())
