@@ -19,11 +19,12 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import FrontAxis, goal_denominators
+from phaze_opt.objective.goals import goal_denominators, has_costs
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows
 from phaze_opt.space.grid import Grid, PartOfSpace
@@ -116,15 +117,16 @@ def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floa
     chips = chips_of(points, known)
     dies = Dies.of(chips, known)
     usd = np.zeros(0)
-    if FrontAxis.COST in problem.axes:
-        usd = chip_cost(chips, known, link_bytes_per_s=link_rate(problem.scenario.cluster.network)).usd
+    if has_costs(problem.goal, problem.axes):
+        links, prices = link_rate(problem.scenario.cluster.network), prices_with(problem.scenario.prices or ())
+        usd = chip_cost(chips, known, link_bytes_per_s=links, prices=prices).usd
     return dies.area.total, dies.power.total, usd
 
 
 def with_covering_rows(problem: CertifyProblem) -> tuple[CertifyProblem, Begun]:
     """The problem with rows whose bounds leave no other die a better value than a row attains, and what they gave."""
     cover = DieCover.of(problem)
-    denominators = goal_denominators(problem.goal, cover.tdp_w, num_devices=problem.scenario.cluster.num_devices)
+    denominators = goal_denominators(problem.goal, problem.scenario, tdp_w=cover.tdp_w, device_usd=cover.cost_usd)
     solved: dict[int, float] = {}
     _look(cover, denominators, solved)
     while len(more := _open_dies(cover, denominators, max(solved.values(), default=0.0))[:MORE_ROWS]):

@@ -58,6 +58,7 @@ def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, 
     evaluation = evaluations[0] if len(evaluations) == 1 else combine_evaluations(evaluations, scenario=scenario)
     if not evaluation.is_feasible:
         return SolvedPoint(evaluation, None)
+    evaluation = objective.with_money(evaluation)
     return SolvedPoint(evaluation, Solution(index, tuple(solved for solved in models if solved is not None)))
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.leanest import LEAN_ORDER, first_that
+from phaze_opt.certify.point_table import costs_of
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.prove import point_columns, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyResult
@@ -16,7 +17,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators, goal_values
+from phaze_opt.objective.goals import goal_denominators, goal_values, has_costs
 from phaze_opt.objective.least_within import WITHIN, LeastDesign, LeastOf, ValuedDesign, least_among, savings_of
 from phaze_opt.space.search_space import Positions
 
@@ -111,10 +112,11 @@ class _Bounds:
         problem = self._problem
         if self._bounder is None:
             self._bounder = SpaceBounder(Objective(problem.scenario, constants=problem.constants), problem.rows)
-        points, num_devices = problem.rows.columns(rows), problem.scenario.cluster.num_devices
-        watts = self._bounder.bound(rows).tdp_w
+        points, watts = problem.rows.columns(rows), self._bounder.bound(rows).tdp_w
+        device_usd = costs_of(problem)[rows] if has_costs(problem.goal, ()) else np.zeros(0)
+        denominators = goal_denominators(problem.goal, problem.scenario, tdp_w=watts, device_usd=device_usd)
         rates = self._bounder.rates_exactly(points, enough_rate=0.0)
-        return bool((rates / goal_denominators(problem.goal, watts, num_devices=num_devices) < enough).all())
+        return bool((rates / denominators < enough).all())
 
 
 def _lean_designs(

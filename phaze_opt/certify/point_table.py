@@ -14,9 +14,10 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import Flatness, RankedDesign
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
-from phaze_opt.objective.goals import FrontAxis, goal_denominators, goal_values
+from phaze_opt.objective.goals import goal_denominators, goal_values, has_costs
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -112,7 +113,7 @@ class ProofState:
         solved: solved points by index.
         best: the incumbent; of a front the fastest.
         reach: of a front what solved points attain of each; None for one goal.
-        cost_usd: exact, of a front over cost; empty otherwise.
+        cost_usd: exact, where costs decide; empty otherwise.
     """
 
     problem: CertifyProblem
@@ -136,6 +137,8 @@ class ProofState:
         self.rate_upper, self.area_mm2, self.tdp_w = (np.zeros(size) for _ in range(3))
         self.reason, self.visits = (np.zeros(size, dtype=np.int8) for _ in range(2))
         self.row = np.full(size, NO_MULTIPLIERS, dtype=np.int32)
+        if has_costs(self.problem.goal, self.problem.axes):
+            self.cost_usd = costs_of(self.problem)
         self.is_exact, self.is_shared = (np.zeros(size, dtype=np.bool_) for _ in range(2))
 
     def fill(self, start: int, rows: BoundRows, row_of: Ints) -> None:
@@ -170,8 +173,6 @@ class ProofState:
         axes = self.problem.axes
         if not axes:
             return
-        if FrontAxis.COST in axes:
-            self.cost_usd = costs_of(self.problem)
         known = KnownGoals.of(axes, area_mm2=self.area_mm2, tdp_w=self.tdp_w, cost_usd=self.cost_usd)
         self.reach = Reach.of(known)
 
@@ -239,8 +240,8 @@ class ProofState:
 
     def denominators(self, rows: slice | Ints) -> Floats:
         """What a throughput is divided by to give the goal."""
-        num_devices = self.problem.scenario.cluster.num_devices
-        return goal_denominators(self.problem.goal, self.tdp_w[rows], num_devices=num_devices)
+        problem, device_usd = self.problem, self.cost_usd[rows] if len(self.cost_usd) else self.cost_usd
+        return goal_denominators(problem.goal, problem.scenario, tdp_w=self.tdp_w[rows], device_usd=device_usd)
 
     def _worth(self, solved: SolvedPoint) -> float:
         return solved_value(self.problem, solved)
@@ -253,7 +254,9 @@ def costs_of(problem: CertifyProblem) -> Floats:
         chips_of(rows.columns(np.arange(start, min(start + _CHUNK, rows.size), dtype=np.int64)), problem.constants)
         for start in range(0, rows.size, _CHUNK)
     ]
-    return np.concatenate([chip_cost(chips, problem.constants, link_bytes_per_s=links).usd for chips in chunks])
+    prices = prices_with(problem.scenario.prices or ())
+    usd = [chip_cost(chips, problem.constants, link_bytes_per_s=links, prices=prices).usd for chips in chunks]
+    return np.concatenate(usd)
 
 
 def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:

@@ -7,7 +7,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.silicon import has_die
-from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, is_provable, problem_digest
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, is_provable, posed_for, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.space.grid import PartOfSpace
@@ -36,14 +36,15 @@ class CertifyProblem:
     axes: tuple[FrontAxis, ...] = ()
 
     def __post_init__(self) -> None:
-        """Only plans whose stages are free can be certified, no goal or budget of money, and costs only of dies."""
+        """Plans need free stages; no goal of energy and no budget of capex is certified; costs are of dies."""
         if self.goal is Goal.PARETO and not self.axes:
             object.__setattr__(self, "axes", PARETO_AXES)
         if not is_provable(self.scenario, self.goal):
             is_budget = is_provable(replace(self.scenario, max_capex_usd=None), self.goal)
             what, key = ("the budget of capex", "max_capex_usd") if is_budget else (f"'{self.goal}'", "objective")
-            message = f"{what} is searched, not proved: give throughput or throughput_per_tdp without it, or search"
+            message = f"{what} is searched, not proved: give throughput, or it over TDP or USD, without it, or search"
             raise InputError(message, key=key)
+        object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
         if FrontAxis.COST in self.axes and not has_die(self.constants):

@@ -167,7 +167,7 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path],
     own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
     uses = f"`phaze-opt validate --data {source}{own} --constants {file}`{_rows_of_own(found)}"
     if any(group.startswith(OF_PLANS) for group in found.groups):
-        uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`"
+        uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`{_only_of(found)}"
     print_more(f"constants: {path}; use them by {uses}", is_detailed=is_detailed)
 
 
@@ -183,5 +183,19 @@ def _rows_of_own(found: Calibration) -> str:
 
 def _software_option(found: Calibration) -> str:
     """The option that makes `evaluate` use what was fitted, if that is one software's: elsewhere it may be ideal."""
-    software = [group.rpartition("/")[2] for group in found.groups if group.startswith(measurements.OF_SOFTWARE)]
-    return f"--software {software[0]} " if len(software) == 1 else ""
+    software = _fitted_software(found)
+    return f"--software {software[0]} " if len(software) == 1 else "--software NAME " if software else ""
+
+
+def _only_of(found: Calibration) -> str:
+    """Of which software plans are priced by what was fitted, where it is several."""
+    software = _fitted_software(found)
+    if len(software) < 2:
+        return ""
+    return f" with NAME one of {', '.join(software)}: plans of other software keep the constants they had"
+
+
+def _fitted_software(found: Calibration) -> list[str]:
+    """Names that `--software` takes of what was fitted, each once."""
+    names = (group.rpartition("/")[2] for group in found.groups if group.startswith(measurements.OF_SOFTWARE))
+    return list(dict.fromkeys(names))

@@ -1,7 +1,7 @@
 """``phaze-opt certify``: the proved optimum of a whole space, and the check of such a proof."""
 
 from collections.abc import Callable, Collection, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,8 +43,8 @@ class ProofOptions:
 
     objective: str = _proving(
         "throughput",
-        "throughput, throughput_per_tdp, or a front of two to four of throughput, tdp, area and cost, with commas "
-        "between (pareto: throughput,tdp,area).",
+        "throughput, throughput_per_tdp, throughput_per_usd, or a front of two to four of throughput, tdp, area and "
+        "cost, with commas between (pareto: throughput,tdp,area).",
         Kind.TEXT,
     )
     tolerance: float = _proving(
@@ -158,7 +158,7 @@ def pose_proof(
     from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.economics.prices import changed_prices
-    from phaze_opt.objective.goals import Aim, FrontAxis
+    from phaze_opt.objective.goals import Aim, FrontAxis, Goal
     from phaze_opt.study.certified_truth import certificates_directory
     from phaze_opt.track.guard import open_certificate_tracker
 
@@ -170,6 +170,11 @@ def pose_proof(
         message = f"is of one best design, and {aim} is a front; leave it out, or give --objective throughput"
         raise InputError(message, source="--robust" if proof.robust else "--equal-to")
     terms = costs.terms()
+    if aim.goal is Goal.THROUGHPUT_PER_USD:
+        if proof.robust:
+            message = f"varies constants of dies and no prices, and '{aim}' is of both; leave it out"
+            raise InputError(message, source="--robust")
+        problem_scenario = replace(problem_scenario, prices=changed_prices(terms.prices))
     if FrontAxis.COST in aim.axes and changed_prices(terms.prices):
         message = "is left out of a front over cost, which is proved at the package's prices; leave one of them out"
         raise InputError(message, source="--prices")

@@ -226,10 +226,11 @@ def _first_of(
         said = words.attained_sentence(best, setting.machine, setting.num_devices)
         return words.ShortAnswer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
     notes = (*notes, f"Note: {IDEAL_NOTE}.") if setting.is_ideal else notes
-    ranked = plans.ranking.ranked[:top]
-    table = plans_table(plans.ranking, setting, top=top)
-    near = words.told_apart_sentence(plans.ranking.ranked, setting)
-    chosen = ranked[words.chosen_plan(ranked, setting)]
+    ranked = plans.ranking.ranked
+    to_run = words.chosen_plan(ranked, setting)
+    table = plans_table(plans.ranking, setting, top=top, to_run=to_run)
+    near = words.told_apart_sentence(ranked, setting)
+    chosen = ranked[to_run]
     launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
     sparse = "" if answer.recipe is None else recipe_sentence(answer.recipe)
     sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), sparse, end, training)

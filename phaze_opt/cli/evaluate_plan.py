@@ -35,7 +35,7 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, traced_model_note
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, no_attention_note, traced_model_note
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
@@ -344,8 +344,9 @@ def _notes(
             job.constants or load_constants(), chip.accelerator, space=space, is_best=False, models=request.models
         )
         return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in apply_rules(about)))
-    traced = traced_model_note(Answer(load_constants(), models=request.models))
-    said = (*said, Note("traced_model", traced.rstrip("."))) if traced else said
+    about = Answer(load_constants(), models=request.models)
+    of_model = {"traced_model": traced_model_note(about), "no_attention": no_attention_note(about)}
+    said = (*said, *(Note(key, sentence.rstrip(".")) for key, sentence in of_model.items() if sentence))
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
     if request.machine.power_limit_w is not None:

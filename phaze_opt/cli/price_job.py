@@ -229,18 +229,22 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
 def _prices_of(
     plan: ParallelPlan, answers: Mapping[str, PricedJob], request: EvaluateRequest
 ) -> tuple[list[str], list[float]]:
-    """What a plan takes under each software that suits it and that it fits under, each as often as rows have it."""
+    """What a plan takes under each software that suits it and that it fits under, each as often as rows have it.
+
+    One that fits under none of those, but is the best under another, is priced under all that it fits under.
+    """
     first = next(each.plans.job for each in answers.values() if each.plans is not None)
     length = first.training.sequence_length
     found: dict[str, float] = {}
     names = [name for name in suited_software(plan, request.device, sequence_length=length) if name in answers]
-    for name in dict.fromkeys(names or answers):
+    for name in answers:
         plans = answers[name].plans
-        job = first if plans is None else plans.job
-        ranked = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked if plans is not None else []
+        if plans is None:
+            continue
+        ranked = rank_plans(plans.job.model, plans.job.training, [plan], machine=plans.job.machine).ranked
         if len(ranked):
             found[name] = float(ranked[0].time.seconds)
-    own = [name for name in names or list(answers) if name in found]
+    own = [name for name in names if name in found] or list(found)
     return own, [found[name] for name in own]
 
 

@@ -1,4 +1,4 @@
-"""Compiled kernels of the analytic estimator: matmuls split over arrays, tiled HBM traffic, latencies and energies.
+"""Compiled kernels of the analytic estimator: matmuls split over arrays, latencies and energies.
 
 A matmul b x (m x n x k) on c arrays of w (width) x d (depth) is split (c_b, r_m, r_n, r_k) with c_b r_m r_n r_k <= c,
 into b' = ceil(b/c_b), m' = ceil(m/r_m), n' = ceil(n/r_n), k' = ceil(k/r_k) per array. The four are powers of two; where
@@ -38,8 +38,6 @@ Flags = NDArray[np.bool_]
 NUM_FIELDS = 6
 """Figures kept per configuration, level and matmul: cycles, stream, fill, GLB bytes, L2 bytes, dataflow."""
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
-
-
 NEVER = 1e200
 """Folds of a dataflow that cannot be; large and finite, as a rule of 0 cycles a fold multiplies it."""
 NO_AXIS = -1
@@ -374,43 +372,14 @@ def price_arrays(  # noqa: PLR0917
             if r == 0 or tile != arrays.tile[r - 1]:
                 _fill_passes(tables, size, tile, levels - 1)
             array = Array(
-                width,
-                depth,
-                tile,
-                arrays.dtype[r],
-                arrays.cycles_per_byte[r],
-                arrays.each[r],
-                arrays.once[r],
-                arrays.least[r],
-                macs / (width * depth),
-            )
+                width, depth, tile, arrays.dtype[r], arrays.cycles_per_byte[r], arrays.each[r], arrays.once[r],
+                arrays.least[r], macs / (width * depth),
+            )  # fmt: skip
             costs = table[r, u, : arrays.most[r] + 1]
             _price_powers(size, tables, array, own, costs)
             first, last = wanted.starts[r], wanted.starts[r + 1]
             if last > first:
                 _price_counts(size, tables, array, own, costs, wanted.counts[first:last], others[u, first:last])
-
-
-@compiled
-def tiled_traffic_elements(sizes: Floats, room: Floats) -> Floats:
-    """HBM elements of every matmul for every half GLB, shape (num_buffers, num_matmuls); see `pricing`."""
-    traffic = np.empty((len(room), len(sizes)))
-    for u in range(len(sizes)):
-        batch, m, n, k, left, overlap = sizes[u, 0], sizes[u, 1], sizes[u, 2], sizes[u, 3], sizes[u, 4], sizes[u, 5]
-        once = left + k * n + m * n
-        smallest = min(left, k * n, m * n)
-        for h in range(len(room)):
-            # What the first operand costs alone grows with the strips, so the search may end before it tries them all.
-            best = once if smallest <= room[h] else math.inf
-            strips = float(math.ceil(n / room[h]))
-            while strips <= n and strips * left + k * n + m * n < best:
-                rows_per_tile = math.floor(room[h] / math.ceil(n / strips))
-                row_strips = math.ceil(m / rows_per_tile)
-                moved = min(m * k, left + (row_strips - 1.0) * overlap)
-                best = min(best, strips * moved + row_strips * (k * n) + m * n)
-                strips += 1.0
-            traffic[h, u] = best * batch
-    return traffic
 
 
 @compiled
@@ -474,13 +443,8 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
             core_byte_s = on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s
             one_core_s[o] = max(one_core_s[o], moved[o] * core_byte_s)
         glb, l2 = tables.glb_bytes[row], tables.l2_bytes[row]
-        mac_j, l2_j, glb_j, hbm_j, lane_j = (
-            energies[a, 0],
-            energies[a, 1],
-            energies[a, 2],
-            energies[a, 3],
-            energies[a, 4],
-        )
+        mac_j, l2_j, glb_j = energies[a, 0], energies[a, 1], energies[a, 2]
+        hbm_j, lane_j = energies[a, 3], energies[a, 4]
         for o in range(count):
             energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
         results.traffic_bytes[a] = moved

@@ -247,7 +247,7 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
         shapes: distinct matmuls.
         glb_elements: elements that half the GLB holds, shape (num_buffers,), at least 1.
     """
-    from phaze_opt.estimate import kernels
+    from phaze_opt.estimate import resident_kernels as kernels
 
     return kernels.tiled_traffic_elements(shapes.table(), glb_elements.astype(np.float64))
 

@@ -1,11 +1,11 @@
-"""Compiled kernel of HBM traffic where the buffer holds tensors between operators (docs/decisions/0268).
+"""Compiled kernels of HBM traffic, also where the buffer holds tensors between operators (docs/decisions/0268).
 
 Of B bytes of buffer the first R = max(0, B - tile room) hold tensors. Of a hold of s bytes at address a the share
 f = min(max(R - a, 0), s) / s is on chip, the same share of every part of the tensor. An operator's tiles have what the
 holds that are there while it runs leave. A matmul b x (m x n x k) whose tiles cut the result into p column strips and q
 row strips moves b [p (1 - f_left) mk + q (1 - f_right) kn + mn] elements, less what is on chip of its result and of the
 operands of its epilogue; least over p and q; of a convolution's left operand what lies in memory counts, and what q row
-strips share (docs/decisions/0280). With R = 0 every figure is that of `kernels.tiled_traffic_elements`.
+strips share (docs/decisions/0280). With R = 0 every figure is that of `tiled_traffic_elements`.
 
 Every operation is monotone in R and B, rounding included, so that traffic never rises with either.
 
@@ -52,6 +52,28 @@ class Products(NamedTuple):
 
     starts: Ints
     sizes: Floats
+
+
+@compiled
+def tiled_traffic_elements(sizes: Floats, room: Floats) -> Floats:
+    """HBM elements of every matmul for every half GLB, shape (num_buffers, num_matmuls); see `pricing`."""
+    traffic = np.empty((len(room), len(sizes)))
+    for u in range(len(sizes)):
+        batch, m, n, k, left, overlap = sizes[u, 0], sizes[u, 1], sizes[u, 2], sizes[u, 3], sizes[u, 4], sizes[u, 5]
+        once = left + k * n + m * n
+        smallest = min(left, k * n, m * n)
+        for h in range(len(room)):
+            # What the first operand costs alone grows with the strips, so the search may end before it tries them all.
+            best = once if smallest <= room[h] else math.inf
+            strips = float(math.ceil(n / room[h]))
+            while strips <= n and strips * left + k * n + m * n < best:
+                rows_per_tile = math.floor(room[h] / math.ceil(n / strips))
+                row_strips = math.ceil(m / rows_per_tile)
+                moved = min(m * k, left + (row_strips - 1.0) * overlap)
+                best = min(best, strips * moved + row_strips * (k * n) + m * n)
+                strips += 1.0
+            traffic[h, u] = best * batch
+    return traffic
 
 
 @compiled

@@ -160,9 +160,12 @@ def tdp_budget_note(answer: Answer) -> str:
     largest = float(chip_power_w(table, network, answer.constants).max())
     if budget < largest:
         return ""
+    area = answer.scenario.max_area_mm2
+    within = "" if area is None else f" within {area:g} mm2"
+    remedy = "a space file (--space)" if area is None else "a larger budget of area or a space file (--space)"
     return (
-        f"The budget of {budget:g} W cannot bind: no chip of the space {answer.space.name} has a TDP above "
-        f"{largest:,.0f} W; a space file (--space) has larger ones."
+        f"The budget of {budget:g} W cannot bind: no chip of the space {answer.space.name}{within} has a TDP above "
+        f"{largest:,.0f} W; {remedy} has larger ones."
     )
 
 
@@ -221,19 +224,25 @@ def _standing(answer: Answer) -> tuple[DesignPoint, SearchSpace] | None:
 
 
 def traced_model_note(answer: Answer) -> str:
-    """What files of traced models say, operations that are counted by their bytes, and what was never measured."""
+    """What files of traced models say, and operations that are counted by their bytes."""
     sentences: list[str] = []
     for model in answer.models if answer.scenario is None else answer.scenario.models:
         if isinstance(model, TracedWorkload):
             sentences += [f"{note.rstrip('.')}." for note in model.notes]
             unknown = ", ".join(model.unknown_operators)
             sentences += [f"Of {model.name} no rule knows {unknown}: counted by their bytes."] if unknown else []
-            if not model.has_attention:
-                sentences += [
-                    f"{model.name} is no transformer, and no step of such a model was measured: errors that are stated "
-                    "are those of transformers."
-                ]
     return " ".join(sentences)
+
+
+def no_attention_note(answer: Answer) -> str:
+    """That no step of a model without attention was ever measured."""
+    models = answer.models if answer.scenario is None else answer.scenario.models
+    return " ".join(
+        f"{model.name} is no transformer, and no step of such a model was measured: errors that are stated "
+        "are those of transformers."
+        for model in models
+        if isinstance(model, TracedWorkload) and not model.has_attention
+    )
 
 
 RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
@@ -242,6 +251,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "extrapolated_buffers": buffer_note,
         "no_die": die_note,
         "traced_model": traced_model_note,
+        "no_attention": no_attention_note,
         "padded_batch": padding_note,
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,

@@ -138,9 +138,9 @@ class Objective:
             for index, model in enumerate(self.scenario.models)
         )
         found = members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
-        return self._with_money(found)
+        return self.with_money(found)
 
-    def _with_money(self, found: Evaluation) -> Evaluation:
+    def with_money(self, found: Evaluation) -> Evaluation:
         """With throughput per USD and the slack of the budget, where a goal or a budget is of money."""
         scenario, budget = self.scenario, self.scenario.max_capex_usd
         if not found.is_feasible or (scenario.prices is None and budget is None):

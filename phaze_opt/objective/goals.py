@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.economics.prices import load_prices
+from phaze_opt.hardware.economics.ownership import usd_of_a_second
+from phaze_opt.hardware.economics.prices import load_prices, prices_with
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.suggestions import parse_word
@@ -109,8 +110,8 @@ def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
 
 
 def is_provable(scenario: Scenario, goal: Goal) -> bool:
-    """Whether certificates are made of it: of throughput, of it over TDP, of fronts, under budgets of area and TDP."""
-    return goal in (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP, Goal.PARETO) and scenario.max_capex_usd is None
+    """Whether certificates are made of it: of all goals but energy, under budgets of area and TDP."""
+    return goal is not Goal.THROUGHPUT_PER_JOULE and scenario.max_capex_usd is None
 
 
 def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
@@ -130,14 +131,25 @@ def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
     return scenario
 
 
-def goal_denominators(goal: Goal, tdp_w: NDArray[np.float64], *, num_devices: int) -> NDArray[np.float64]:
+def has_costs(goal: Goal, axes: Sequence[FrontAxis]) -> bool:
+    """Whether a proof of a goal, or of a front of axes, needs what a device costs."""
+    return goal is Goal.THROUGHPUT_PER_USD or FrontAxis.COST in axes
+
+
+def goal_denominators(
+    goal: Goal, scenario: Scenario, *, tdp_w: NDArray[np.float64], device_usd: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """What throughputs are divided by to give a goal of one value, shape (num_designs,).
 
     Args:
         goal: what the values are of; of PARETO throughput itself.
+        scenario: says devices, all of which draw power, and prices.
         tdp_w: of each chip, W; where it is 0, it is not known and nothing is divided.
-        num_devices: of the cluster, all of which draw power.
+        device_usd: of each chip; empty where the goal is not of money.
     """
+    num_devices = scenario.cluster.num_devices
+    if goal is Goal.THROUGHPUT_PER_USD:
+        return usd_of_a_second(device_usd, tdp_w, num_devices=num_devices, known=prices_with(scenario.prices or ()))
     if goal is not Goal.THROUGHPUT_PER_TDP:
         return np.ones(len(tdp_w))
     return np.where(tdp_w > 0.0, tdp_w, 1.0) * num_devices
@@ -171,9 +183,9 @@ def evaluations_digest(scenario: Scenario, constants: Constants) -> str:
 def problem_digest(
     scenario: Scenario, constants: Constants, *, space: SearchSpace, goal: Goal, axes: Sequence[FrontAxis] = ()
 ) -> str:
-    """Equal where optima are equal, or fronts of the same axes; a front over cost depends on prices too."""
+    """Equal where optima are equal, or fronts of the same axes; what is of costs depends on prices too."""
     own = () if tuple(axes) in ((), PARETO_AXES) else (",".join(axes),)
-    prices = (load_prices().digest,) if FrontAxis.COST in axes else ()
+    prices = (load_prices().digest,) if has_costs(goal, axes) else ()
     return _digest(evaluations_digest(scenario, constants), space.digest, goal.value, *own, *prices)
 
 

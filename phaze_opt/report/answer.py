@@ -23,7 +23,7 @@ from phaze_opt.units import bytes_to_gib
 
 OF_THE_QUESTION = (
     "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
-    "measured_elsewhere", "unlike_measured", "layer_fusion",
+    "measured_elsewhere", "unlike_measured", "layer_fusion", "no_attention",
 )  # fmt: skip
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
 NOT_MEASURED = "no software named"
@@ -182,11 +182,13 @@ def overturn_sentence(found: HeadlineRange | None, baselines: Mapping[str, float
         f"It may be {format_number(found.low)} ({_doubt(low, low.low_setting)}) to {format_number(found.high)} "
         f"samples/s ({_doubt(high, high.high_setting)})"
     )
-    lost = [name for name, rate in baselines.items() if found.low < rate < found.value]
+    beaten = {name: rate for name, rate in baselines.items() if 0.0 < rate < found.value}
+    lost = [name for name, rate in beaten.items() if found.low < rate]
     if lost:
         return f"{text}: the least would be below {joined(lost)} as priced here, and overturn the answer."
-    if any(0.0 < rate < found.value for rate in baselines.values()):
-        return f"{text}: none of these doubts alone takes it below the baseline as priced here."
+    if beaten:
+        whom = "the baseline" if len(baselines) == 1 else joined(list(beaten))
+        return f"{text}: none of these doubts alone takes it below {whom} as priced here."
     return f"{text}."
 
 
@@ -209,9 +211,20 @@ def attained_sentence(best: Evaluation, machine: str, num_devices: int) -> str:
 
 
 def chosen_plan(plans: Sequence[RankedPlan], setting: PriceSetting) -> int:
-    """Place of the plan to run: the fastest, or one that is too near to tell apart and leaves room in the memory."""
-    near = (place for place, each in enumerate(plans) if setting.is_within_error(each, plans[0]) or place == 0)
-    return next((place for place in near if not setting.is_to_the_brim(plans[place])), 0)
+    """Place of the plan to run, of all that are too near to tell apart.
+
+    The fastest that leaves room in the memory; where none does, the fastest whose figure fits, though slower plans be
+    looked at for it; else the fastest.
+    """
+    near = (place for place, each in enumerate(plans) if place == 0 or setting.is_within_error(each, plans[0]))
+    roomy = (place for place in near if not setting.is_to_the_brim(plans[place]))
+    fitting = (place for place, each in enumerate(plans) if not _is_over(each, setting))
+    return next(roomy, next(fitting, 0))
+
+
+def _is_over(plan: RankedPlan, setting: PriceSetting) -> bool:
+    """Whether a plan is expected to take more than the memory, and fits by the low end of its range alone."""
+    return plan.memory.peak_bytes > setting.memory_bytes
 
 
 def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
@@ -234,10 +247,17 @@ def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
     )
     if place:
         gain = format_percentage(1.0 - first.time.seconds / chosen.time.seconds)
-        text += f"; plan 1 is {gain} faster, but {BRIM_NOTE.partition(':')[0]}"
+        text += f"; plan 1 is {gain} faster, but {_brim_words(first, setting)}"
     elif setting.is_to_the_brim(first):
-        text += f", which {BRIM_NOTE.partition(':')[0]}"
+        text += f", which {_brim_words(first, setting)}"
     return f"{text}."
+
+
+def _brim_words(plan: RankedPlan, setting: PriceSetting) -> str:
+    """What speaks against the memory of a plan: more than there is, or perhaps more."""
+    if _is_over(plan, setting):
+        return f"takes more memory than a device has unless {bytes_to_gib(plan.memory.peak_bytes):.1f} GiB is too high"
+    return BRIM_NOTE.partition(":")[0]
 
 
 def told_apart_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
@@ -253,11 +273,11 @@ def times_sentence(best: Evaluation, name: str, baselines: Mapping[str, Evaluati
     """How many times the throughput of each baseline an answer has."""
     known = {key: each for key, each in baselines.items() if each.is_feasible}
     ratios = [
-        f"{best.throughput_samples_per_s / each.throughput_samples_per_s:.2f} times {key}"
+        f"{best.throughput_samples_per_s / each.throughput_samples_per_s:.2f} times that of {key}"
         for key, each in known.items()
     ]
     lost = [f"{key} cannot run it" for key in baselines if key not in known]
-    text = "; ".join(filter(None, (f"{name} is {joined(ratios)}" if ratios else "", *lost)))
+    text = "; ".join(filter(None, (f"The throughput of {name} is {joined(ratios)}" if ratios else "", *lost)))
     return f"{text}." if text else ""
 
 

@@ -46,8 +46,9 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     all_of_them = (answer, *baselines)
     software = answer.setting.software
     note = [f"all under {software}, {answer.setting.peak_type}, {answer.setting.num_devices:,} devices each"]
-    silicon = silicon_words(answer.evaluation.accelerator)
-    note.append(f"mm2 and W as published of machines that exist (n/p: not), modelled {silicon} of designs")
+    designs = [item.evaluation.accelerator for item in all_of_them if not item.setting.is_real]
+    modelled = f", modelled {silicon_words(designs[0])} of designs" if designs else ""
+    note.append(f"mm2 and W as published of machines that exist (n/p: not){modelled}")
     if any(item.usd is not None for item in all_of_them):
         note.append("USD of a device at the prices of `What it costs`, the same for all (n/k: not known)")
     if has_dies:

@@ -50,13 +50,15 @@ IDEAL_NOTE = (
 )
 
 
-def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> TableContent:
-    """The ``top`` fastest plans; degrees that are 1, or 0, in all of them have no column.
+def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int, to_run: int = 0) -> TableContent:
+    """The ``top`` fastest plans and the one to run; degrees that are 1, or 0, in all of them have no column.
 
     Marks beside its rank say that a plan has parts which no measurement of the software covers, that it may be as fast
     as the first for all that the model's error says, or that it fills the memory to the brim.
     """
-    best = ranking.ranked[:top]
+    fastest = ranking.ranked[:top]
+    places = [*range(len(fastest)), *([to_run] if to_run >= len(fastest) else [])]
+    best = [ranking.ranked[place] for place in places]
     coverage, unmeasured = coverage_note(best, setting.software)
     caution, others = caution_note(best, setting)
     marks = tuple(map("".join, zip(unmeasured, others, strict=True)))
@@ -71,7 +73,7 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int) -> Tab
         number("MFU", lambda item: format_share(setting.mfu(item[1]))),
         number("GiB", lambda item: _gib(item[1].memory.peak_bytes)),
     )
-    items = [(f"{rank}{mark}", ranked) for rank, (ranked, mark) in enumerate(zip(best, marks, strict=True), start=1)]
+    items = [(f"{place + 1}{mark}", ranked) for place, ranked, mark in zip(places, best, marks, strict=True)]
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "

@@ -84,6 +84,9 @@ def test_certify_notes_what_its_space_allows(tmp_path, capsys):
     )
     line = run_json([*arguments.split(), "--report", page], capsys)
     assert set(keys(line)) == {"hbm_bandwidth", "area_budget", "tdp_budget", "edge_of_space"}
+    power = next(note["sentence"] for note in line["notes"] if note["key"] == "tdp_budget")
+    assert "within 100 mm2 has a TDP above" in power
+    assert "a larger budget of area or a space file" in power
     text = page.read_text(encoding="utf-8")
     assert "The budget of 100 mm2 cannot bind" in text
     assert "at the edge of the space" in text

@@ -1,10 +1,12 @@
 """A software of the user's own: fitted, named and priced in a command each; and one that nobody measured."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from command_runs import refused, run, run_json
 
+from phaze_opt.cli import price_job
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
 
 HEADER = (
@@ -127,3 +129,16 @@ def test_a_software_that_is_named_has_the_range_of_steps_whose_software_was(caps
         spread, sentence = priced(*more)
         assert (spread["low"], spread["high"]) == (known[UNSEEN].low, known[UNSEEN].high)
         assert "taken as unknown" in sentence
+
+
+def test_a_plan_that_fits_under_other_software_alone_is_priced_by_that(monkeypatch):
+    """Constants of a user's own may make a plan the best that no suiting software has the memory for."""
+    taken = {"suits": [], "fits": [SimpleNamespace(time=SimpleNamespace(seconds=2.0))]}
+    monkeypatch.setattr(price_job, "suited_software", lambda plan, device, *, sequence_length: ("suits",))
+    monkeypatch.setattr(
+        price_job, "rank_plans", lambda model, training, plans, *, machine: SimpleNamespace(ranked=taken[machine])
+    )
+    training = SimpleNamespace(sequence_length=8)
+    jobs = {name: SimpleNamespace(model=None, training=training, machine=name) for name in taken}
+    answers = {name: SimpleNamespace(plans=SimpleNamespace(job=job)) for name, job in jobs.items()}
+    assert price_job._prices_of(None, answers, SimpleNamespace(device=None)) == (["fits"], [2.0])

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command_runs import printed, run_json
@@ -9,7 +10,8 @@ from sample_files import space_text
 
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
 from phaze_opt.objective.least_within import LeastDesign, LeastOf
-from phaze_opt.report.answer import near_sentence, overturn_sentence
+from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.report.answer import chosen_plan, near_sentence, overturn_sentence
 from phaze_opt.report.least_within import NearBest, near_rows
 from phaze_opt.report.text import numbers_apart
 from phaze_opt.space.search_space import DesignPoint
@@ -98,13 +100,52 @@ def test_a_plan_to_run_is_said_first(folder, capsys):
     out = printed(command.split(), capsys)
     fits(out)
     assert out.startswith("Run llama-2-7b on 8 h100 under tensor ")
-    plans = run_json(command.split(), capsys)["plans"]
+    plans = run_json([*command.split(), "--top", "1000"], capsys)["plans"]
     near = [plan for plan in plans if plan["is_within_error"]]
     chosen = next((plan for plan in near if not plan["is_to_the_brim"]), plans[0])
     assert f"{chosen['peak_memory_bytes'] / 2**30:.1f} of 80.0 GiB" in " ".join(out.split())
     assert "Megatron-LM: --micro-batch-size" in out
     assert "Where a step" not in out
     assert "Where a step" in printed([*command.split(), "--details"], capsys)
+
+
+def test_how_many_plans_are_shown_does_not_change_which_one_is_run(capsys):
+    command = "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --cp 1 --interleave 1 --no-range --top"
+    plans = run_json([*command.split(), "1000"], capsys)["plans"]
+    rank = next(rank for rank, plan in enumerate(plans, 1) if plan["is_within_error"] and not plan["is_to_the_brim"])
+    assert rank > 1
+    said = {printed([*command.split(), str(top)], capsys).partition(".\n")[0] for top in (1, rank, 1000)}
+    assert len(said) == 1
+    shown = printed([*command.split(), "1"], capsys)
+    assert any(line.split()[:1] in ([f"{rank}*~"], [f"{rank}~"]) for line in shown.splitlines())
+
+
+def plan_of(seconds, gib):
+    memory = SimpleNamespace(peak_bytes=gib * 2.0**30, is_to_the_brim=lambda held: gib * 1.12 * 2.0**30 > held)
+    return SimpleNamespace(time=SimpleNamespace(seconds=seconds), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("error", "sizes", "place"),
+    [
+        (0.2, [92.0, 79.0, 60.0], 2),
+        (0.2, [92.0, 79.0, 79.0], 1),
+        (0.05, [92.0, 85.0, 60.0], 2),
+        (None, [92.0, 79.0, 60.0], 1),
+        (0.2, [92.0, 90.0, 85.0], 0),
+        (None, [79.0, 60.0, 50.0], 0),
+    ],
+)
+def test_no_plan_that_exceeds_the_memory_is_named_where_one_fits(error, sizes, place):
+    setting = PriceSetting("m", "s", "n", "model", 8, 1, 1.0, 1.0, memory_bytes=80.0 * 2**30, error_share=error)
+    plans = [plan_of(seconds, gib) for seconds, gib in zip((1.0, 1.04, 1.1), sizes, strict=True)]
+    assert chosen_plan(plans, setting) == place
+
+
+def test_of_several_baselines_those_are_named_that_stay_beaten():
+    parts = (RangePart("software", 80.0, 100.0, "slow", "as it is"),)
+    text = overturn_sentence(HeadlineRange(100.0, parts), {"faster": 120.0, "slower": 50.0})
+    assert text.endswith("none of these doubts alone takes it below slower as priced here.")
 
 
 def test_ties_are_said_and_what_the_error_cannot_tell_apart():

@@ -89,8 +89,10 @@ def test_what_is_no_transformer_is_said_to_be_unmeasured(capsys):
     """Errors and flags are those of transformers; a sample that is no sequence has no tokens."""
     words = ["evaluate", "--arch", "tpu-v4-published", "--devices", "2", "--global-batch", "16", "--no-range"]
     said = [run_json([*words, "--model", MODELS / name], capsys) for name in ("resnet18.json", "gpt2-xl.json")]
-    notes = [" ".join(note["sentence"] for note in line["notes"] if note["key"] == "traced_model") for line in said]
+    notes = [" ".join(note["sentence"] for note in line["notes"] if note["key"] == "no_attention") for line in said]
     assert ["no transformer" in note for note in notes] == [True, False]
+    answer = " ".join(printed([*words, "--model", MODELS / "resnet18.json"], capsys).split())
+    assert "no step of such a model was measured" in answer
     assert [bool(line["plans"][0]["launch"]["maxtext"]) for line in said] == [False, True]
     assert [line["priced_as"][0]["sequence_length"] for line in said] == [1, 1024]
 

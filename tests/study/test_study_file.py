@@ -153,7 +153,7 @@ def test_claims_are_of_settings_of_one_objective(folder: Path) -> None:
     read = read_study(_write(folder, text + CLAIM))
     assert read.claims == (PublishedClaim("x is faster", 1.5, "x", "y", "by luck"),)
     assert study_id(read, resolve_study(read)) == study_id(replace(read, claims=()), resolve_study(read))
-    with pytest.raises(InputError, match=r":15: key 'claim\.0\.over': no setting is named 'z'; give one of x, y"):
+    with pytest.raises(InputError, match=r":15: key 'claim\[0\]\.over': no setting is named 'z'; give one of x, y"):
         read_study(_write(folder, text + CLAIM.replace('"y"', '"z"')))
     with pytest.raises(InputError, match=r"the setting 'y' has several objectives; a claim is of one"):
         read_study(_write(folder, text + 'objective = "pareto"\n' + CLAIM))

@@ -133,7 +133,8 @@ def test_the_panels_of_a_study_end_where_its_file_of_curves_does(page, report: s
     rows = list(csv.DictReader(path.read_text().splitlines()))
     for name, column in (("evaluations", "evaluations"), ("time", "charged_s"), ("looked-at", "looked_at")):
         ends = page.evaluate(
-            "name => Object.fromEntries(document.getElementById(name).data.map(line => [line.name, line.x.at(-1)]))",
+            "name => Object.fromEntries(document.getElementById(name)._fullData.map("
+            "line => [line.name, line.x[line.x.length - 1]]))",
             f"plot-regret-by-{name}",
         )
         for strategy, end in ends.items():

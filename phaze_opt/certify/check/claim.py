@@ -20,9 +20,9 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
         CertificateError: names what does not follow.
     """
     check_columns(certificate, points)
-    claim, num_devices = certificate.claim, certificate.scenario.cluster.num_devices
+    claim = certificate.claim
     attained, upper = (
-        goal_value(certificate.goal, rate, points.tdp_w, num_devices=num_devices)
+        goal_value(certificate, rate, tdp_w=points.tdp_w, device_usd=points.cost_usd)
         for rate in (points.throughput_samples_per_s, points.throughput_upper_samples_per_s)
     )
     demand(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.front import Matches, check_gap, counted, excess_of_rows, excess_over, minimised
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
+from phaze_opt.certify.check.problem_data import goal_value, prices_of
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
@@ -157,7 +158,7 @@ class DieRows:
         rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
         excess = np.ones(0)
         if matches is None:
-            is_bounded = self._is_bounded(rate_upper, judged.power_w)
+            is_bounded = self._is_bounded(rate_upper, judged, points)
         else:
             excess = self._excess(rate_upper, judged, points, matches)
             is_bounded = excess <= (1.0 + self.certificate.claim.gap) * (1.0 + EXACT)
@@ -167,11 +168,11 @@ class DieRows:
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
         return _Block(int(judged.is_kept.sum()), float(excess.max(initial=1.0)))
 
-    def _is_bounded(self, rate_upper: Floats, power_w: Floats) -> Flags:
+    def _is_bounded(self, rate_upper: Floats, judged: _Judged, points: PointColumns) -> Flags:
         """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
 
-        By just any estimator more of what never slows might be slower. Over power a die has the bound of what is no
-        slower, over its own watts; it must be within the claim's.
+        By just any estimator more of what never slows might be slower. Over power or USD a die has the bound of what is
+        no slower, over its own; it must be within the claim's.
         """
         certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
         if certificate.scenario.estimator not in OWN_ESTIMATORS:
@@ -179,7 +180,9 @@ class DieRows:
         least = _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()
         if certificate.goal is Goal.THROUGHPUT:
             return np.isfinite(least)
-        value = least / (power_w * certificate.scenario.cluster.num_devices)
+        is_of_money = certificate.goal is Goal.THROUGHPUT_PER_USD
+        device_usd = self._costs(points) if is_of_money else np.zeros(0)
+        value = goal_value(certificate, least, tdp_w=judged.power_w, device_usd=device_usd)
         return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
 
     def _excess(self, rate_upper: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Floats:
@@ -195,10 +198,15 @@ class DieRows:
         elif len(others):
             columns = {"tdp_w": judged.power_w[others], "area_mm2": judged.area_mm2[others]}
             if FrontAxis.COST in certificate.axes:
-                columns["cost_usd"] = chip_cost(chips_of(points.take(others), self.constants), self.constants).usd
+                columns["cost_usd"] = self._costs(points.take(others))
             upper = counted(certificate, _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()[others])
             excess[others] = excess_over(matches.of(minimised(certificate, columns)), upper)
         return excess
+
+    def _costs(self, points: PointColumns) -> Floats:
+        """What a device of each point costs, USD."""
+        prices = prices_of(self.certificate.scenario)
+        return chip_cost(chips_of(points, self.constants), self.constants, prices=prices).usd
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""

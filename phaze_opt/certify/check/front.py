@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate, Claim
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
-from phaze_opt.objective.goals import FrontAxis
+from phaze_opt.objective.goals import FrontAxis, has_costs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,12 +20,12 @@ _CHUNK = 1 << 16
 
 
 def check_columns(certificate: Certificate, points: PointsTable) -> None:
-    """The table has costs where, and only where, they are a goal.
+    """The table has costs where, and only where, a goal is of them.
 
     Raises:
         CertificateError: it has not.
     """
-    wants = FrontAxis.COST in certificate.axes
+    wants = has_costs(certificate.goal, certificate.axes)
     if bool(points.cost_usd.size) != (wants and bool(len(points))):
         refuse(f"column cost_usd is {'missing' if wants else 'of no goal'}", file=POINTS_FILE)
 

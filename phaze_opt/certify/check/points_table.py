@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import NO_MULTIPLIERS, POINTS_FILE, Infeasibility, PlacementBound, PointStatus
+from phaze_opt.certify.check.problem_data import prices_of
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.area import area_um2_table
@@ -39,7 +40,7 @@ _ARROW_TYPES = {
     "multipliers_index": "int32",
 }
 _OPTIONAL = "cost_usd"
-"""Column of fronts over cost alone."""
+"""Column of fronts over cost and of goals of money alone."""
 _COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
 """Neither unpacks to much more than some twenty times its size."""
 SPARE_ROWS = 10_000
@@ -54,7 +55,7 @@ EXACT = 1e-9
 class PointsTable:
     """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file but for those of the point.
 
-    ``cost_usd`` is empty where cost is no goal.
+    ``cost_usd`` is empty where no goal is of it.
     """
 
     index: Ints
@@ -268,7 +269,8 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
         _check_column(table.area_mm2[here], area, "area_mm2", first=first)
         _check_column(table.tdp_w[here], power, "tdp_w", first=first)
         if len(table.cost_usd):
-            cost = chip_cost(chips, constants, link_bytes_per_s=link_rate(scenario.cluster.network)).usd
+            links, prices = link_rate(scenario.cluster.network), prices_of(scenario)
+            cost = chip_cost(chips, constants, link_bytes_per_s=links, prices=prices).usd
             _check_column(table.cost_usd[here], cost, _OPTIONAL, first=first)
         _check_budget(table.reason[here], area, power, scenario=scenario, first=first)
 

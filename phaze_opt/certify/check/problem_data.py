@@ -19,6 +19,8 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.economics.ownership import usd_of_a_second
+from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
 from phaze_opt.objective.goals import FrontAxis, Goal, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
@@ -316,6 +318,16 @@ def _mean(scenario: Scenario, rates: Floats) -> Floats:
     return np.asarray((rates * flops[:, None]).min(axis=0) * float(np.exp(-np.log(flops).mean())))
 
 
-def goal_value(goal: Goal, rate: Floats, tdp_w: Floats, *, num_devices: int) -> Floats:
-    """Samples/s, or samples/s/W of all devices given; shape (rows,)."""
-    return rate / (tdp_w * num_devices) if goal is Goal.THROUGHPUT_PER_TDP else rate
+def goal_value(certificate: Certificate, rate: Floats, *, tdp_w: Floats, device_usd: Floats) -> Floats:
+    """Samples/s, or samples/s/W or samples/USD of all devices given; shape (rows,)."""
+    scenario, num_devices = certificate.scenario, certificate.scenario.cluster.num_devices
+    if certificate.goal is Goal.THROUGHPUT_PER_TDP:
+        return rate / (tdp_w * num_devices)
+    if certificate.goal is not Goal.THROUGHPUT_PER_USD:
+        return rate
+    return rate / usd_of_a_second(device_usd, tdp_w, num_devices=num_devices, known=prices_of(scenario))
+
+
+def prices_of(scenario: Scenario) -> Constants:
+    """Prices in force: those of the package, and others that the scenario states."""
+    return prices_with(scenario.prices or ())

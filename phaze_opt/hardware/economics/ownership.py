@@ -89,9 +89,7 @@ def own_cluster(
     Raises:
         InputError: an unknown grid.
     """
-    trained_s = (
-        known.value("ownership.years") * HOURS_PER_YEAR * SECONDS_PER_HOUR * known.value("ownership.utilisation")
-    )
+    trained_s = _trained_s(known)
     kwh = num_devices * site_kw(power_w, known) * trained_s / SECONDS_PER_HOUR
     return Ownership(
         capex_usd=num_devices * cost.usd,
@@ -100,6 +98,24 @@ def own_cluster(
         embodied_kg=num_devices * embodied_kg,
         operational_kg=kwh * grid_g_per_kwh(grid, known) / G_PER_KG,
     )
+
+
+def usd_of_a_second(device_usd: Floats, power_w: Floats, *, num_devices: int, known: Constants) -> Floats:
+    """Total cost of a second of training of clusters, USD: `Ownership.usd_per_s` by the price of a device.
+
+    Args:
+        device_usd: of each.
+        power_w: that one device draws while it trains.
+        num_devices: of the cluster.
+        known: prices.
+    """
+    usd_per_hour = site_kw(power_w, known) * known.value("ownership.usd_per_kwh")
+    return np.asarray(num_devices * (device_usd / _trained_s(known) + usd_per_hour / SECONDS_PER_HOUR))
+
+
+def _trained_s(known: Constants) -> float:
+    """Seconds of a cluster's life that it trains."""
+    return known.value("ownership.years") * HOURS_PER_YEAR * SECONDS_PER_HOUR * known.value("ownership.utilisation")
 
 
 def site_kw(power_w: Floats, known: Constants) -> Floats:
