@@ -40,9 +40,9 @@ from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
-from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, no_plan_fault, plan_choices
+from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, cut_places, no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario import build_space, cut_places, form_of, node_limit
+from phaze_opt.objective.scenario import build_space, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.plan.optimum import optimal_plan

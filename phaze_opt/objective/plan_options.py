@@ -14,6 +14,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_space import NoPlan
 from phaze_opt.plugins import PluginGroup, check_installed
 from phaze_opt.record.suggestions import parse_word
+from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
 from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS
 from phaze_opt.workload.workload import Workload
@@ -205,3 +206,12 @@ def check_can_fuse(name: str, *, is_planned: bool, has_die: bool) -> None:
     if name and not (is_planned and has_die):
         message = f"'{name}' is of dies with full plans, whose buffers hold tensors; leave it out, or --silicon phaze"
         raise InputError(message, source="--layer-fusion")
+
+
+def cut_places(options: ScenarioOptions, default: CutPlaces) -> CutPlaces:
+    """Where pipelines are cut.
+
+    Raises:
+        InputError: the word is unknown.
+    """
+    return default if options.cuts is None else parse_word(CutPlaces, options.cuts, source="--cuts")

@@ -24,6 +24,7 @@ from phaze_opt.objective.plan_options import (
     RecomputeChoice,
     check_can_fuse,
     check_fuser,
+    cut_places,
     plan_choices,
     run_tables,
 )
@@ -293,15 +294,6 @@ def build_scenario(
         sparsity=only_weights(options.sparsity),
         layer_fusion=check_fuser(options.layer_fusion),
     )
-
-
-def cut_places(options: ScenarioOptions, default: CutPlaces) -> CutPlaces:
-    """Where pipelines are cut.
-
-    Raises:
-        InputError: the word is unknown.
-    """
-    return default if options.cuts is None else parse_word(CutPlaces, options.cuts, source="--cuts")
 
 
 def node_limit(schedule_gap: float) -> int:
