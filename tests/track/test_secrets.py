@@ -49,7 +49,8 @@ def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
     search = [*SEARCH_ARGUMENTS, *ONE_PLAN, "--space", "space.toml", "--trials", "2", "--strategy", "random"]
     found: list[str] = []
     ended = threading.Event()
-    watcher = threading.Thread(target=watch_arguments, args=(ended, found))
+    # A daemon: the run of a test that fails must end.
+    watcher = threading.Thread(target=watch_arguments, args=(ended, found), daemon=True)
     watcher.start()
     # What is resumed and what studies deliver goes the same way, whatever the store.
     more = [[*search, "--json", "--resume"], ["study", "run", "study.toml"]] if uri.startswith("http") else []
