@@ -8,7 +8,7 @@ from command_runs import printed, run
 from sample_files import space_text
 
 from phaze_opt.errors import InputError
-from phaze_opt.report import page, search
+from phaze_opt.report import page
 
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
 
@@ -33,7 +33,7 @@ def test_search_with_a_file_in_the_way_of_its_page(space, tmp_path, empty_store,
     arguments += ["--space", space, "--work-dir", tmp_path]
     printed([*arguments, "--no-tracking"], capsys)
     journal = next((tmp_path / "phaze-opt-runs").glob("*/trials.jsonl"))
-    (journal.parent / "report").write_text("in the way")
+    (journal.parent.parent / "tiny-8").write_text("in the way")
     shows = {"": lambda out: "This design again" in out, "--json": lambda out: json.loads(out)["best"]}
     for more, is_shown in shows.items():
         code, out, err = run([*arguments, "--resume", *more.split()], capsys)
@@ -80,5 +80,4 @@ def fail_pages(monkeypatch):
         message = "cannot be written: No space left on device; choose another place"
         raise InputError(message, source=str(path))
 
-    for module in (page, search):
-        monkeypatch.setattr(module, "write_text", write_text)
+    monkeypatch.setattr(page, "write_text", write_text)

@@ -66,7 +66,7 @@ def test_search_notes_what_its_space_allows(tmp_path, empty_store, capsys):
     out = printed(search(tmp_path / "again", "--details"), capsys)
     for note in line["notes"]:
         assert f"Note: {note['sentence']}" in unwrapped(out)
-    (page,) = (tmp_path / "again").rglob("report/report.html")
+    (page,) = (tmp_path / "again").rglob("tiny-8/search.html")
     assert "The budget of 800 mm2 cannot bind" in page.read_text(encoding="utf-8")
 
 

@@ -50,7 +50,8 @@ def test_the_report_lies_with_the_study_and_names_its_files(study, capsys) -> No
     assert (answer["study_id"], answer["is_complete"]) == (study.study_id, True)
     assert (answer["finished_searches"], answer["planned_searches"]) == (16, 16)
     assert answer["findings"]
-    assert {Path(path).parent for path in answer["files"].values()} == {study.directory / "report"}
+    folder = study.directory / "report"
+    assert {Path(path).parent for path in answer["files"].values()} == {folder, folder / "report-figures"}
     assert all(Path(path).is_file() for path in answer["files"].values())
     page = Path(answer["files"]["report.html"]).read_text(encoding="utf-8")
     for title in ("Schedule of tiny: block forward", "Pipeline of tiny", "Pipeline of bert-large"):
@@ -69,9 +70,11 @@ def test_the_report_is_the_same_every_time(study, capsys, tmp_path) -> None:
     for out in (first, second):
         text = printed(["report", str(study.directory), "--out", str(out), "--work-dir", str(out)], capsys)
         assert f"report: {out / 'report.html'}" in text
-    assert {path.name: path.read_bytes() for path in first.iterdir()} == {
-        path.name: path.read_bytes() for path in second.iterdir()
-    }
+    files = [
+        {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        for out in (first, second)
+    ]
+    assert files[0] == files[1]
 
 
 def test_a_design_that_takes_another_time_when_solved_again_is_not_drawn(study) -> None:

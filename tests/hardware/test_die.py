@@ -55,6 +55,7 @@ def draw_dies(count: int, seed: int = 0) -> DieColumns:
     return DieColumns(
         **parts,
         mac_area=rng.choice([1.0, 1.03, 1.06], count),
+        mac_energy=rng.choice([1.0, 1.04], count),
         hbm_interface=rng.choice([1.0, 1.4], count),
         num_hosts=rng.integers(0, 2, count).astype(float),
         num_dies=rng.integers(0, 2, count).astype(float),
@@ -197,6 +198,7 @@ def test_power_of_a_die_by_hand():
     dies = replace(
         dies,
         macs=np.array([100_000.0]),
+        mac_energy=np.array([1.04]),
         vector_lanes=np.array([1000.0]),
         buffer_bytes_per_cycle=np.array([2000.0]),
         link_bytes_per_s=np.array([250e9]),
@@ -207,7 +209,7 @@ def test_power_of_a_die_by_hand():
     power = die_power(dies, rates, np.array([400.0]), c)
     cycles = 0.78 * (0.85 / 0.76) ** 2 * 2e9 * 0.5 * 1e-12
     by_hand = {
-        "arrays": cycles * c.mac_pj * 100_000,
+        "arrays": cycles * c.mac_pj * 1.04 * 100_000,
         "lanes": cycles * c.vector_lane_pj * 1000,
         "local": 0.0,
         "network": cycles * c.network_pj_per_byte * 2000,
