@@ -89,6 +89,8 @@ def load_plugin(group: PluginGroup, name: str) -> object:
         raise
     except Exception as error:
         message = f"{group.value}: plug-in {where} fails to load: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("phaze_opt."):
+            message += "; its entry point is of another version: install the package that brings it again"
         raise PluginError(message) from error
 
 

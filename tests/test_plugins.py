@@ -281,6 +281,12 @@ def test_a_plugin_that_does_not_load_is_fatal_with_name_and_reason(
     monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
 
 
+def test_entry_points_of_another_version_are_told_from_broken_plugins(add: AddPlugin) -> None:
+    add(PluginGroup.PRUNERS, "moved", "phaze_opt.no_such_room:Moved", "")
+    with pytest.raises(PluginError, match=r"'moved'.*no_such_room.*install the package that brings it again"):
+        load_plugin(PluginGroup.PRUNERS, "moved")
+
+
 def test_a_pruner_that_does_not_load_stops_the_search_before_anything_is_written(
     tmp_path: Path, add: AddPlugin
 ) -> None:
