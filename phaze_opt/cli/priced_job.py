@@ -25,6 +25,7 @@ from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
+from phaze_opt.report.answer import chosen_plan
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.bill import bill_to_json
 from phaze_opt.report.headline import range_to_json
@@ -119,7 +120,13 @@ class PricedJob:
             "num_dominated": None if ranking is None else len(ranking.beaten),
             "dominated": [] if ranking is None else beaten_to_json(ranking, top=top),
             "plans": [] if self.plans is None else plans_to_json(self.plans, self.setting, top=top),
+            "plan_to_run": None if self.plans is None else self._plan_to_run(self.plans),
         }
+
+    def _plan_to_run(self, plans: RankedJob) -> dict[str, Any] | None:
+        """The plan that the answer names; of none that fits, nothing."""
+        ranked = plans.ranking.ranked
+        return plan_to_json(plans, chosen_plan(ranked, self.setting), self.setting) if ranked else None
 
 
 def job_to_json(
@@ -143,26 +150,28 @@ def beaten_to_json(ranking: PlanRanking, *, top: int) -> list[dict[str, Any]]:
 
 def plans_to_json(plans: RankedJob, setting: PriceSetting, *, top: int) -> list[dict[str, Any]]:
     """The fastest plans; SI units."""
-    best: Sequence[RankedPlan] = plans.ranking.ranked[:top]
+    return [plan_to_json(plans, place, setting) for place in range(min(top, len(plans.ranking.ranked)))]
+
+
+def plan_to_json(plans: RankedJob, place: int, setting: PriceSetting) -> dict[str, Any]:
+    """One plan, by its place among those that fit, fastest first."""
+    each, best = plans.ranking.ranked[place], plans.ranking.ranked[0]
     rows = measured_rows(setting.software)
-    return [
-        {
-            **field_values(each.plan),
-            "unmeasured": None if rows is None else list(unmeasured_parts(each.plan, rows)),
-            "iteration_time_s": each.time.seconds,
-            "throughput_tokens_per_s": setting.tokens_per_s(each.time),
-            "mfu": setting.mfu(each),
-            "peak_memory_bytes": each.memory.peak_bytes,
-            "memory_range_bytes": list(each.memory.range_bytes),
-            "memory_share": each.memory.peak_bytes / setting.memory_bytes,
-            "is_to_the_brim": setting.is_to_the_brim(each),
-            "is_within_error": setting.is_within_error(each, best[0]),
-            "breakdown": asdict(each.time),
-            "stages": [asdict(stage) for stage in each.memory.stages],
-            "launch": asdict(plans.flags(each, setting)),
-        }
-        for each in best
-    ]
+    return {
+        **field_values(each.plan),
+        "unmeasured": None if rows is None else list(unmeasured_parts(each.plan, rows)),
+        "iteration_time_s": each.time.seconds,
+        "throughput_tokens_per_s": setting.tokens_per_s(each.time),
+        "mfu": setting.mfu(each),
+        "peak_memory_bytes": each.memory.peak_bytes,
+        "memory_range_bytes": list(each.memory.range_bytes),
+        "memory_share": each.memory.peak_bytes / setting.memory_bytes,
+        "is_to_the_brim": setting.is_to_the_brim(each),
+        "is_within_error": setting.is_within_error(each, best),
+        "breakdown": asdict(each.time),
+        "stages": [asdict(stage) for stage in each.memory.stages],
+        "launch": asdict(plans.flags(each, setting)),
+    }
 
 
 def baselines_to_json(answer: PricedJob, baselines: Sequence[PricedJob]) -> list[dict[str, Any]]:

@@ -115,7 +115,7 @@ class FuserConformance:
         for seed in range(12):
             problem = drawn_problem(seed)
             regrets.append(groups_s(problem, fuser.fuse(problem, seed=seed)) / tried_s(problem) - 1.0)
-        record_property("regret", max(regrets))
+        record_property("regret", float(max(regrets)))
         assert min(regrets) >= -_CLOSE
         assert max(regrets) <= (_CLOSE if fuser.is_exact else self.max_regret)
 
