@@ -111,9 +111,11 @@ def test_a_plan_to_run_is_said_first(folder, capsys):
 
 def test_how_many_plans_are_shown_does_not_change_which_one_is_run(capsys):
     command = "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --cp 1 --interleave 1 --no-range --top"
-    plans = run_json([*command.split(), "1000"], capsys)["plans"]
+    document = run_json([*command.split(), "1000"], capsys)
+    plans = document["plans"]
     rank = next(rank for rank, plan in enumerate(plans, 1) if plan["is_within_error"] and not plan["is_to_the_brim"])
     assert rank > 1
+    assert document["plan_to_run"] == plans[rank - 1]
     said = {printed([*command.split(), str(top)], capsys).partition(".\n")[0] for top in (1, rank, 1000)}
     assert len(said) == 1
     shown = printed([*command.split(), "1"], capsys)
