@@ -203,7 +203,7 @@ def _first_of(
 ) -> ShortAnswer:
     """What is said first: of plans which to run, of several models their mean, of a placement what it attains."""
     from phaze_opt.cli.evaluate_chip import reference_evaluations
-    from phaze_opt.objective.recipe import recipe_sentence
+    from phaze_opt.objective.recipe import phase_words, recipe_sentence
     from phaze_opt.objective.reference_machines import machines_of
     from phaze_opt.report import answer as words
     from phaze_opt.report.design import machine_note, members_table, performance_table
@@ -232,8 +232,11 @@ def _first_of(
     near = words.told_apart_sentence(ranked, setting)
     chosen = ranked[to_run]
     launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
-    sparse = "" if answer.recipe is None else recipe_sentence(answer.recipe)
-    sentences = (words.run_sentence(ranked, setting), " ".join(filter(None, (times, near))), sparse, end, training)
+    sparse, phase = "", ""
+    if answer.recipe is not None:
+        sparse, phase = recipe_sentence(answer.recipe), phase_words(answer.recipe)
+    ran = f"{phase}{words.run_sentence(ranked, setting)}"
+    sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, training)
     return words.ShortAnswer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
 
 

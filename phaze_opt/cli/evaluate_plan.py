@@ -97,9 +97,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     if request.with_sensitivity and device is not None:
         message = f"is for designed chips: it varies what their price rests on; {device.name} exists; leave it out"
         raise InputError(message, source="--sensitivity")
-    # Designs are priced as searches and certificates have them, which figures on record are of.
-    usual = CutPlaces.UNITS if device is None else CutPlaces.LAYERS
-    cuts = cut_places(request.scenario, usual)
+    cuts = cut_places(request.scenario, is_design=device is None)
     if cuts is not CutPlaces.UNITS:
         model = model.cut_by_layers() if cuts is CutPlaces.LAYERS else model.cut_by_branches()
     choices = plan_choices(request.scenario, micro_batches(request), (model,))

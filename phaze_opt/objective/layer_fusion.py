@@ -100,6 +100,8 @@ class FusedStep:
         """What fusion is worth, for people."""
         longest = max((each.stop - each.first for chain in self.chains for each in chain.groups), default=1)
         gain = self.unfused_s / self.time.seconds - 1.0
+        if self.time.seconds == self.unfused_s:
+            return "layer fusion: every layer runs alone; no groups make the step faster"
         if longest == 1:
             return f"layer fusion: every layer runs alone; the step is {gain:.2%} faster by parts of micro-batches"
         return (
@@ -133,12 +135,13 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
     Raises:
         PluginError: the fuser is unknown, or fails to load.
     """
-    fusion = _StageFusion(step, clock, times, load_fuser(name))
+    fusion = _StageFusion(step, clock, load_fuser(name))
     stages = tuple(range(step.plan.pipeline))
     chains: dict[object, FusedChain] = {}
+    # What is in no group is bounded too: its schedules may be open.
     devices, least = (
-        StageDevices([fusion.stage_times(stage, chains, is_bound=is_bound) for stage in stages], stages)
-        for is_bound in (False, True)
+        StageDevices([fusion.stage_times(stage, alone, chains, is_bound=is_bound) for stage in stages], stages)
+        for is_bound, alone in ((False, times), (True, clock.lower_times(step)))
     )
     plain = StageDevices([times] * len(stages), stages)
     unfused_s = price_mixed_step(step, plain, network).seconds
@@ -146,6 +149,7 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
     if time.seconds > unfused_s:
         # Gradients hide behind backward passes: a shorter one may hide less than it saves.
         devices, time = plain, price_mixed_step(step, plain, network)
+        chains = {key: replace(each, groups=no_groups(each.problem)) for key, each in chains.items()}
     bound_s = min(time.seconds, lower_mixed_step(step, least, network))
     return FusedStep(time, price_mixed_stages(step, devices, network), bound_s, tuple(chains.values()), unfused_s)
 
@@ -153,14 +157,16 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
 class _StageFusion:
     """Groups of the units of one step's stages; a run of units that comes again is not cut again."""
 
-    def __init__(self, step: CompiledStep, clock: ScheduleClock, times: LayerTimes, fuser: Fuser) -> None:
-        self._step, self._times, self._fuser = step, times, fuser
+    def __init__(self, step: CompiledStep, clock: ScheduleClock, fuser: Fuser) -> None:
+        self._step, self._fuser = step, fuser
         self._table = _LayerTable(step, clock)
 
-    def stage_times(self, stage: int, chains: dict[object, FusedChain], *, is_bound: bool) -> LayerTimes:
+    def stage_times(
+        self, stage: int, alone: LayerTimes, chains: dict[object, FusedChain], *, is_bound: bool
+    ) -> LayerTimes:
         """Times of a stage's layers: units of each kind at the mean of what theirs take in their groups."""
         step, cut = self._step, self._step.graph.cut
-        classes_s = self._times.classes_s.copy()
+        classes_s = alone.classes_s.copy()
         kinds_of = [unit for run in self._runs(stage) for unit in run]
         phases = (FORWARD, BACKWARD) if step.plan.recomputes[stage] is Recompute.NONE else (FORWARD,)
         for phase in phases:
@@ -174,7 +180,7 @@ class _StageFusion:
                 # Where nothing is gained the figures stay to the bit.
                 if comparable(mean_s) != comparable(before_s):
                     classes_s[part, phase] *= mean_s / before_s
-        return replace(self._times, classes_s=classes_s)
+        return replace(alone, classes_s=classes_s)
 
     def _runs(self, stage: int) -> list[tuple[int, ...]]:
         """Kinds of the units of every model chunk of a stage."""

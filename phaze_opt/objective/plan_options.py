@@ -208,10 +208,20 @@ def check_can_fuse(name: str, *, is_planned: bool, has_die: bool) -> None:
         raise InputError(message, source="--layer-fusion")
 
 
-def cut_places(options: ScenarioOptions, default: CutPlaces) -> CutPlaces:
-    """Where pipelines are cut.
+def cut_places(options: ScenarioOptions, *, is_design: bool) -> CutPlaces:
+    """Where pipelines are cut: between units of designs and layers of machines that exist unless something is said.
+
+    Args:
+        options: as given.
+        is_design: whether they run on designed chips, which are priced as searches and certificates have them.
 
     Raises:
-        InputError: the word is unknown.
+        InputError: the word is unknown, or designs are asked for branches.
     """
-    return default if options.cuts is None else parse_word(CutPlaces, options.cuts, source="--cuts")
+    if options.cuts is None:
+        return CutPlaces.UNITS if is_design else CutPlaces.LAYERS
+    found = parse_word(CutPlaces, options.cuts, source="--cuts")
+    if is_design and found is CutPlaces.BRANCHES:
+        message = "'branches' is for machines that exist: designs, searches and certificates keep a chain; give layers"
+        raise InputError(message, source="--cuts")
+    return found

@@ -184,3 +184,12 @@ def recipe_sentence(price: RecipePrice) -> str:
         f"Trained to {price.recipe.pattern}{kind} (mean density {float(price.recipe.mean_density):.4g}) it takes "
         f"{', '.join(parts)} of dense training on this chip: {step_s} a mean step over its phases; {PUBLISHED}."
     )
+
+
+def phase_words(price: RecipePrice) -> str:
+    """Which of its phases a plan is of, before the sentence on the plan; empty where all steps are alike."""
+    if price.recipe.has_one_phase:
+        return ""
+    last, mean = price.phases[-1], price.mean
+    rate = f"{mean.throughput_samples_per_s:,.4g} samples/s"
+    return f"All phases together train {rate}. In the last, {last.words}, {float(last.phase.share):.1%} of the steps: "

@@ -262,11 +262,7 @@ def build_scenario(
     """
     form = form_of(options)
     has_plans = form.plans is PlanSpace.FULL
-    cuts = cut_places(options, CutPlaces.UNITS)
-    if cuts is CutPlaces.BRANCHES:
-        message = "'branches' is for machines that exist: designs, searches and certificates keep a chain; give layers"
-        raise InputError(message, source="--cuts")
-    if cuts is CutPlaces.LAYERS:
+    if cut_places(options, is_design=True) is CutPlaces.LAYERS:
         models = tuple(model.cut_by_layers() for model in models)
     return Scenario(
         models=models,

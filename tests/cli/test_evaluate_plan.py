@@ -420,3 +420,11 @@ def test_experts_of_a_traced_model_are_spread_as_those_of_its_config(degrees, tm
     assert one["expert"] == other["expert"] == 4
     assert one["iteration_time_s"] == pytest.approx(other["iteration_time_s"], rel=0.01)
     assert one["peak_memory_bytes"] == pytest.approx(other["peak_memory_bytes"], rel=0.01)
+
+
+@pytest.mark.parametrize("more", [(), ("--no-range",)])
+def test_designs_are_not_cut_between_branches(more, capsys):
+    """Whether a range is asked for or not: designs are priced as searches and certificates have them."""
+    chip = "num_tc=2,tc_width=64,tc_depth=64,num_vc=2,glb_mb=8,hbm_gb=32"
+    job = ["evaluate", "--model", "tiny", "--arch", chip, "--devices", "2", "--global-batch", "8", *more]
+    refused([*job, "--cuts", "branches"], capsys, "--cuts: 'branches' is for machines that exist")

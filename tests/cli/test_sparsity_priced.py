@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from command_runs import refused, run_json
+from command_runs import printed, refused, run_json
 
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import VectorKind
@@ -41,6 +41,18 @@ def test_a_recipe_is_the_mean_of_its_phases(priced):
     assert dense["iteration_time_s"] > eighth["iteration_time_s"]
     assert found["sparsity"]["training_flops"] < found["sparsity"]["dense_flops"]
     assert "sparsity" not in dense
+
+
+def test_the_answer_is_of_all_phases_and_its_plan_is_said_to_be_of_the_last(priced, capsys):
+    """The sentence begins with the rate that ``--json`` has, not with that of the phase whose plan it gives."""
+    recipe = ("--sparsity", "1:8,dense=0.75")
+    found, last = priced(*recipe), priced("--sparsity", "1:8")
+    rates = [f"{each['throughput_samples_per_s']:,.4g} samples/s" for each in (found, last)]
+    assert rates[0] != rates[1]
+    arch = ["--arch", f"{CHIP},sparse_array=any:8"]
+    said = " ".join(printed(["evaluate", *JOB, *arch, *recipe], capsys).split())
+    assert said.startswith(f"All phases together train {rates[0]}. In the last, 1:8 forward, 25.0% of the steps: Run")
+    assert printed(["evaluate", *JOB, *arch, "--sparsity", "1:8"], capsys).startswith("Run tiny")
 
 
 def test_dense_weights_are_priced_alike_on_any_kind_of_array(priced):

@@ -1,21 +1,28 @@
 """Layer fusion of a plan's stages: never slower, replayed layer by layer, refused where its bounds do not hold."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kits.scenarios import make_point
 
 from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.price_step import lower_step
+from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
+from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective import layer_fusion
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.layer_fusion import fuse_step
 from phaze_opt.objective.scenario import build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST
+from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import check_pruner
 from phaze_opt.workload.plan import Recompute
@@ -94,6 +101,46 @@ def test_a_buffer_of_tiles_alone_gains_nothing() -> None:
     step, _, _ = fused(job(), "exact", glb_mb=1)
     assert all(chain.saved_s == 0.0 for chain in step.chains)
     assert step.time.seconds == step.unfused_s
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_bound_counts_open_schedules_of_what_is_in_no_group(
+    recompute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a buffer where nothing is gained the bound is that of layers alone: front, back, optimizer and all."""
+    solve = ScheduleClock.schedule
+
+    def open_schedule(clock: ScheduleClock, graph: OperatorGraph) -> ScheduleResult:
+        found = solve(clock, graph)
+        return replace(found, lower_bound_s=0.5 * found.makespan_s)
+
+    objective = job(recompute=recompute)
+    found = objective.plan(chip(objective, 1))
+    monkeypatch.setattr(ScheduleClock, "schedule", open_schedule)
+    clock, network = (
+        objective._clock(chip(objective, 1)),
+        plan_network(objective.scenario.cluster.network, found.step.plan),
+    )
+    step = fuse_step(found.step, clock, found.layer_times, network=network, name="exact")
+    alone_s = lower_step(found.step, clock.lower_times(found.step), network)
+    assert step.bound_s == pytest.approx(alone_s, rel=1e-9)
+    assert alone_s < 0.9 * step.time.seconds
+
+
+def test_a_step_that_groups_would_not_shorten_is_said_to_run_each_layer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is priced is what is told: no groups, where their step would be longer."""
+    price, prices = layer_fusion.price_mixed_step, []
+
+    def longer_in_groups(*given: Any) -> StepTime:
+        prices.append(price(*given))
+        return replace(prices[-1], matmul_s=prices[-1].matmul_s + (len(prices) == 2))
+
+    monkeypatch.setattr(layer_fusion, "price_mixed_step", longer_in_groups)
+    step, _, _ = fused(job(), "exact")
+    assert len(prices) == 3
+    assert step.time.seconds == step.unfused_s
+    assert all(chain.saved_s == 0.0 for chain in step.chains)
+    assert "every layer runs alone" in step.sentence
 
 
 def test_collectives_are_not_sent_in_parts() -> None:

@@ -23,12 +23,14 @@ from phaze_opt.graph.program import Program, Tape, TensorRole
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced import folding, layered_model
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.objective.plan_options import cut_places
 from phaze_opt.objective.scenario import make_scenario
+from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, step_memory
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.workload.branches import Branches, down_sets, narrowest_order, order_of, prefixes
-from phaze_opt.workload.chain import ChainCut, cut_branches
+from phaze_opt.workload.chain import ChainCut, CutPlaces, cut_branches
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import PlanColumns
@@ -354,3 +356,11 @@ def test_searches_keep_a_chain():
     with pytest.raises(InputError) as raised:
         make_scenario("bert-large", cuts="branches", devices=8)
     assert raised.value.source == "--cuts"
+
+
+def test_designs_keep_a_chain_and_machines_need_not():
+    branches = ScenarioOptions(cuts="branches")
+    with pytest.raises(InputError) as raised:
+        cut_places(branches, is_design=True)
+    assert raised.value.source == "--cuts"
+    assert cut_places(branches, is_design=False) is CutPlaces.BRANCHES
