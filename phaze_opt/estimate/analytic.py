@@ -29,7 +29,7 @@ from phaze_opt.estimate.pricing import (
     tiled_traffic_elements,
 )
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
-from phaze_opt.estimate.sparse_products import run_sparse, skipped_macs, spared_bytes, sparse_codes
+from phaze_opt.estimate.sparse_products import run_sparse, spared_bytes, sparse_codes
 from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -55,6 +55,7 @@ class OperatorPrices:
         passed_bytes: that they take from the buffer instead, beyond operands and results of matmuls; no rows where
             buffers hold nothing.
         glb_cycles_per_byte: of each chip's buffer.
+        skipped_macs: multiply-accumulates that operators have less on distinct rows; none where no array skips zeros.
     """
 
     matmuls: MatmulPrices
@@ -63,6 +64,7 @@ class OperatorPrices:
     traffic_bytes: Floats
     passed_bytes: Floats
     glb_cycles_per_byte: Floats
+    skipped_macs: Floats
 
 
 class AnalyticEstimator:
@@ -159,8 +161,8 @@ class AnalyticEstimator:
         both = rates, _buffer_rates(accelerators, prices.glb_cycles_per_byte * rates.cycle_s)
         energies = self._energies(accelerators)
         found = combine(tables, columns, both, energies, threads=threads)
-        if len(compiled.sparse.index) and sparse_codes(accelerators.sparse_array):
-            found.energy_j[:] -= skipped_macs(compiled, accelerators.sparse_array) * energies.mac_j[:, None]
+        if len(prices.skipped_macs):
+            found.energy_j[:] -= prices.skipped_macs[prices.row_of] * energies.mac_j[:, None]
         return found
 
     def explain(
@@ -178,7 +180,7 @@ class AnalyticEstimator:
             return ()
         prices, lane_s = self.price(compiled, table), rates.spread_lane_s[0]
         product_lane_cycles, step_cycles, is_serial = self._step_columns(compiled)
-        skipped = skipped_macs(compiled, table.sparse_array[:1])[0]
+        skipped = prices.skipped_macs[prices.row_of[0]] if len(prices.skipped_macs) else np.zeros(len(compiled))
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
             num_macs=int(table.num_tc[0] * table.tc_width[0] * table.tc_depth[0]),
@@ -231,11 +233,12 @@ class AnalyticEstimator:
             traffic_bytes, passed_bytes = resident_traffic(compiled, glb_bytes, dtype_bytes, tile_bytes=tile_bytes)
         threads = num_threads(len(table) * len(compiled))
         matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
+        skipped_macs = np.empty((0, len(compiled)))
         if skips:
-            run_sparse(matmuls, compiled, rows, self._options, threads=threads)
+            skipped_macs = run_sparse(matmuls, compiled, rows, self._options, threads=threads)
             traffic_bytes -= spared_bytes(compiled, table.sparse_array[buffers.first], dtype_bytes)
         per_byte = rows.glb_cycles_per_byte[row_of]
-        return OperatorPrices(matmuls, row_of, buffers.inverse, traffic_bytes, passed_bytes, per_byte)
+        return OperatorPrices(matmuls, row_of, buffers.inverse, traffic_bytes, passed_bytes, per_byte, skipped_macs)
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""

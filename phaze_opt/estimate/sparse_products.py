@@ -30,8 +30,8 @@ class SparseWork:
     Attributes:
         matmuls: which of the distinct matmuls it runs in fewer steps.
         shapes: those, with the steps that it takes along k.
-        skipped_macs: multiply-accumulates that each operator has less, shape (num_operators,).
-        spared_elements: elements of weights that each operator need not read, same shape.
+        skipped_macs: multiply-accumulates that each of those has less, shape (len(matmuls),).
+        spared_elements: elements of weights that each operator need not read, shape (num_operators,).
     """
 
     matmuls: NDArray[np.intp]
@@ -49,9 +49,8 @@ def sparse_work(compiled: CompiledOperators, array: SparseArray) -> SparseWork:
     full = shapes.k[index]
     steps = np.array([array.inner(int(k), kept[place]) for k, place in zip(full, gains, strict=True)], dtype=np.int64)
     spared_share = [max(0.0, 1.0 - float(Pattern(kept[place], array.of).stored_share)) for place in gains]
-    macs, spared = np.zeros((1, len(shapes))), np.zeros((1, len(shapes)))
+    spared = np.zeros((1, len(shapes)))
     outer = shapes.batch[index] * shapes.n[index]
-    macs[0, index] = (outer * shapes.m[index] * (full - steps)).astype(np.float64)
     spared[0, index] = (outer * full) * np.array(spared_share)
     is_tiled = np.array([each.kind is OperatorKind.MATMUL for each in compiled.operators], dtype=np.bool_)
     place_bits = (array.of - 1).bit_length()
@@ -64,7 +63,7 @@ def sparse_work(compiled: CompiledOperators, array: SparseArray) -> SparseWork:
             left_scale=full / steps,
             right_scale=np.full(len(index), (WEIGHT_BITS + place_bits) / WEIGHT_BITS),
         ),
-        skipped_macs=compiled.add_up(macs)[0],
+        skipped_macs=(outer * shapes.m[index] * (full - steps)).astype(np.float64),
         spared_elements=np.where(is_tiled & compiled.sparse.may_spare, compiled.add_up(spared)[0], 0.0),
     )
 
@@ -76,8 +75,13 @@ def sparse_codes(codes: Ints) -> tuple[int, ...]:
 
 def run_sparse(
     prices: MatmulPrices, compiled: CompiledOperators, rows: ArrayRows, options: EstimatorOptions, *, threads: int
-) -> None:
-    """Put what is faster with zeros skipped into dense prices, of all arrays and of one alone each by itself."""
+) -> Floats:
+    """Put what is faster with zeros skipped into dense prices, of all arrays and of one alone each by itself.
+
+    Returns:
+        Multiply-accumulates that operators have less, shape (rows, num_operators).
+    """
+    skipped = np.zeros((len(rows.sparse_array), len(compiled.shapes)))
     for code in sparse_codes(rows.sparse_array):
         work = sparse_work(compiled, sparse_array_of(code))
         if not len(work.matmuls):
@@ -91,6 +95,8 @@ def run_sparse(
             table = getattr(prices, each.name)
             table[cells] = np.where(is_faster, getattr(found, each.name), table[cells])
         prices.one_core_cycles[cells] = alone
+        skipped[cells] = np.where(is_faster, work.skipped_macs, 0.0)
+    return compiled.add_up(skipped)
 
 
 def spared_bytes(compiled: CompiledOperators, codes: Ints, dtype_bytes: Ints) -> Floats:
@@ -106,11 +112,3 @@ def spared_bytes(compiled: CompiledOperators, codes: Ints, dtype_bytes: Ints) ->
         at = np.flatnonzero(codes == code)
         spared[at] = sparse_work(compiled, sparse_array_of(code)).spared_elements * dtype_bytes[at, None]
     return spared
-
-
-def skipped_macs(compiled: CompiledOperators, codes: Ints) -> Floats:
-    """Multiply-accumulates that operators have less on each chip, shape (num_chips, num_operators)."""
-    skipped = np.zeros((len(codes), len(compiled)))
-    for code in sparse_codes(codes):
-        skipped[codes == code] = sparse_work(compiled, sparse_array_of(code)).skipped_macs
-    return skipped

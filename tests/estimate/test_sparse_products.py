@@ -131,6 +131,20 @@ def test_nothing_takes_longer_for_skipping_zeros() -> None:
             assert np.array_equal(getattr(alone, name)[0], getattr(found, name)[row])
 
 
+def test_only_products_that_skip_zeros_save_their_energy() -> None:
+    """One that is as fast with its zeros multiplied multiplies them."""
+    shapes = [(16, 512, 64), (4096, 4096, 16), (4096, 8, 16), (4096, 4096, 4096)]
+    sparse = compile_operators([operator(*shape, Pattern(2, 4)) for shape in shapes])
+    small = {"tc_width": 16, "tc_depth": 16}
+    table = AcceleratorTable.from_accelerators([chip("2:4", **small)])
+    estimator = AnalyticEstimator()
+    found = estimator.price(sparse, table)
+    full = estimator.price(compile_operators([operator(*shape, None) for shape in shapes]), table)
+    skips = found.matmuls.cycles[0] < full.matmuls.cycles[0]
+    assert skips.tolist() == [False, False, False, True]
+    assert np.array_equal(found.skipped_macs[0], np.where(skips, sparse.macs / 2, 0.0))
+
+
 def test_2_to_4_doubles_the_peak_and_stores_nine_sixteenths() -> None:
     """As the data sheets of A100 and H100 state it; 16 + 2 bits for each of 2 weights of 4."""
     compiled = compile_operators([operator(4096, 4096, 4096, Pattern(2, 4))])
