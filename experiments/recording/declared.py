@@ -150,7 +150,10 @@ _STUDIES = (
     _study("multi-objective", 5),
     _study("per-model-vs-common", 13),
     _study("sensitivity", 15),
-    replace(_study("pipelining", 2), inputs=("studies/pipelining.toml", "studies/spaces")),
+    *(
+        replace(_study(name, minutes), inputs=(f"studies/{name}.toml", "studies/spaces"))
+        for name, minutes in (("pipelining", 2), ("sparsity", 4), ("fusion", 2))
+    ),
     *(
         replace(_study(name, minutes), inputs=(f"studies/{name}.toml", "studies/models", "tests/traced_models"))
         for name, minutes in (("wham-eleven", 20), ("wham-common", 10))
@@ -230,6 +233,7 @@ RECORDS = (
     *_ENCODING,
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),
+    _script("layer_fusion/compare", "", 2, script="compare"),
     replace(_script("evaluate/warm", "", 2, script="warm"), inputs=("tests/traced_models", "studies/models")),
     _script("network/curve_forms", "--write", 1, script="curve_forms"),
     _script("network/paper_gains", "--write", 1, script="paper_gains"),

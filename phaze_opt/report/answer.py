@@ -13,8 +13,8 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.bill import run_sentence as training_sentence
-from phaze_opt.report.certificate import COMMON_MEANS
 from phaze_opt.report.chip import chip_words, is_chip_of
+from phaze_opt.report.design import COMMON_MEANS
 from phaze_opt.report.die import DESIGN
 from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent

@@ -16,10 +16,10 @@ from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, R
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis, Goal
-from phaze_opt.objective.scenario import CommonMean, Scenario
+from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.report.chip import chip_note, compared_parts, trained_fields
-from phaze_opt.report.design import CAUSES, describe_degrees
+from phaze_opt.report.design import CAUSES, COMMON_MEANS, describe_degrees
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import (
@@ -38,11 +38,6 @@ LEAST_SHOWN = 1e-5
 """Gaps below this are shown as below it."""
 MAX_HISTORY_ROWS = 12
 """Rows of the table of gap over time; a longer history is thinned."""
-COMMON_MEANS = {
-    CommonMean.ARITHMETIC: "arithmetic mean",
-    CommonMean.GEOMETRIC: "geometric mean",
-    CommonMean.WORST: "the model worst off",
-}
 AXIS_WORDS = {
     FrontAxis.THROUGHPUT: "throughput",
     FrontAxis.TDP: "TDP",

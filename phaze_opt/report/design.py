@@ -11,6 +11,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
 from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
+from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
 from phaze_opt.report.plans import describe_plan
@@ -43,6 +44,11 @@ Of the first `NUM_OF_DESIGNS` only designed chips have any; matmuls, attention a
 exist.
 """
 NUM_OF_DESIGNS = 3
+COMMON_MEANS = {
+    CommonMean.ARITHMETIC: "arithmetic mean",
+    CommonMean.GEOMETRIC: "geometric mean",
+    CommonMean.WORST: "the model worst off",
+}
 BAR_CELLS = 20
 NOMINAL = "nominal"
 ENDS = ("low", "high")
