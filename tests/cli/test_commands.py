@@ -147,7 +147,7 @@ def test_search_for_people_with_several_models_and_tracking(tmp_path, capsys, mo
     for words in ("phaze-opt ui", "Each model on this design", "Each model's own best chip"):
         assert words in out
     assert (tmp_path / "mlflow.db").exists()
-    (page,) = tmp_path.rglob("report/report.html")
+    (page,) = (tmp_path / "mlartifacts").rglob("search.html")
     assert "own best chip" in page.read_text(encoding="utf-8")
 
 
