@@ -42,6 +42,7 @@ RESULTS_WITH_UNITS = {
     "best_samples_per_s_per_w",
     "even_s",
     "gb_per_s",
+    "hbm_gb_per_s",
     "goal_ms",
     "link_bytes_per_s",
     "lower_bound_s",

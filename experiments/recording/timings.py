@@ -31,6 +31,9 @@ FACTS_OF_META = frozenset(
 TIMINGS = frozenset(
     [
         "wall_s",
+        "both_with_tables_s",
+        "exact_ms",
+        "genetic_ms",
         "none_cpu_ms",
         "planned_cpu_ms",
         "none_table_cpu_s",
