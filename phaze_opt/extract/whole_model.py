@@ -146,8 +146,10 @@ def _count(step: TrainingStep, values: dict[str, int]) -> int:
     class _Counting(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal count
+            # Once told it is not told again: what undoes settings on the way out is a call too.
+            is_first = count <= MAX_OPERATIONS
             count += getattr(func, "__name__", "") != "__get__"
-            if count > MAX_OPERATIONS:
+            if is_first and count > MAX_OPERATIONS:
                 raise _TooManyError
             return func(*args, **(kwargs or {}))
 

@@ -246,6 +246,9 @@ def test_a_loop_over_the_sequence_is_refused_before_it_is_exported(tmp_path, mon
     monkeypatch.setattr(whole_model, "MAX_OPERATIONS", 50)
     with pytest.raises(InputError, match=r"runs more than 50 operations at b = \d, s = "):
         extract(step_of("llama", tmp_path))
+    import torch
+
+    assert torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize(("family", "positions"), [("vit", 17), ("convnext", 1)])
