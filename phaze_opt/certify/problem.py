@@ -42,7 +42,8 @@ class CertifyProblem:
         if not is_provable(self.scenario, self.goal):
             is_budget = is_provable(replace(self.scenario, max_capex_usd=None), self.goal)
             what, key = ("the budget of capex", "max_capex_usd") if is_budget else (f"'{self.goal}'", "objective")
-            message = f"{what} is searched, not proved: give throughput, or it over TDP or USD, without it, or search"
+            way = "leave it out" if is_budget else "give throughput, or it over TDP or USD"
+            message = f"{what} is searched, not proved: {way}, or search"
             raise InputError(message, key=key)
         object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))

@@ -129,8 +129,7 @@ def check_machines(names: Sequence[str], constants: Constants) -> None:
         try:
             load_architecture(name, constants=constants)
         except InputError as error:
-            message = f"{name}: {error}"
-            raise InputError(message, source="--baseline") from error
+            raise InputError(str(error), source="--baseline") from error
 
 
 def runs_directory(work_dir: Path) -> Path:

@@ -197,6 +197,49 @@ def _with_exposed_s(  # noqa: PLR0917 - kernels take no keywords
 
 
 @compiled
+def _stages_s(  # noqa: PLR0917 - kernels take no keywords
+    rows: PriceRows,
+    plan: int,
+    own: Floats,
+    parts: tuple[float, float, float],
+    units_s: float,
+    is_free: bool,
+    begun_s: float,
+) -> tuple[float, float, float, float]:
+    """Sum over the stages of a plan of their loads, the largest, how many there are, the least transfer between two.
+
+    Args:
+        rows: of `cost.price_rows.price_rows`.
+        plan: which one.
+        own: shape (layers, 5), s.
+        parts: least of the embedding, of an equal unit and of the head, s.
+        units_s: of units that differ what a stage has of them; below 0 where units are equal.
+        is_free: whether stages may be cut in any way.
+        begun_s: to which loads are added, s.
+    """
+    back, runs, counts = rows.counts.shape[1] - 1, rows.runs, rows.counts
+    embedding_s, block_s, head_s = parts
+    total, top, num_stages, between = begun_s, 0.0, 0.0, np.inf
+    for run in range(rows.start[plan], rows.start[plan + 1]):
+        length, transfer = runs[run, LENGTH], runs[run, TRANSFER]
+        is_first, is_last = counts[run, 0], counts[run, back]
+        if units_s < 0.0:
+            busy = is_first * embedding_s + counts[run, 1] * block_s + is_last * head_s
+        else:
+            # Units that differ are added up by the caller; what crosses borders depends on where they are cut.
+            busy, transfer = is_first * embedding_s + is_last * head_s + units_s, 0.0
+        load = busy + transfer
+        if not is_free:
+            load = _with_exposed_s(load, busy, counts[run], own, runs[run], rows.software, rows.plans[plan, EARLIER])
+        total += length * load
+        top = max(top, load)
+        num_stages += length
+        if is_first + is_last == 0.0:
+            between = min(between, transfer)
+    return total, top, num_stages, between
+
+
+@compiled
 def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     rows: PriceRows, units: Floats, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
 ) -> None:
@@ -213,7 +256,7 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
         seconds: is filled; shape (chips, chosen plans), s.
     """
     start, group, plans, runs, software = rows.start, rows.group, rows.plans, rows.runs, rows.software
-    layer_counts, num_blocks, back, is_equal = rows.counts, int(units.sum()), len(units) + 1, len(units) == 1
+    num_blocks, back, is_equal = int(units.sum()), len(units) + 1, len(units) == 1
     for chip in range(len(layer_s)):
         for place in range(len(chosen)):
             plan = chosen[place]
@@ -228,28 +271,10 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
                 seconds[chip, place] = np.inf
                 continue
             m, v = plans[plan, MICRO_BATCHES], plans[plan, INTERLEAVE]
-            total, top, num_stages, between = beyond_s, 0.0, 0.0, np.inf
             is_free = v == 1.0 and (last - first > 1 or runs[first, LENGTH] > 1.0)
-            for run in range(first, last):
-                length, transfer = runs[run, LENGTH], runs[run, TRANSFER]
-                is_first, is_last = layer_counts[run, 0], layer_counts[run, back]
-                busy = is_first * embedding_s + layer_counts[run, 1] * block_s + is_last * head_s
-                if not is_equal:
-                    # Units that differ are added below; what crosses borders depends on where they are cut.
-                    busy = is_first * embedding_s + is_last * head_s
-                    transfer = 0.0
-                    if not is_free:
-                        busy += units_s
-                load = busy + transfer
-                if not is_free:
-                    load = _with_exposed_s(
-                        load, busy, layer_counts[run], own, runs[run], software, plans[plan, EARLIER]
-                    )
-                total += length * load
-                top = max(top, load)
-                num_stages += length
-                if is_first + is_last == 0.0:
-                    between = min(between, transfer)
+            own_units_s = -1.0 if is_equal else 0.0 if is_free else units_s
+            ends = embedding_s, block_s, head_s
+            total, top, num_stages, between = _stages_s(rows, plan, own, ends, own_units_s, is_free, beyond_s)
             if is_free and not is_equal:
                 total += units_s
                 top = max(top, longest_s)
