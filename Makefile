@@ -42,7 +42,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 # A core is busy with it for half a minute, in which `make test` looks at types.
 $(VENV)/.compiled: $(VENV)/.installed
-	@echo "compiling kernels (once; later runs load them)"
+	@echo "compiling kernels: once, a minute or two; later runs load them"
 	@$(BIN)/phaze-opt evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json > /dev/null
 	@$(BIN)/phaze-opt evaluate --model tiny --arch num_tc=2,num_vc=1,tc_width=8,tc_depth=8,glb_mb=2,hbm_gb=32 \
 		--devices 8 --global-batch 16 --as phaze --attention unfused --exclusivity type --json > /dev/null

@@ -26,13 +26,19 @@ def models(*, json: JsonOption = False) -> None:
     for name, model in ((name, load_model(name)) for name in list_models()):
         sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
         rows.append({"name": name, **sizes, "source": model.source})
-    _show("Models", rows, ("name", "parameters", "layers", "hidden"), is_json=json)
+    least, most = (f(rows, key=lambda row: row["parameters"])["name"] for f in (min, max))
+    said = (
+        f"{len(rows)} models go by a name, from {least} to {most}; --model also takes a Hugging Face config.json or "
+        "what `phaze-opt extract` recorded."
+    )
+    _show("Models", rows, ("name", "parameters", "layers", "hidden"), said=said, is_json=json)
     if not json:
         _print_sources(rows)
 
 
 def strategies(*, json: JsonOption = False) -> None:
     """List the search strategies, built in and from other packages."""
+    from phaze_opt.cli.search import SearchOptions
     from phaze_opt.plugins import PluginGroup, list_plugins
     from phaze_opt.search.run import load_strategy
 
@@ -41,7 +47,11 @@ def strategies(*, json: JsonOption = False) -> None:
         _plugin_row(entry, strategy) | {"capabilities": sorted(each.value for each in strategy.capabilities)}
         for entry, strategy in loaded
     ]
-    _show("Strategies", rows, ("name", "package", "summary"), is_json=json)
+    said = (
+        f"{len(rows)} strategies for `search --strategy` and studies ({SearchOptions().strategy} unless given); a file "
+        "of your own is named file.py:Class, a sampler of Optuna optuna:NAME."
+    )
+    _show("Strategies", rows, ("name", "package", "summary"), said=said, is_json=json)
 
 
 def pruners(*, json: JsonOption = False) -> None:
@@ -53,14 +63,16 @@ def pruners(*, json: JsonOption = False) -> None:
     rows = [_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe} for entry, pruner in loaded]
     if not json:
         rows = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
-    _show("Pruners", rows, ("name", "safe", "package", "summary"), is_json=json)
+    said = f"{len(rows)} pruners for `search --pruner`; a safe one never drops the best design."
+    _show("Pruners", rows, ("name", "safe", "package", "summary"), said=said, is_json=json)
 
 
-def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, is_json: bool) -> None:
-    """Rows as one line of JSON, or some of their columns as a table."""
+def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, said: str, is_json: bool) -> None:
+    """Rows as one line of JSON, or a sentence and some of their columns as a table."""
     if is_json:
         print_json(rows)
     else:
+        out().print(said)
         _print_table(title, [{key: row[key] for key in keys} for row in rows])
 
 
@@ -102,14 +114,17 @@ def space(*, space: SpaceOptions, silicon: SiliconOptions, json: JsonOption = Fa
     if json:
         print_json(document)
         return
-    facts = {"name": points.name, "candidates": points.num_candidates, "kept architectures": points.num_architectures}
-    _print_table("Space", [{"": key, "value": value} for key, value in {**facts, "points": points.size}.items()])
+    each = f", {points.size:,} points with their micro-batches" if points.size != points.num_architectures else ""
+    out().print(
+        f"{points.num_architectures:,} of {points.num_candidates:,} candidates of the space {points.name} may be "
+        f"built{each}; `certify` proves the best of them, `search` looks for it."
+    )
     _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in ranges.items()])
 
 
 def software(*, json: JsonOption = False) -> None:
     """List the training software that `evaluate --software` knows: what it fuses, overlaps, and was measured on."""
-    from phaze_opt.cost.stacks import list_stacks, load_stack
+    from phaze_opt.cost.stacks import list_stacks, load_stack, measured_rows
     from phaze_opt.hardware.fitted import load_fitted, read_own_file
     from phaze_opt.report.software import abilities, choices_table, features_table, measured_table, options_table
 
@@ -120,6 +135,11 @@ def software(*, json: JsonOption = False) -> None:
         print_json([asdict(stack) | more[stack.name] for stack in stacks])
         return
     tables = (choices_table(stacks), options_table(names), measured_table(names, read_own_file().sets))
+    measured = sum(measured_rows(name) is not None for name in names)
+    out().print(
+        f"{len(names)} training stacks for `evaluate --software`, {measured} of them measured; a machine has the one "
+        "measured on it unless another is named."
+    )
     print_tables(*tables, features_table(names))
 
 

@@ -85,8 +85,8 @@ def run_sentence(bill: Bill) -> str:
     if run is None or bill.terms.tokens is None:
         return ""
     return (
-        f"To train on {format_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without interruptions, "
-        f"{format_amount(run.usd)} USD ({_run_range(bill, run)} over the range of each price), "
+        f"To train on {format_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without "
+        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)} over the range of each price), "
         f"{format_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
     )
 
