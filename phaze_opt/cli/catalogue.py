@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from phaze_opt.cli.options import FormOptions, JsonOption, SiliconOptions, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
@@ -17,13 +19,20 @@ if TYPE_CHECKING:
 MAX_SHOWN_VALUES = 16
 
 
-def models(*, json: JsonOption = False) -> None:
+def models(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="These alone; all are listed unless given.", show_default=False),
+    ] = None,
+    *,
+    json: JsonOption = False,
+) -> None:
     """List the models of the zoo, with their exact parameter counts and sources."""
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.zoo import list_models
 
     rows = []
-    for name, model in ((name, load_model(name)) for name in list_models()):
+    for name, model in ((name, load_model(name)) for name in map(_model_name, names or list_models())):
         sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
         rows.append({"name": name, **sizes, "source": model.source})
     least, most = (f(rows, key=lambda row: row["parameters"])["name"] for f in (min, max))
@@ -31,9 +40,27 @@ def models(*, json: JsonOption = False) -> None:
         f"{len(rows)} models go by a name, from {least} to {most}; --model also takes a Hugging Face config.json or "
         "what `phaze-opt extract` recorded."
     )
+    if names:
+        said = " ".join(f"{row['name']} has {row['parameters']:,} parameters." for row in rows)
     _show("Models", rows, ("name", "parameters", "layers", "hidden"), said=said, is_json=json)
     if not json:
         _print_sources(rows)
+
+
+def _model_name(text: str) -> str:
+    """The model that a text names, in any case.
+
+    Raises:
+        InputError: there is none; a near miss is suggested.
+    """
+    from phaze_opt.record.suggestions import known_as, suggest
+    from phaze_opt.workload.zoo import list_models
+
+    name = known_as(text, list_models())
+    if name not in list_models():
+        message = f"no model is named '{text[:60]}'; {suggest(text, list_models())}"
+        raise InputError(message, source="NAME")
+    return name
 
 
 def strategies(*, json: JsonOption = False) -> None:
@@ -81,7 +108,7 @@ def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
     summary = (type(plugin).__doc__ or "").strip().split("\n\n")[0]
     return {
         "name": entry.name,
-        "summary": " ".join(summary.split()),
+        "summary": " ".join(summary.split()).replace("``", "'"),
         "package": entry.dist.name if entry.dist is not None else "",
     }
 

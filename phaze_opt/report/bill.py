@@ -86,7 +86,7 @@ def run_sentence(bill: Bill) -> str:
         return ""
     return (
         f"To train on {format_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without "
-        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)} over the range of each price), "
+        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)}), "
         f"{format_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
     )
 
@@ -94,7 +94,9 @@ def run_sentence(bill: Bill) -> str:
 def _run_range(bill: Bill, run: RunCost) -> str:
     """The least and the most dollars of a run with one price alone at an end of its range."""
     span = token_span(bill)
-    return f"{format_amount(run.usd * span.low / span.value)} to {format_amount(run.usd * span.high / span.value)}"
+    low, high = (format_amount(run.usd * end / span.value) for end in (span.low, span.high))
+    most = f", most by {span.high_price}" if span.high_price else ""
+    return f"{low} to {high} over the range of each price{most}"
 
 
 def bills_beside(
