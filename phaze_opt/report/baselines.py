@@ -124,10 +124,11 @@ def money_sentence(contestants: Sequence[Contestant]) -> str:
         ((item.setting.machine, item.bill) for item in contestants if item.bill is not None),
         key=lambda pair: pair[1].usd_per_token,
     )
-    if len(known) < 2 or contestants[0].bill is None:
+    own = contestants[0].bill
+    if len(known) < 2 or own is None:
         return ""
-    (name, least), own = known[0], contestants[0]
-    other, bill = known[1] if least is own.bill else (own.setting.machine, own.bill)
+    name, least = known[0]
+    other, bill = known[1] if least is own else (contestants[0].setting.machine, own)
     span = token_ratio_span(least, bill)
     counted = contestants[0].setting.counted.removesuffix("s")
     whole = "A" if len(known) == len(contestants) else "Where costs are known, a"
