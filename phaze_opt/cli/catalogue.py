@@ -31,11 +31,12 @@ def models(
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.zoo import list_models
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, model in ((name, load_model(name)) for name in map(_model_name, names or list_models())):
         sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
         rows.append({"name": name, **sizes, "source": model.source})
-    least, most = (f(rows, key=lambda row: row["parameters"])["name"] for f in (min, max))
+    by_size = sorted(rows, key=lambda row: row["parameters"])
+    least, most = by_size[0]["name"], by_size[-1]["name"]
     said = (
         f"{len(rows)} models go by a name, from {least} to {most}; --model also takes a Hugging Face config.json or "
         "what `phaze-opt extract` recorded."
