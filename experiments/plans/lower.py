@@ -41,7 +41,9 @@ def plans_of(model_name: str) -> list[ParallelPlan]:
     return list(enumerate_plans(model, training, num_devices=DEVICES, choices=CHOICES))
 
 
-def batch_of(model_name: str, stack_name: str, rng: np.random.Generator, *, plans: int) -> tuple[StepBatch, StackColumns]:
+def batch_of(
+    model_name: str, stack_name: str, rng: np.random.Generator, *, plans: int
+) -> tuple[StepBatch, StackColumns]:
     """Some plans of a model under a software."""
     model, stack = load_model(model_name), load_stack(stack_name, load_fitted())
     training, every = TrainingSpec(1, LENGTH, BATCH), plans_of(model_name)
