@@ -183,7 +183,7 @@ def cover_front(problem: CertifyProblem, *, tolerance: float, on_progress: OnPro
         num_points = len(front.cover.dies)
         on_progress(
             CertifyProgress(
-                stage=CertifyStage.BOUNDING,
+                stage=CertifyStage.COVERING,
                 num_bounded=num_points - num_open,
                 num_points=num_points,
                 num_solved=len(front.solved),
