@@ -34,7 +34,7 @@ DARK_INKS = MappingProxyType(
         "#0072B2": "#2480C8",
     }
 )
-"""Inks by those on white, for readers who prefer a dark ground; the darkest blue is raised, short of the lighter one."""
+"""Inks by those on white, for readers who prefer a dark ground; the darkest blue is raised, short of the lighter."""
 SCALE = "Viridis"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
