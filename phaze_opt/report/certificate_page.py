@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
@@ -87,6 +88,9 @@ def build_document(
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
+    robust_said = "" if robust is None else " ".join(minimax_sentences(robust))
+    if first.sentences and robust_said:
+        first = replace(first, sentences=(*first.sentences, robust_said))
     lead = [*first.sentences, claim_sentence(result)]
     if result.best:
         of_design = evaluation_contents(result.best[0].evaluation, references={})
@@ -110,7 +114,7 @@ def build_document(
         figures["gap"] = gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s)
         tables.append(history_table(result))
     if robust is not None:
-        lead.append(" ".join(minimax_sentences(robust)))
+        lead.append(robust_said)
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
     title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"
