@@ -35,7 +35,7 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, no_attention_note, traced_model_note
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, no_attention_note, traced_model_note
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
@@ -113,6 +113,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         dtype="" if device is None else number_format,
         float8=request.machine.float8,
         is_one_of_several=request.is_one_of_several,
+        is_transformer=has_transformer(request.models),
     )
     path = _path(number_format)
     network = _network(request, device, fitted)

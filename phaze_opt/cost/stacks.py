@@ -25,7 +25,7 @@ _STACK = "stack/"
 _FOLDER, _OPTIONS = "software", "software_options.toml"
 _ABLE = "of"
 """Key of an option's table: software that has it, with all that extends it."""
-_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot")
+_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot", "trains_any")
 """Keys of a software's file that state no field of a stack: its options are what it can do, a stack's are in force."""
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"

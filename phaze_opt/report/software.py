@@ -22,13 +22,15 @@ STEPS = "train_"
 class SoftwareChoice(Enum):
     """Who decided on a software: the user, measurements on the machine, or the rule of decision 0257.
 
-    One that stands for a software which nobody knows was decided on by what suits the plan.
+    One that stands for a software which nobody knows was decided on by what suits the plan; of models that are no
+    transformers, one that trains any module.
     """
 
     NAMED = "named"
     SUITED = "suited"
     MEASURED = "measured"
     RULE = "rule"
+    ANY_MODULE = "any module"
 
 
 def software_notes(
@@ -133,11 +135,11 @@ def _choice_note(software: str, machine: str, choice: SoftwareChoice) -> str:
     """How the software came about, unless the user named it, or one in whose place it stands."""
     if choice in (SoftwareChoice.NAMED, SoftwareChoice.SUITED):
         return ""
-    why = (
-        f"as measured on {machine}"
-        if choice is SoftwareChoice.MEASURED
-        else f"by rule, as none was measured on {machine}"
-    )
+    why = {
+        SoftwareChoice.MEASURED: f"as measured on {machine}",
+        SoftwareChoice.RULE: f"by rule, as none was measured on {machine}",
+        SoftwareChoice.ANY_MODULE: "by rule, as it trains any module and others transformers alone",
+    }[choice]
     return f"software {software}, {why}; --software names another, ideal among them"
 
 

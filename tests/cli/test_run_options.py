@@ -106,6 +106,8 @@ def test_what_options_say_goes_where_it_should() -> None:
         ({"software": "megatron-core", "async_tp": "1"}, "async_tp", "megatron-core cannot run so (async-tp)"),
         ({"software": "pax", "compile": "0"}, "compile", "pax cannot run so (eager)"),
         ({"software": "ideal", "prefetch": "none"}, "prefetch", "ideal cannot run so"),
+        ({"selective": "operators", "recompute": "never"}, "selective", "--recompute never has none"),
+        ({"selective": "attention", "recompute": "full"}, "selective", "give --recompute selective or auto"),
         ({"software": "torchtitan", "float8": "row"}, "float8", "did you mean rowwise"),
         ({"software": "torchtitan", "float8": "mx", "dtype": "bf16"}, "float8", "dtype is bf16"),
         ({"power_limit_w": 501}, "power_limit_w", "at most the 500 W of h100-gt"),
@@ -125,6 +127,13 @@ def test_an_unknown_word_of_a_column_names_the_known_ones(tmp_path: Path) -> Non
     assert found.value.line == 2
     with pytest.raises(InputError, match="float8.*give dtype fp8"):
         predicted(tmp_path, float8="mx")
+
+
+def test_a_row_that_says_what_is_selective_recomputes_so(tmp_path: Path) -> None:
+    said = {"software": "torchtitan", "selective": "attention"}
+    assert predicted(tmp_path, **said, recompute="") == predicted(tmp_path, **said)
+    with pytest.raises(AssertionError, match="the row's recompute is none; leave one out"):
+        predicted(tmp_path, **said, recompute="none")
 
 
 def test_software_that_nobody_knows_has_one_price_everywhere(tmp_path: Path) -> None:
