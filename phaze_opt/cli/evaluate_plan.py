@@ -49,7 +49,7 @@ from phaze_opt.plan.optimum import optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import SoftwareChoice, error_share, software_notes, step_kinds
+from phaze_opt.report.software import SoftwareChoice, assumed_note, error_share, software_notes, step_kinds
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
@@ -348,6 +348,9 @@ def _notes(
     said = (*said, *(Note(key, sentence.rstrip(".")) for key, sentence in of_model.items() if sentence))
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
+    assumed = assumed_note(stack.options, has_limit=request.machine.power_limit_w is not None)
+    if assumed:
+        said = (*said, Note("assumed_options", assumed))
     if request.machine.power_limit_w is not None:
         said = (*said, Note("power_limit", _power_note(device, stack)))
     if device.network or request.network:

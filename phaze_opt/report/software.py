@@ -3,7 +3,16 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.stacks import SoftwareRows, can_run, machine_gap, machines_of, measured_rows, model_gap, rows_like
+from phaze_opt.cost.stacks import (
+    SoftwareRows,
+    can_run,
+    machine_gap,
+    machines_of,
+    measured_rows,
+    model_gap,
+    rows_like,
+    rows_of_option,
+)
 from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.caveats import Note
@@ -259,12 +268,34 @@ def options_table(names: Sequence[str]) -> TableContent:
         (
             f"--{column.replace('_', '-')} {word}",
             ", ".join(name for name in names if word in can[name][column]) or "none",
+            ", ".join(each.removeprefix(STEPS) for each in rows_of_option(known.table(word))) or "none: assumed",
         )
         for column, known in RUN_OPTIONS.items()
         for word in known.tables
     ]
-    note = "`evaluate` takes them, rows of `validate` as columns; words that are not here change nothing"
-    return TableContent("Options of runs", (Column("option"), Column("software that can")), tuple(rows), note)
+    note = (
+        "`evaluate` takes them, rows of `validate` as columns; words that are not here change nothing; rows: data sets "
+        "with steps that ran so; what an assumed option changes lies between nothing and what is priced, as with "
+        "--power-limit-w, which no row says"
+    )
+    return TableContent("Options of runs", tuple(map(Column, ("option", "software that can", "rows"))), tuple(rows), note)
+
+
+def assumed_note(options: Sequence[str], *, has_limit: bool = False) -> str:
+    """That no measured step ran with some options of a run; empty if rows say all of them.
+
+    Args:
+        options: tables of the words that were said.
+        has_limit: whether devices are held to a limit of power.
+    """
+    found = [option for option in options if not rows_of_option(option)]
+    found += ["a limit of power"] if has_limit else []
+    if not found:
+        return ""
+    return (
+        f"no measured step ran with {' or '.join(found)}: what it changes is a mechanism alone, between nothing (the "
+        "price without it) and this"
+    )
 
 
 def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:

@@ -113,14 +113,15 @@ RUN_OPTIONS: Mapping[str, RunOption] = MappingProxyType(
             _option(
                 "prefetch",
                 Prefetch,
-                "Gathers of sharded parameters: none runs ahead, or forward's do (FSDP2).",
+                "Gathers of sharded parameters: none runs ahead, or forward's do (FSDP2). No measured step says so: assumed.",
                 NONE="no-prefetch",
                 FORWARD="forward-prefetch",
             ),
             _option(
                 SELECTIVE,
                 Selective,
-                "What selective recomputation runs again: attention, or all but the operators whose results it keeps.",
+                "What selective recomputation runs again: attention, or all but the operators whose results it keeps. "
+                "Assumed but for software's own.",
                 ATTENTION="selective-attention",
                 OPERATORS="selective-operators",
             ),
