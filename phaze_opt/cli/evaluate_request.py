@@ -33,7 +33,10 @@ class MachineOptions:
     dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16, fp8 with --float8")
     float8: str | None = of_run("float8")
     power_limit_w: float | None = _planned(
-        None, "Limit of power of a device, W, as nvidia-smi sets it; what it changes is assumed.", Kind.AMOUNT, shown="its data sheet's"
+        None,
+        "Limit of power of a device, W, as nvidia-smi sets it; what it changes is assumed.",
+        Kind.AMOUNT,
+        shown="its data sheet's",
     )
     constants: Path | None = _planned(
         None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"

@@ -278,7 +278,9 @@ def options_table(names: Sequence[str]) -> TableContent:
         "with steps that ran so; what an assumed option changes lies between nothing and what is priced, as with "
         "--power-limit-w, which no row says"
     )
-    return TableContent("Options of runs", tuple(map(Column, ("option", "software that can", "rows"))), tuple(rows), note)
+    return TableContent(
+        "Options of runs", tuple(map(Column, ("option", "software that can", "rows"))), tuple(rows), note
+    )
 
 
 def assumed_note(options: Sequence[str], *, has_limit: bool = False) -> str:
