@@ -113,7 +113,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = MappingProxyType(
             _option(
                 "prefetch",
                 Prefetch,
-                "Gathers of sharded parameters: none runs ahead, or forward's do (FSDP2). Assumed: no step was measured.",
+                "Gathers of sharded parameters: none runs ahead, or forward's do (FSDP2); assumed, not measured.",
                 NONE="no-prefetch",
                 FORWARD="forward-prefetch",
             ),
