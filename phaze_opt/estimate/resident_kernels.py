@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.buffer_columns import BufferColumns
+from phaze_opt.estimate.operator_table import OperatorColumns
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
@@ -158,3 +159,14 @@ def fill_resident_traffic(  # noqa: PLR0917
             excess = max(0.0, moved.traffic_bytes[o] - moved.tiled_elements[o] * dtype)
             traffic[h, o] = max(0.0, elements * dtype + excess - held[2])
             passed[h, o] = max(0.0, held[2] - results * dtype)
+
+
+@compiled
+def pass_buffer(spread_s: Floats, one_core_s: Floats, columns: OperatorColumns, rates: Floats) -> None:
+    """Every byte that an operator is given or gives passes the buffer, or comes from HBM where that is the faster."""
+    num_bytes, on_tc = columns.compulsory_bytes, columns.on_tc
+    byte_s, tc_byte_s, vc_byte_s = min(rates[3], rates[6]), min(rates[4], rates[7]), min(rates[5], rates[8])
+    for o in range(len(num_bytes)):
+        spread_s[o] = max(spread_s[o], num_bytes[o] * byte_s)
+    for o in range(len(num_bytes)):
+        one_core_s[o] = max(one_core_s[o], num_bytes[o] * (on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s))

@@ -14,7 +14,7 @@ from phaze_opt.search.digamma.strategy import (
     cross,
     exchange,
     mutate,
-    redraw_hardware,
+    redraw,
     scale_cores,
 )
 from phaze_opt.search.genome import build_genome
@@ -78,7 +78,7 @@ def test_hardware_mutation_changes_exactly_one_hardware_gene() -> None:
     rng = np.random.default_rng(0)
     counted: Counter[int] = Counter()
     for seed in range(300):
-        changed = np.flatnonzero(redraw_hardware(GENOME, draw(seed), rng=rng) != draw(seed))
+        changed = np.flatnonzero(redraw(GENOME, draw(seed), HARDWARE, rng=rng) != draw(seed))
         assert len(changed) == 1
         counted[int(changed[0])] += 1
     assert set(counted) == set(range(GENOME.num_genes)) - {GENOME.locus("micro_batch")}
