@@ -8,6 +8,7 @@ import pytest
 from toy_runs import SPACE, toy_context
 
 from phaze_opt.search.digamma.strategy import (
+    HARDWARE,
     DigammaOptions,
     DigammaStrategy,
     breed,
