@@ -27,6 +27,8 @@ from phaze_opt.errors import InputError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_IN_BLOCKS, _IN_LINES = 2, 3
+"""Values of ``array_shape`` that have longer shapes than as built."""
 BLOCK = 16
 """Edge of the blocks that arrays of ``part`` shapes are joined of, as the paper's."""
 
@@ -145,9 +147,9 @@ def freedom_scale(chips: object) -> Floats:
 def longest_edges(width: Ints, depth: Ints, array_shape: Ints, inputs: Ints) -> Ints:
     """Inputs that an array takes in a cycle in its longest shape, of ``inputs`` as built; grows with both edges."""
     macs = np.asarray(width * depth)
-    longest = np.stack(np.broadcast_arrays(inputs, inputs, np.maximum(inputs, macs // BLOCK + BLOCK), macs + 1))
-    codes = np.broadcast_to(array_shape, longest.shape[1:])
-    return np.take_along_axis(longest, codes[None], axis=0)[0]
+    in_blocks = np.where(array_shape == _IN_BLOCKS, macs // BLOCK + BLOCK, 0)
+    in_lines = np.where(array_shape == _IN_LINES, macs + 1, 0)
+    return np.maximum(inputs, np.maximum(in_blocks, in_lines))
 
 
 @cache
