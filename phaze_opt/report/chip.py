@@ -8,7 +8,7 @@ from phaze_opt.hardware import chip_template
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
-from phaze_opt.hardware.flexibility import SWITCHES, stated_switches
+from phaze_opt.hardware.flexibility import SWITCHES, flexibility_class, stated_switches
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation
@@ -60,6 +60,7 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
     words = (
         ("; GLB: size @ bytes a cycle; HBM: stacks x GB", is_stated),
         ("; TC @ GHz", any(point.clock_hz for point in chips)),
+        ("; 0 or 1: rigid or free in tiles, orders, splits and shapes", any(stated_switches(point) for point in chips)),
         ("; +K: KiB of L2 a core", any(point.l2_bytes or point.vc_l2_bytes for point in chips)),
         ("; HBM / GB/s of links", any(point.link_bytes_per_s for point in chips)),
     )
@@ -77,7 +78,10 @@ def _vector_cell(point: DesignPoint) -> str:
 
 
 def _mappings(point: DesignPoint) -> str:
-    return "".join(f" {name[0].upper()}:{key}" for name, key in stated_switches(point).items())
+    """The class of freedom, and what a rigid order or split is, where a design states any."""
+    stated = stated_switches(point)
+    rigid = [stated[name] for name in ("loop_order", "core_split") if stated.get(name, "full") != "full"]
+    return "".join(f" {each}" for each in [flexibility_class(point), *rigid]) if stated else ""
 
 
 def _zeros(sparse_array: int) -> str:
