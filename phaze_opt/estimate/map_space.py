@@ -254,8 +254,8 @@ def _fits(tile: Ints, stride: int, is_depthwise: bool, room: int, is_hard: bool)
     inputs = tile[1] * ((tile[2] - 1) * stride + tile[4]) * ((tile[3] - 1) * stride + tile[5])
     results = (tile[1] if is_depthwise else tile[0]) * tile[2] * tile[3]
     if is_hard:
-        return max(weights, inputs, results) <= room // 3
-    return weights + inputs + results <= room
+        return bool(max(weights, inputs, results) <= room // 3)
+    return bool(weights + inputs + results <= room)
 
 
 @compiled
@@ -329,7 +329,7 @@ def _moved(extents: Ints, counts: Ints, stride: int, is_depthwise: bool, masks: 
     inputs = extents[1] * tall * wide * _product_of(masks[1], counts)
     channels = extents[1] if is_depthwise else extents[0]
     results = channels * extents[2] * extents[3] * (2.0 * _product_of(masks[2], counts) - 1.0)
-    return weights + inputs + results
+    return float(weights + inputs + results)
 
 
 @compiled
