@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import Constants
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,15 +57,15 @@ class Switch:
     Attributes:
         name: of the field of a design.
         kinds: what its values 1, 2 ... are called, with the freedom that each is; the first is what is unsaid.
-        area_share: what full freedom adds to the area of an array's multiply-accumulates over fixed, half of it in
-            part; an assumption, within ``area_range``.
-        area_range: of it; published overheads of flexible accelerators lie between 0 and 15 %.
     """
 
     name: str
     kinds: tuple[tuple[str, Freedom], ...]
-    area_share: float
-    area_range: tuple[float, float]
+
+    @property
+    def share_key(self) -> str:
+        """Constant: what full freedom adds to the area of a multiply-accumulate over fixed, half of it in part."""
+        return f"arrays.{self.name}_share"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -77,12 +78,9 @@ class Switch:
 
 
 _FIXED, _PART, _FULL = Freedom
-TILING = Switch("tiling", (("part", _PART), ("fixed", _FIXED), ("full", _FULL)), 0.01, (0.0, 0.05))
+TILING = Switch("tiling", (("part", _PART), ("fixed", _FIXED), ("full", _FULL)))
 LOOP_ORDER = Switch(
-    "loop_order",
-    (("full", _FULL), ("weight", _FIXED), ("output", _FIXED), ("input", _FIXED), ("weight-output", _PART)),
-    0.02,
-    (0.0, 0.05),
+    "loop_order", (("full", _FULL), ("weight", _FIXED), ("output", _FIXED), ("input", _FIXED), ("weight-output", _PART))
 )
 CORE_SPLIT = Switch(
     "core_split",
@@ -90,10 +88,8 @@ CORE_SPLIT = Switch(
         ("full", _FULL), ("batch", _FIXED), ("rows", _FIXED), ("columns", _FIXED), ("inner", _FIXED),
         ("rows-columns", _PART),
     ),
-    0.01,
-    (0.0, 0.05),
 )  # fmt: skip
-ARRAY_SHAPE = Switch("array_shape", (("fixed", _FIXED), ("part", _PART), ("full", _FULL)), 0.05, (0.0, 0.15))
+ARRAY_SHAPE = Switch("array_shape", (("fixed", _FIXED), ("part", _PART), ("full", _FULL)))
 SWITCHES: Mapping[str, Switch] = MappingProxyType(
     {each.name: each for each in (TILING, LOOP_ORDER, CORE_SPLIT, ARRAY_SHAPE)}
 )
@@ -134,13 +130,13 @@ def flexibility_class(chip: object) -> str:
     return "".join(str(int(each.freedom(getattr(chip, name)) > _FIXED)) for name, each in SWITCHES.items())
 
 
-def freedom_scale(chips: object) -> Floats:
+def freedom_scale(chips: object, constants: Constants) -> Floats:
     """Area of a multiply-accumulate over that with what is unsaid; of the columns' shape."""
     scale: Floats = np.ones(())
     for name, switch in SWITCHES.items():
         unsaid = switch.freedom(0)
         steps = [0.5 * (switch.freedom(code) - unsaid) for code in range(len(switch.kinds) + 1)]
-        scale = scale * (1.0 + switch.area_share * np.array(steps))[getattr(chips, name)]
+        scale = scale * (1.0 + constants.value(switch.share_key) * np.array(steps))[getattr(chips, name)]
     return scale
 
 

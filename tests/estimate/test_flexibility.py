@@ -18,6 +18,7 @@ from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.flexibility import (
     SWITCHES,
     Freedom,
@@ -29,6 +30,7 @@ from phaze_opt.hardware.flexibility import (
 )
 
 TILE = 40
+CONSTANTS = load_constants()
 CODES = {name: range(len(switch.kinds) + 1) for name, switch in SWITCHES.items()}
 CHIP = Accelerator(4, 4, 32, 16, 32, 1 << 20, 1e12, 4096, 1 << 30, 1e11, 1e9)
 extents = st.integers(1, 60)
@@ -159,12 +161,14 @@ def test_freedom_takes_area_and_ports():
         by_freedom = sorted(zip(map(switch.freedom, codes), area_um2_table(table), strict=True))
         assert [area for _, area in by_freedom] == sorted(area for _, area in by_freedom)
         assert area_um2_table(table)[0] == area_um2_table(base)[0]
-        scale = freedom_scale(table)
+        scale = freedom_scale(table, CONSTANTS)
         assert scale[0] == scale[1] == 1.0
         most = [each for each, code in zip(scale, codes, strict=True) if switch.freedom(code) is Freedom.FULL]
         least = [each for each, code in zip(scale, codes, strict=True) if switch.freedom(code) is Freedom.FIXED]
-        assert max(most) - min(least) == pytest.approx(switch.area_share)
-        assert switch.area_range[0] <= switch.area_share <= switch.area_range[1]
+        assert max(most) - min(least) == pytest.approx(CONSTANTS.value(switch.share_key))
+        known = CONSTANTS.entries[switch.share_key]
+        assert 0.0 == known.low < known.value < known.high <= 0.15
+        assert known.parameter == name
     edges = longest_edges(np.full(4, 32), np.full(4, 16), np.arange(4), np.full(4, 48))
     assert edges.tolist() == [48, 48, 48, 513]
     for code in (2, 3):
