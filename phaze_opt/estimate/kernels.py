@@ -484,20 +484,3 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
             passed = tables.passed_bytes[tables.buffer_of[a]]
             for o in range(count):
                 energy_j[o] += passed[o] * glb_j
-
-
-@compiled
-def add_waits(seconds: Floats, launch_s: Floats, num_starts: Floats, byte_s: Floats, num_bytes: Floats) -> None:
-    """Add starts and exposed reading to the time of every operator (column) on every accelerator (row), in place.
-
-    Args:
-        seconds: shape (num_accelerators, num_operators).
-        launch_s: of an operator, by accelerator.
-        num_starts: of each operator.
-        byte_s: of reading, by accelerator.
-        num_bytes: that each operator waits for.
-    """
-    for a in range(len(launch_s)):
-        row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
-        for o in range(len(num_bytes)):
-            row[o] += start_s * num_starts[o] + read_s * num_bytes[o]

@@ -1,4 +1,4 @@
-"""Compiled kernels of HBM traffic, also where the buffer holds tensors between operators (docs/decisions/0268).
+"""Compiled kernels of HBM traffic and of waits for it, also where buffers hold tensors (docs/decisions/0268).
 
 Of B bytes of buffer the first R = max(0, B - tile room) hold tensors. Of a hold of s bytes at address a the share
 f = min(max(R - a, 0), s) / s is on chip, the same share of every part of the tensor. An operator's tiles have what the
@@ -170,3 +170,20 @@ def pass_buffer(spread_s: Floats, one_core_s: Floats, columns: OperatorColumns, 
         spread_s[o] = max(spread_s[o], num_bytes[o] * byte_s)
     for o in range(len(num_bytes)):
         one_core_s[o] = max(one_core_s[o], num_bytes[o] * (on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s))
+
+
+@compiled
+def add_waits(seconds: Floats, launch_s: Floats, num_starts: Floats, byte_s: Floats, num_bytes: Floats) -> None:
+    """Add starts and exposed reading to the time of every operator (column) on every accelerator (row), in place.
+
+    Args:
+        seconds: shape (num_accelerators, num_operators).
+        launch_s: of an operator, by accelerator.
+        num_starts: of each operator.
+        byte_s: of reading, by accelerator.
+        num_bytes: that each operator waits for.
+    """
+    for a in range(len(launch_s)):
+        row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
+        for o in range(len(num_bytes)):
+            row[o] += start_s * num_starts[o] + read_s * num_bytes[o]
