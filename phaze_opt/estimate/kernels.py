@@ -15,7 +15,7 @@ once for all of them. Operands of sparse products count with the scales of `Matm
 floor(sqrt(tile)), stretched when an edge is shorter.
 
 Not every chip allows every mapping (`hardware.flexibility`): splits along dimensions, dataflows and tiles that a
-configuration does not have are left out (`estimate.tile_kernels`).
+configuration does not have are left out (`estimate.traffic_kernels`).
 
 Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
 rows and y columns of it, p = min(floor(d/x), floor(w/y)) of them stand side by side, and ceil(b'/p) fills replace b'
@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import OperatorColumns, Results, RowTables
-from phaze_opt.estimate.resident_kernels import pass_buffer
-from phaze_opt.estimate.tile_kernels import set_passes
+from phaze_opt.estimate.traffic_kernels import pass_buffer, set_passes
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]

@@ -293,7 +293,7 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
         shapes: distinct matmuls.
         glb_elements: elements that half the GLB holds, shape (num_buffers,), at least 1.
     """
-    from phaze_opt.estimate import resident_kernels as kernels
+    from phaze_opt.estimate import traffic_kernels as kernels
 
     return kernels.tiled_traffic_elements(shapes.table(), glb_elements.astype(np.float64))
 
@@ -319,7 +319,7 @@ def resident_traffic(
         dtype_bytes: of an element on each.
         tile_bytes: of a buffer that hold no tensor.
     """
-    from phaze_opt.estimate import resident_kernels as kernels
+    from phaze_opt.estimate import traffic_kernels as kernels
 
     owners = np.concatenate([np.empty(0, np.intp), *(each for each, _ in compiled.terms)])
     matmuls = np.concatenate([np.empty(0, np.intp), *(each for _, each in compiled.terms)])

@@ -1,4 +1,7 @@
-"""Compiled kernels of HBM traffic and of waits for it, also where buffers hold tensors (docs/decisions/0268).
+"""Compiled kernels of traffic: what tiles move from HBM and from the GLB, and waits for it.
+
+Tiles of t_m x t_n results in the L2 read a left operand ceil(n / t_n) and a right one ceil(m / t_m) times from the GLB.
+HBM traffic where buffers hold tensors is that of docs/decisions/0268.
 
 Of B bytes of buffer the first R = max(0, B - tile room) hold tensors. Of a hold of s bytes at address a the share
 f = min(max(R - a, 0), s) / s is on chip, the same share of every part of the tensor. An operator's tiles have what the
@@ -20,11 +23,13 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.buffer_columns import BufferColumns
 from phaze_opt.estimate.operator_table import OperatorColumns
+from phaze_opt.hardware.flexibility import Tiling
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+SQUARE, ANY_TILE = int(Tiling.SQUARE), int(Tiling.ANY)
 
 
 class Buffers(NamedTuple):
@@ -187,3 +192,46 @@ def add_waits(seconds: Floats, launch_s: Floats, num_starts: Floats, byte_s: Flo
         row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
         for o in range(len(num_bytes)):
             row[o] += start_s * num_starts[o] + read_s * num_bytes[o]
+
+
+@compiled
+def _fewest_passes(  # noqa: PLR0917
+    passes: Floats, m: float, n: float, tile: float, left: float, right: float
+) -> None:
+    """Passes of the tile of at most ``tile`` elements that reads the fewest, those there unless some reads fewer.
+
+    What the left operand costs alone grows with its passes and ends the search.
+    """
+    best = left * m * passes[0] + right * n * passes[1]
+    across = float(math.ceil(n / tile))
+    while across <= n and left * m * across + right * n < best:
+        down = float(math.ceil(m / math.floor(tile / math.ceil(n / across))))
+        read = left * m * across + right * n * down
+        if read < best:
+            best = read
+            passes[0], passes[1] = across, down
+        across += 1.0
+
+
+@compiled
+def set_passes(  # noqa: PLR0917
+    passes: Floats, m: float, n: float, tile: float, tiling: int, left: float, right: float
+) -> None:
+    """GLB passes over shares of ``m`` rows and ``n`` columns; see the head of this file.
+
+    ``left`` and ``right`` weigh elements of the operands where tiles may be any.
+    """
+    edge = math.floor(math.sqrt(tile))
+    t_m, t_n = float(edge), float(edge)
+    if tiling == SQUARE:
+        passes[0] = math.ceil(n / t_n)
+        passes[1] = math.ceil(m / t_m)
+        return
+    if m < edge:
+        t_m, t_n = m, float(math.floor(tile / m))
+    elif n < edge:
+        t_m, t_n = float(math.floor(tile / n)), n
+    passes[0] = math.ceil(n / t_n)
+    passes[1] = math.ceil(m / t_m)
+    if tiling == ANY_TILE:
+        _fewest_passes(passes, m, n, tile, left, right)
