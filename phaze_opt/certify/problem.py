@@ -53,11 +53,6 @@ class CertifyProblem:
                 "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
             )
             raise InputError(message, key="objective")
-        if self.scenario.layer_fusion:
-            message = (
-                "bounds are of layers run alone, and groups may be faster: leave it out, or search without a pruner"
-            )
-            raise InputError(message, source="--layer-fusion")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")

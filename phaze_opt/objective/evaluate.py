@@ -205,6 +205,16 @@ class Objective:
         """Estimates of all operators of one model on many accelerators, one row each."""
         return self._estimator.estimate(self.compiled(index, micro_batch).operators, table)
 
+    def bounded(self, table: AcceleratorTable, micro_batch: int, *, index: int) -> tuple[CompiledModel, Estimates]:
+        """The scheduling problems of one model that bound its layers on many accelerators, and their estimates.
+
+        Where layers are fused, the layers of units are as fast as any groups could let them be (decision 0312).
+        """
+        if not self.scenario.layer_fusion:
+            return self.compiled(index, micro_batch), self.estimate_table(table, micro_batch, index=index)
+        freed = self.planned(index).freed
+        return freed.compiled, freed.estimates(self._estimator.estimate(freed.compiled.operators, table))
+
     def grow_pools(self, pools: PhasePools, *, index: int) -> None:
         """Add the vectors of the fixed designs of `bound_phases.POOL_DESIGNS` for one model."""
         chips = pool_chips(self.constants)
@@ -339,9 +349,12 @@ class Objective:
         if broken is not None:
             return broken, None
         scheduled = self.plan(accelerator, index=index, scenario=scenario)
-        return self._evaluate_plans(index, blank, scheduled), scheduled
+        fuser = (scenario or self.scenario).layer_fusion
+        return self._evaluate_plans(index, blank, scheduled, fuser=fuser), scheduled
 
-    def _evaluate_plans(self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None) -> Evaluation:
+    def _evaluate_plans(
+        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, fuser: str
+    ) -> Evaluation:
         """The evaluation of the fastest full plan of one model, or why there is none."""
         planned, chip = self.planned(index), blank.accelerator
         prices = planned.prices
@@ -368,10 +381,9 @@ class Objective:
         times = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
         fused = None
-        if scenario.layer_fusion:
+        if fuser:
             network = plan_network(scenario.cluster.network, scheduled.ranked.plan)
-            clock, name = self._clock(chip), scenario.layer_fusion
-            fused = fuse_step(scheduled.step, clock, scheduled.layer_times, network=network, name=name)
+            fused = fuse_step(scheduled.step, self._clock(chip), scheduled.layer_times, network=network, name=fuser)
         found = evaluate_plan(job, scheduled.ranked, times=times, step=scheduled.step, fused=fused)
         return replace(found, effort=effort)
 

@@ -246,7 +246,7 @@ class _LayerTable:
         borders = np.array([_crossing(layers[a], layers[b], phase) for a, b in pairwise(numbers.tolist())], np.int64)
         held = np.array([_weight_bytes(layers[number], phase) for number in numbers], np.int64)
         choices = self._choices(layers, phase)
-        is_written = phase == FORWARD and (keeps_input or any(_is_kept(layer) for layer in layers))
+        is_written = phase == FORWARD and (keeps_input or any(is_kept(layer) for layer in layers))
         wanted = _wanted(numbers, reserved_slices(borders, held, choices, self._capacity, num_slices=NUM_SLICES))
         shape = (len(distinct), len(choices), NUM_PLACES, NUM_SLICES)
         seconds, least = np.full(shape, np.inf), np.full(shape, np.inf)
@@ -258,12 +258,8 @@ class _LayerTable:
         return FusedChain(problem, fuser.fuse(problem), group_layers_s(lower, ExactFuser().fuse(lower)))
 
     def _choices(self, layers: Sequence[LayerGraph], phase: int) -> tuple[FusionChoice, ...]:
-        """Parts cost collectives, launches and sums of gradients once more each, so whoever has these runs whole."""
-        step = self._step
-        operators = [each for layer in layers for graph in layer.phases for each in graph.operators]
-        is_whole = any(each.kind is OperatorKind.COLLECTIVE for each in operators)
-        is_whole |= step.stack.host_s_per_operator > 0.0 or (phase == BACKWARD and step.stack.accumulation_bytes > 0.0)
-        parts = (1,) if is_whole else tuple(each for each in PARTS if step.plan.micro_batch % each == 0)
+        """Weights that stay are worth something where a group runs in parts."""
+        parts = parts_of(self._step, layers, phase)
         return tuple(FusionChoice(each, holds) for each in parts for holds in ((False, True) if each > 1 else (False,)))
 
     def _seconds(self, cell: "_Cell") -> tuple[float, float]:
@@ -293,15 +289,33 @@ class _LayerTable:
     def _layers(self, num_parts: int) -> tuple[LayerGraph, ...]:
         """The layers of the step for one of so many parts of its micro-batch."""
         if num_parts not in self._graphs:
-            step, plan = self._step, self._step.plan
-            self._graphs[num_parts] = build_model_graph(
-                step.model,
-                replace(step.training, micro_batch=plan.micro_batch // num_parts),
-                tensor_parallel=plan.tensor,
-                fusion=step.stack.fusion,
-                options=ShardingOptions.of_plan(plan),
-            ).layers
+            self._graphs[num_parts] = layers_in_parts(self._step, num_parts)
         return self._graphs[num_parts]
+
+
+def layers_in_parts(step: CompiledStep, num_parts: int) -> tuple[LayerGraph, ...]:
+    """The layers of a step for one of so many parts of its micro-batch."""
+    if num_parts == 1:
+        return step.graph.layers
+    plan = step.plan
+    return build_model_graph(
+        step.model,
+        replace(step.training, micro_batch=plan.micro_batch // num_parts),
+        tensor_parallel=plan.tensor,
+        fusion=step.stack.fusion,
+        options=ShardingOptions.of_plan(plan),
+    ).layers
+
+
+def parts_of(step: CompiledStep, layers: Sequence[LayerGraph], phase: int) -> tuple[int, ...]:
+    """Into how many parts layers may run the micro-batch.
+
+    Parts cost collectives, launches and sums of gradients once more each, so whoever has these runs whole.
+    """
+    operators = [each for layer in layers for graph in layer.phases for each in graph.operators]
+    is_whole = any(each.kind is OperatorKind.COLLECTIVE for each in operators)
+    is_whole |= step.stack.host_s_per_operator > 0.0 or (phase == BACKWARD and step.stack.accumulation_bytes > 0.0)
+    return (1,) if is_whole else tuple(each for each in PARTS if step.plan.micro_batch % each == 0)
 
 
 def _crossing(before: LayerGraph, behind: LayerGraph, phase: int) -> int:
@@ -319,7 +333,7 @@ def _weight_bytes(layer: LayerGraph, phase: int) -> int:
     return sum(each.num_bytes for each in border.weights)
 
 
-def _is_kept(layer: LayerGraph) -> bool:
+def is_kept(layer: LayerGraph) -> bool:
     """Whether backward needs the layer's input or its output."""
     return layer.kept_input_bytes > 0.0 or layer.kept_output_bytes > 0.0
 

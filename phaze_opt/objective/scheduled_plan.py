@@ -6,6 +6,7 @@ Also bounds below the best plan of many chips at once, at bounds of their layers
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes
 from phaze_opt.objective.bound_phases import MakespanBounds
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, Prepare, compile_steps
+from phaze_opt.objective.fusion_bounds import FreedModel, free_model
 from phaze_opt.objective.plan_options import no_plan_fault
 from phaze_opt.objective.plan_refinement import SAME_STEP, ChipMakespans, PlanRefinement, layer_classes
 from phaze_opt.objective.scenario import Scenario
@@ -41,7 +43,7 @@ KEPT_STEPS = 64
 """Compiled steps that a model keeps; few plans are the best of any chip."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlannedModel:
     """A model with every plan that a scenario admits, ready to be scheduled and priced on any chip.
 
@@ -55,6 +57,11 @@ class PlannedModel:
     degrees: PlanDegrees
     prepare: Prepare
     _steps: dict[ParallelPlan, CompiledStep] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def freed(self) -> FreedModel:
+        """Its layers as fast as any groups let them be."""
+        return free_model(self.compiled, self.prices.sets, prepare=self.prepare)
 
     def step_of(self, plan: ParallelPlan) -> CompiledStep:
         """The step of a plan, compiled from graphs of its own; those of the last few plans are kept."""
