@@ -29,6 +29,7 @@ from phaze_opt.workload.plan import Recompute
 
 CHIP = "num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_mb={}, hbm_gb=80, hbm_gb_per_s=820"
 """Arrays that wait for memory."""
+METRICS = ("energy_per_iteration_j", "tc_utilisation")
 
 
 def job(fuser: str | None = None, **changes: object):
@@ -54,6 +55,9 @@ def test_without_a_fuser_nothing_changes_and_with_one_steps_are_faster() -> None
     found = {each.scenario.layer_fusion: each.evaluate_accelerator(chip(each), 1) for each in (plain, exact, bred)}
     seconds = {name: each.iteration_time_s for name, each in found.items()}
     assert seconds["exact"] <= seconds["genetic"] <= seconds[""] * (1 - 1e-4)
+    joules, busy = ({name: getattr(each, key) for name, each in found.items()} for key in METRICS)
+    assert joules["exact"] < joules[""]
+    assert busy["exact"] * seconds["exact"] == pytest.approx(busy[""] * seconds[""], rel=1e-9)
     assert sum(vars_of(found["exact"].breakdown)) == pytest.approx(seconds["exact"], rel=1e-9)
     assert found["exact"].throughput_bound_samples_per_s >= found["exact"].throughput_samples_per_s
     assert replace(exact.scenario, layer_fusion="").digest == plain.scenario.digest != exact.scenario.digest
@@ -73,7 +77,7 @@ def test_groups_are_what_their_layers_take_one_by_one() -> None:
         (forward, layer.forward, layer.forward_border),
         (backward, layer.backward, layer.backward_border),
     ):
-        total = 0.0
+        total = saved_j = 0.0
         for group in chain.groups:
             choice = chain.problem.choices[group.choice]
             assert choice.num_parts == 1
@@ -84,8 +88,15 @@ def test_groups_are_what_their_layers_take_one_by_one() -> None:
                 has_input, gives = place > group.first, place < group.stop - 1 and chain is backward
                 own = with_reserve(graph, border, has_input=has_input, spares_output=gives, has_weights=False)
                 total += left.schedule(own).makespan_s
+                alone, grouped = clock.estimate(graph.operators), left.estimate(own.operators)
+                saved_j += float(alone.energy_j.sum() - grouped.energy_j.sum())
+        assert chain.saved_j == pytest.approx(saved_j, rel=1e-9)
+        assert saved_j > 0.0
         assert chain.layers_s.sum() == pytest.approx(total, rel=1e-12)
-    assert step.bound_s <= step.time.seconds < step.unfused_s == pytest.approx(found.ranked.time.seconds, rel=1e-9)
+    (run,) = {chain.problem.num_layers for chain in step.chains}
+    passes = found.step.num_micro_batches * found.ranked.plan.data * found.step.model.num_units // run
+    assert step.saved_j == pytest.approx(passes * (forward.saved_j + backward.saved_j), rel=1e-12)
+    assert step.least_step_s <= step.time.seconds < step.unfused_s == pytest.approx(found.ranked.time.seconds, rel=1e-9)
 
 
 def test_backward_of_stages_that_recompute_is_left_alone_and_forward_writes() -> None:
@@ -123,7 +134,7 @@ def test_the_bound_counts_open_schedules_of_what_is_in_no_group(
     )
     step = fuse_step(found.step, clock, found.layer_times, network=network, name="exact")
     alone_s = lower_step(found.step, clock.lower_times(found.step), network)
-    assert step.bound_s == pytest.approx(alone_s, rel=1e-9)
+    assert step.least_step_s == pytest.approx(alone_s, rel=1e-9)
     assert alone_s < 0.9 * step.time.seconds
 
 
@@ -164,13 +175,8 @@ def test_places_in_groups_never_cost_where_the_buffer_stays() -> None:
         assert (seconds[INNER][filled] <= seconds[LAST][filled] * (1 + 1e-2)).all()
 
 
-def test_what_rests_on_bounds_of_layers_alone_is_refused() -> None:
+def test_where_no_layers_can_be_fused_it_is_refused() -> None:
     objective = job("exact")
-    scenario, space = objective.scenario, build_space(SpaceOptions(), silicon=objective.scenario.silicon)
-    with pytest.raises(InputError, match="bounds are of layers run alone"):
-        CertifyProblem(scenario, space, objective.constants)
-    with pytest.raises(InputError, match="drops designs by bounds"):
-        check_pruner(SearchConfig("random", pruner="critical-path").pruner, scenario)
     with pytest.raises(InputError, match="pipelines of one design"):
         evaluate_heterogeneous(objective, [make_point()])
     with pytest.raises(InputError, match="no fuser is named 'exakt'"):

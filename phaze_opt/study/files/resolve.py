@@ -156,9 +156,12 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
             )
             raise InputError(message, key="truth")
     is_fused = any(setting.layer_fusion for setting in config.settings)
-    if is_fused and config.judgement.truth is not TruthForm.BEST_KNOWN:
+    if is_fused and config.judgement.truth is TruthForm.CERTIFY:
         with origin("statistics", "", "truth"):
-            message = "bounds are of layers run alone, and a setting fuses layers; give best-known"
+            message = (
+                "what a certificate attains is of layers each alone, and a setting fuses layers; give enumerate or "
+                "best-known"
+            )
             raise InputError(message, key="truth")
     if config.generality is None:
         return
