@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from kits.scenarios import make_point
 
-from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.price_step import lower_step
 from phaze_opt.cost.step_time import StepTime
@@ -14,17 +13,16 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.graph.residency import with_reserve
+from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective import layer_fusion
+from phaze_opt.objective.best_placement import bound_option, solve_option
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.layer_fusion import fuse_step
-from phaze_opt.objective.scenario import build_space, make_scenario
-from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST
 from phaze_opt.schedule.problem import ScheduleResult
-from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.run import check_pruner
 from phaze_opt.workload.plan import Recompute
 
 CHIP = "num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_mb={}, hbm_gb=80, hbm_gb_per_s=820"
@@ -173,6 +171,28 @@ def test_places_in_groups_never_cost_where_the_buffer_stays() -> None:
         assert filled.any()
         assert (seconds[INNER][filled] <= seconds[FIRST][filled] * (1 + 1e-2)).all()
         assert (seconds[INNER][filled] <= seconds[LAST][filled] * (1 + 1e-2)).all()
+
+
+@pytest.mark.parametrize("software", [None, "ideal"])
+@pytest.mark.parametrize("glb_mb", [4, 48])
+def test_no_layer_of_any_group_goes_below_its_bound(software: str | None, glb_mb: int) -> None:
+    """Every place, choice and reserve that a table of groups has, scheduled, against the bound from all ways at once."""
+    objective = job("exact", software=software, micro_batch=(4,), recompute="none")
+    accelerator = chip(objective, glb_mb)
+    step, found, clock = fused(objective, "exact", glb_mb)
+    compiled, estimates = objective.bounded(table_of(accelerator), 1, index=0)
+    (option,) = compiled.options
+    times = bound_option(option, estimates, accelerator, scenario=objective.scenario)
+    solve_option(option, times, estimates, accelerator, scenario=objective.scenario)
+    (unit,) = found.step.graph.cut.units
+    gaps = []
+    for phase, chain in enumerate(step.chains):
+        for number, seconds in enumerate(chain.problem.seconds):
+            least = times.lower_s[unit[number], phase]
+            assert least <= seconds.min() * (1 + 1e-9)
+            gaps.append(seconds.min() / least)
+    assert max(gaps) < 1.08, "and is not far below"
+    assert len({*step.chains[0].problem.choices}) == 5
 
 
 def test_where_no_layers_can_be_fused_it_is_refused() -> None:
