@@ -182,7 +182,7 @@ class _StageFusion:
         self, stage: int, alone: LayerTimes, chains: dict[object, FusedChain], *, is_bound: bool
     ) -> LayerTimes:
         """Times of a stage's layers: units of each kind at the mean of what theirs take in their groups."""
-        step, cut = self._step, self._step.graph.cut
+        cut = self._step.graph.cut
         classes_s = alone.classes_s.copy()
         kinds_of = [unit for run in self._runs(stage) for unit in run]
         for phase in self._phases(stage):

@@ -331,6 +331,8 @@ OF_DEGREES = (
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
+
+
 def check_has_bounds(scenario: Scenario) -> None:
     """Refuse fused layers where nothing bounds them: that takes an estimator by which more buffer slows nothing down.
 

@@ -176,7 +176,7 @@ def test_places_in_groups_never_cost_where_the_buffer_stays() -> None:
 @pytest.mark.parametrize("software", [None, "ideal"])
 @pytest.mark.parametrize("glb_mb", [4, 48])
 def test_no_layer_of_any_group_goes_below_its_bound(software: str | None, glb_mb: int) -> None:
-    """Every place, choice and reserve that a table of groups has, scheduled, against the bound from all ways at once."""
+    """Every place, choice and reserve that a table of groups has, against the bound from all ways at once."""
     objective = job("exact", software=software, micro_batch=(4,), recompute="none")
     accelerator = chip(objective, glb_mb)
     step, found, clock = fused(objective, "exact", glb_mb)

@@ -218,9 +218,7 @@ def build_layer_sets(
     )
 
 
-def build_set_graph(
-    model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack
-) -> ModelGraph:
+def build_set_graph(model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack) -> ModelGraph:
     """The graphs of the layers of one plan."""
     return build_model_graph(
         model.with_combined_qkv() if stack.combines_qkv else model,
