@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_stages, price_mixed_step, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
@@ -19,9 +20,10 @@ from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes
-from phaze_opt.objective.bound_phases import MakespanBounds
+from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, Prepare, compile_steps
 from phaze_opt.objective.fusion_bounds import FreedModel, free_model
+from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_options import no_plan_fault
 from phaze_opt.objective.plan_refinement import SAME_STEP, ChipMakespans, PlanRefinement, layer_classes
 from phaze_opt.objective.scenario import Scenario
@@ -168,6 +170,69 @@ def schedule_best_plan(
         num_sets=sum(each.is_solved for each in chip.times.values()),
         num_searches=found.num_searches,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FusedPlan:
+    """A plan as it is with each layer alone, its step, and that step with the layers in groups."""
+
+    ranked: RankedPlan
+    step: CompiledStep
+    fused: FusedStep
+
+    @property
+    def seconds(self) -> float:
+        """Of the step with groups, s."""
+        return self.fused.time.seconds
+
+
+def fuse_best_plan(planned: PlannedModel, clock: ScheduleClock, first: RankedPlan, *, name: str) -> FusedPlan:
+    """The fastest with its layers in groups of the best plans of all sets of degrees; of equal ones the first given.
+
+    A set is looked at where its bound with groups (`fusion_bounds`) is below the best so far, so that none is missed.
+
+    Args:
+        planned: the model.
+        clock: of the chip.
+        first: the best plan with each layer alone.
+        name: of the fuser.
+    """
+    best, memory_bytes = _fuse(planned, clock, first, name), float(clock.accelerator.hbm_bytes)
+    degrees, sets = planned.degrees, planned.prices.sets
+    classes_s, attention_s = _freed_classes(planned.freed, clock)
+    layer_s = planned.prices.layer_s(classes_s[None], attention_s[None])
+    closed = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
+    for number in np.argsort(comparable(closed), kind="stable").tolist():
+        if closed[number] >= best.seconds:
+            break
+        own, limit_s = int(degrees.layers_of[number]), best.seconds
+        least = LayerTimes(classes_s[own], attention_s[own])
+        if degrees.least_bound_s(number, least, memory_bytes, limit_s=limit_s) >= limit_s:
+            continue
+        ranked = degrees.best_stages(number, clock.times(sets[own]), memory_bytes)
+        if ranked is not None and ranked.plan != first.plan:
+            other = _fuse(planned, clock, ranked, name)
+            best = other if other.seconds < best.seconds * (1.0 - SAME_STEP) else best
+    return best
+
+
+def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name: str) -> FusedPlan:
+    step = planned.step_of(ranked.plan)
+    network = plan_network(planned.prices.network, ranked.plan)
+    return FusedPlan(ranked, step, fuse_step(step, clock, clock.times(step), network=network, name=name))
+
+
+def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Floats]:
+    """Bounds of the layers of all sets in any groups, and what selective recomputation runs again, by set, s."""
+    compiled, estimates = freed.compiled, freed.estimates(clock.estimate(freed.compiled.operators))
+    makespan_s = np.array(
+        [
+            [[clock.least_s(phase_costs(each, estimates, clock.accelerator), each.structure) for each in layer] for layer in option.phases]
+            for option in compiled.options
+        ]
+    )
+    attention_s = attention_seconds(compiled, estimates)[0]
+    return layer_classes(makespan_s, compiled.graph), compiled.graph.of_parts(attention_s, axis=-1, is_again=True)
 
 
 @dataclass(frozen=True, slots=True)

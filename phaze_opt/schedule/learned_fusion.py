@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.layer_fusion import ALONE, FIRST, INNER, LAST, FusionGroup, FusionProblem
 
 Floats = NDArray[np.float64]
@@ -23,6 +24,8 @@ REACH = 2
 """Borders on each side that the network sees beside its own."""
 DIGITS = 6
 """Of a score that count: sums of products end in different digits on different machines."""
+THRESHOLDS = (0.0, -1.5, 1.5)
+"""Of the scores of borders inside groups: what the network says, and what it says with more and with less courage."""
 _OUTSIDE = -1.0
 """What stands for a layer or a border that there is not."""
 _LARGEST = 4.0
@@ -30,7 +33,10 @@ _LARGEST = 4.0
 
 
 class LearnedFuser:
-    """Groups by the network's word; what cannot run so, or gains nothing, is halved. Nothing is drawn."""
+    """Groups by the network's word; what cannot run so, or gains nothing, is halved. Nothing is drawn.
+
+    Of the groups at each of `THRESHOLDS` those are taken that take least time, the first of equal ones.
+    """
 
     name = "learned"
     is_exact = False
@@ -39,17 +45,19 @@ class LearnedFuser:
         """Groups in one look."""
         del seed
         chain = _Chain(problem)
-        stops = [*(np.flatnonzero(~are_joined(_features(chain))) + 1).tolist(), problem.num_layers]
-        firsts = [0, *stops[:-1]]
-        return tuple(group for first, stop in zip(firsts, stops, strict=True) for group in chain.cut(first, stop))
+        scores = border_scores(_features(chain))
+        cuts = dict.fromkeys(tuple(np.flatnonzero(scores <= least).tolist()) for least in THRESHOLDS)
+        found = [chain.cut_at(cut) for cut in cuts]
+        taken = comparable(np.array([chain.taken_s(groups) for groups in found]))
+        return found[int(taken.argmin())]
 
 
-def are_joined(features: Floats) -> NDArray[np.bool_]:
-    """Whether each border lies inside a group, shape (borders,), by what the network sees of it."""
+def border_scores(features: Floats) -> Floats:
+    """How sure the network is that each border lies inside a group, above 0 if it does; shape (borders,)."""
     values, (*hidden, last) = features, _network()
     for weights, bias in hidden:
         values = np.tanh(values @ weights + bias)
-    return np.asarray(np.round((values @ last[0] + last[1])[:, 0], DIGITS) > 0.0)
+    return np.asarray(np.round((values @ last[0] + last[1])[:, 0], DIGITS))
 
 
 @cache
@@ -106,6 +114,18 @@ class _Chain:
         beside = np.concatenate([[0], border]) + np.concatenate([border, [0]])
         self.inner_gains = _gains(self._take(layers, INNER, self._slices(beside, weights)), self.alone_s)
 
+    def cut_at(self, borders: tuple[int, ...]) -> tuple[FusionGroup, ...]:
+        """Groups that end at some borders."""
+        stops = [*(border + 1 for border in borders), self.problem.num_layers]
+        firsts = [0, *stops[:-1]]
+        return tuple(group for first, stop in zip(firsts, stops, strict=True) for group in self.cut(first, stop))
+
+    def taken_s(self, groups: tuple[FusionGroup, ...]) -> float:
+        """What groups of `cut` take together, s."""
+        singles = [each.first for each in groups if each.stop - each.first == 1]
+        longer = [self._group_s(each.first, each.stop)[each.choice] for each in groups if each.stop - each.first > 1]
+        return float(self.alone_s[singles].sum() + sum(longer))
+
     def cut(self, first: int, stop: int) -> Iterator[FusionGroup]:
         """The layers as one group in its best way, or halved where that is no better than each alone."""
         if stop - first == 1:
@@ -136,13 +156,15 @@ class _Chain:
 
     def _take(self, layers: Ints, place: int, slices: Ints) -> Floats:
         """What layers take at one place by each choice, shape (layers, choices), s."""
-        return np.asarray(self._seconds[self.problem.kinds[layers, None], self._choices, place, slices])
+        taken: Floats = self._seconds[self.problem.kinds[layers, None], self._choices, place, slices]
+        return taken
 
     def _slices(self, border_bytes: Ints, weight_bytes: Ints) -> Ints:
         """Slices that borders and weights of so many bytes reserve by each choice, shape (n, choices)."""
         problem = self.problem
         needed = -(-border_bytes[:, None] // self._parts) + self._stays * weight_bytes[:, None]
-        return np.clip(-(-needed * problem.num_slices // max(problem.capacity_bytes, 1)), 0, problem.num_slices)
+        whole: Ints = -(-needed * problem.num_slices // max(problem.capacity_bytes, 1))
+        return np.minimum(whole, problem.num_slices)
 
 
 def _gains(taken_s: Floats, alone_s: Floats) -> Floats:
