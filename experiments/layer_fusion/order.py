@@ -2,9 +2,9 @@
 
     python experiments/layer_fusion/order.py [--model MODEL ...] [--output FILE]
 
-A plan is chosen for its step with each layer alone, and fused after. Here the best plan of every other set of degrees
-is fused too, as long as the bound of its set with groups (decision 0312) lies below the best fused step so far: what no
-set can reach is left out, so that nothing better is missed among the best plans of their sets. 256 devices, a global
+What choosing the plan for its step with each layer alone, and fusing it after, would miss. The best plan of every other
+set of degrees is fused too, as long as the bound of its set with groups (decision 0312) lies below the best fused step
+so far. Written before `objective.scheduled_plan.fuse_best_plan` did the same, and apart from it. 256 devices, a global
 batch of 1,024; dies of 8 and 16 arrays, 16 to 192 MB of buffer, one to four rates of HBM; exact groups.
 """
 

@@ -19,9 +19,9 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.objective.best_placement import OptionTimes
+from phaze_opt.objective.best_placement import OptionTimes, phase_costs
 from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
-from phaze_opt.objective.compile import CompiledModel, CompiledOption, Prepare, compile_steps
+from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase, Prepare, compile_steps
 from phaze_opt.objective.fusion_bounds import FreedModel, free_model
 from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_options import no_plan_fault
@@ -198,6 +198,7 @@ def fuse_best_plan(planned: PlannedModel, clock: ScheduleClock, first: RankedPla
         name: of the fuser.
     """
     best, memory_bytes = _fuse(planned, clock, first, name), float(clock.accelerator.hbm_bytes)
+    unfused_s = best.fused.unfused_s
     degrees, sets = planned.degrees, planned.prices.sets
     classes_s, attention_s = _freed_classes(planned.freed, clock)
     layer_s = planned.prices.layer_s(classes_s[None], attention_s[None])
@@ -213,7 +214,8 @@ def fuse_best_plan(planned: PlannedModel, clock: ScheduleClock, first: RankedPla
         if ranked is not None and ranked.plan != first.plan:
             other = _fuse(planned, clock, ranked, name)
             best = other if other.seconds < best.seconds * (1.0 - SAME_STEP) else best
-    return best
+    # What fusion is worth is told over the best plan without it.
+    return replace(best, fused=replace(best.fused, unfused_s=unfused_s))
 
 
 def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name: str) -> FusedPlan:
@@ -225,14 +227,15 @@ def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name:
 def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Floats]:
     """Bounds of the layers of all sets in any groups, and what selective recomputation runs again, by set, s."""
     compiled, estimates = freed.compiled, freed.estimates(clock.estimate(freed.compiled.operators))
-    makespan_s = np.array(
-        [
-            [[clock.least_s(phase_costs(each, estimates, clock.accelerator), each.structure) for each in layer] for layer in option.phases]
-            for option in compiled.options
-        ]
-    )
+    layers = [own.phases for own in compiled.options]
+    makespan_s = np.array([[[_least_s(each, estimates, clock) for each in layer] for layer in own] for own in layers])
     attention_s = attention_seconds(compiled, estimates)[0]
     return layer_classes(makespan_s, compiled.graph), compiled.graph.of_parts(attention_s, axis=-1, is_again=True)
+
+
+def _least_s(phase: CompiledPhase, estimates: Estimates, clock: ScheduleClock) -> float:
+    costs = phase_costs(phase, estimates, clock.accelerator)
+    return clock.least_s(phase.structure, costs.one_core_s, costs.spread_s, floor_s=costs.floor_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class LearnedFuser:
         """Groups in one look."""
         del seed
         chain = _Chain(problem)
-        scores = border_scores(_features(chain))
+        scores = border_scores(_features(chain)) if problem.num_layers > 1 else np.zeros(0)
         cuts = dict.fromkeys(tuple(np.flatnonzero(scores <= least).tolist()) for least in THRESHOLDS)
         found = [chain.cut_at(cut) for cut in cuts]
         taken = comparable(np.array([chain.taken_s(groups) for groups in found]))
@@ -169,4 +169,4 @@ class _Chain:
 
 def _gains(taken_s: Floats, alone_s: Floats) -> Floats:
     """Share that the best way of each saves, no less than what stands for nothing; shape (n,)."""
-    return np.maximum(1.0 - taken_s.min(axis=1) / alone_s, _OUTSIDE)
+    return np.asarray(np.maximum(1.0 - taken_s.min(axis=1) / alone_s, _OUTSIDE))

@@ -1,6 +1,7 @@
 """Layer fusion of a plan's stages: never slower, replayed layer by layer, refused where its bounds do not hold."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -193,6 +194,24 @@ def test_no_layer_of_any_group_goes_below_its_bound(software: str | None, glb_mb
             gaps.append(seconds.min() / least)
     assert max(gaps) < 1.08, "and is not far below"
     assert len({*step.chains[0].problem.choices}) == 5
+
+
+def test_the_plan_is_the_best_with_its_layers_in_groups() -> None:
+    """Against each set of degrees by itself: another one than the best with each layer alone."""
+    machine = "num_tc=8, num_vc=16, tc_width=128, tc_depth=128, glb_mb=48, hbm_gb=80, hbm_gb_per_s=400"
+    seconds = {}
+    for fuser, batches in product((None, "exact"), ((1, 2, 4), (1,), (2,), (4,))):
+        given = {"devices": 256, "global_batch": 1024, "tensor_parallel": (1,), "pipeline": (1,), "zero": (1,)}
+        scenario = make_scenario("gpt2-xl", layer_fusion=fuser, micro_batch=batches, interleave=(1,), **given)
+        objective = Objective(scenario)
+        found = objective.evaluate_accelerator(load_architecture(machine, constants=objective.constants))
+        seconds[fuser, batches] = found.iteration_time_s
+        assert sum(vars_of(found.breakdown)) == pytest.approx(found.iteration_time_s, rel=1e-9)
+    for fuser in (None, "exact"):
+        apart = [seconds[fuser, batches] for batches in ((1,), (2,), (4,))]
+        assert seconds[fuser, (1, 2, 4)] == pytest.approx(min(apart), rel=1e-9)
+    alone, fused_s = ([seconds[fuser, batches] for batches in ((1,), (2,), (4,))] for fuser in (None, "exact"))
+    assert alone.index(min(alone)) != fused_s.index(min(fused_s))
 
 
 def test_where_no_layers_can_be_fused_it_is_refused() -> None:
