@@ -7,8 +7,9 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, is_provable, posed_for, problem_digest
-from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario, check_has_bounds
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.space.grid import PartOfSpace
 from phaze_opt.space.search_space import SearchSpace

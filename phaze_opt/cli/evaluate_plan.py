@@ -155,7 +155,7 @@ def _fused(
         return None
     degrees = free_degrees(job.model, job.training, num_devices=job.num_devices, choices=choices, machine=job.machine)
     planned = PlannedModel(compile_steps(degrees.prices.sets), degrees, tuple)
-    return fuse_best_plan(planned, clock, ranking.ranked[0], name=name)
+    return fuse_best_plan(planned, clock, ranking.ranked[0], memory_bytes=job.machine.memory_bytes, name=name)
 
 
 def _parts(chip: _Chip, device: Device | None, links: float, known: Constants) -> tuple[DeviceParts | None, str]:

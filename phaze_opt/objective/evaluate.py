@@ -378,9 +378,9 @@ class Objective:
         schedules = _layer_schedules(scheduled.option, scheduled.times)
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
         times: PlanTimes | None = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
-        ranked, step, fused = scheduled.ranked, scheduled.step, None
+        ranked, step, fused, room_bytes = scheduled.ranked, scheduled.step, None, job.machine.memory_bytes
         if fuser:
-            chosen = fuse_best_plan(planned, self._clock(chip), ranked, name=fuser)
+            chosen = fuse_best_plan(planned, self._clock(chip), ranked, memory_bytes=room_bytes, name=fuser)
             # Another plan has layers of its own, whose schedules are found with it.
             times = times if chosen.ranked.plan == ranked.plan else None
             ranked, step, fused = chosen.ranked, chosen.step, chosen.fused

@@ -16,16 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
+from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import Operator, OperatorGraph
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase, Prepare
 from phaze_opt.objective.layer_fusion import is_kept, layers_in_parts, parts_of
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _Choice = tuple[tuple[int, int], ...]
 """Columns of operators, and how often each would run."""
+
+
+def check_has_bounds(scenario: Scenario) -> None:
+    """Refuse fused layers where nothing bounds them: that takes an estimator by which more buffer slows nothing down.
+
+    Raises:
+        InputError: the estimator is not known to be one.
+    """
+    if scenario.layer_fusion and scenario.estimator not in OWN_ESTIMATORS:
+        message = (
+            f"fused layers are bounded where more buffer slows nothing down, which is not known of the estimator "
+            f"'{scenario.estimator}'; give {' or '.join(sorted(OWN_ESTIMATORS))}, or leave it out"
+        )
+        raise InputError(message, source="--layer-fusion")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

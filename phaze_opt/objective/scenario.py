@@ -333,20 +333,6 @@ OF_DEGREES = (
 """Options of the degrees and the stages of full plans."""
 
 
-def check_has_bounds(scenario: Scenario) -> None:
-    """Refuse fused layers where nothing bounds them: that takes an estimator by which more buffer slows nothing down.
-
-    Raises:
-        InputError: the estimator is not known to be one.
-    """
-    if scenario.layer_fusion and scenario.estimator not in OWN_ESTIMATORS:
-        message = (
-            f"fused layers are bounded where more buffer slows nothing down, which is not known of the estimator "
-            f"'{scenario.estimator}'; give {' or '.join(sorted(OWN_ESTIMATORS))}, or leave it out"
-        )
-        raise InputError(message, source="--layer-fusion")
-
-
 OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits", "layer_fusion")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 

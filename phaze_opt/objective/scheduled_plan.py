@@ -186,7 +186,9 @@ class FusedPlan:
         return self.fused.time.seconds
 
 
-def fuse_best_plan(planned: PlannedModel, clock: ScheduleClock, first: RankedPlan, *, name: str) -> FusedPlan:
+def fuse_best_plan(
+    planned: PlannedModel, clock: ScheduleClock, first: RankedPlan, *, memory_bytes: float, name: str
+) -> FusedPlan:
     """The fastest with its layers in groups of the best plans of all sets of degrees; of equal ones the first given.
 
     A set is looked at where its bound with groups (`fusion_bounds`) is below the best so far, so that none is missed.
@@ -195,9 +197,10 @@ def fuse_best_plan(planned: PlannedModel, clock: ScheduleClock, first: RankedPla
         planned: the model.
         clock: of the chip.
         first: the best plan with each layer alone.
+        memory_bytes: of a device.
         name: of the fuser.
     """
-    best, memory_bytes = _fuse(planned, clock, first, name), float(clock.accelerator.hbm_bytes)
+    best = _fuse(planned, clock, first, name)
     unfused_s = best.fused.unfused_s
     degrees, sets = planned.degrees, planned.prices.sets
     classes_s, attention_s = _freed_classes(planned.freed, clock)

@@ -33,7 +33,8 @@ from phaze_opt.search.trial import Trial
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
-    from phaze_opt.objective.scenario import Scenario, check_has_bounds
+    from phaze_opt.objective.fusion_bounds import check_has_bounds
+    from phaze_opt.objective.scenario import Scenario
 
 
 T = TypeVar("T")
