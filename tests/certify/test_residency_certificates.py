@@ -19,6 +19,7 @@ from phaze_opt.objective import scenario as scenario_module
 from phaze_opt.objective.goals import Goal
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.study.certified_truth import certified_truth
 from phaze_opt.units import MEBI, mib_to_bytes
 from phaze_opt.workload.training import AttentionForm
 
@@ -98,6 +99,8 @@ def test_no_die_is_faster_with_its_layers_in_groups_than_its_certificate_says(so
     assert gains.min() >= 0.0
     assert report.claim.value == pytest.approx(max(of_layers_alone), rel=1e-9), "what is attained with layers alone"
     assert max(values) <= report.claim.value_upper
+    # No study takes for the truth what layers attain alone.
+    assert certified_truth(problem.digest, certificates=tmp_path) is None
     # A bound that layers alone would have is refused: groups may be faster.
     forger = Forger(result.directory, tmp_path / "forged")
     forger.cells(int(np.argmax(values)), **{UPPER: lambda upper: upper * 0.99})

@@ -14,6 +14,7 @@ from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.evaluate import load_estimator
+from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import goal_directions, posed_for
 from phaze_opt.objective.scenario import (
     OF_DEGREES,
@@ -73,7 +74,7 @@ def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Cond
 
 
 def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], origin: Origin) -> None:
-    """Refuse to enumerate what is too large for it."""
+    """Refuse to enumerate what is too large for it, or has no bounds."""
     for condition in conditions if config.judgement.truth is TruthForm.ENUMERATE else ():
         if condition.space.size > MOST_POINTS:
             with origin("statistics", "", "truth"):
@@ -82,6 +83,8 @@ def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], ori
                     f"{condition.space.size:,}; give certify"
                 )
                 raise InputError(message, key="truth")
+        with origin("statistics", "", "truth"):
+            check_has_bounds(condition.scenario)
 
 
 def resolve_condition(setting: Setting, workload: StudyWorkload, origin: Origin) -> Condition:
