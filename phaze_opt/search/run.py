@@ -33,7 +33,6 @@ from phaze_opt.search.trial import Trial
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
-    from phaze_opt.objective.fusion_bounds import check_has_bounds
     from phaze_opt.objective.scenario import Scenario
 
 
@@ -228,6 +227,7 @@ def check_pruner(pruner: str, scenario: object) -> None:
     Raises:
         InputError: they do not.
     """
+    from phaze_opt.objective.fusion_bounds import check_has_bounds
     from phaze_opt.objective.scenario import Scenario
 
     if pruner and isinstance(scenario, Scenario):

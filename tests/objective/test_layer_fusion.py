@@ -1,7 +1,6 @@
 """Layer fusion of a plan's stages: never slower, replayed layer by layer, refused where its bounds do not hold."""
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -18,16 +17,20 @@ from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective import layer_fusion
 from phaze_opt.objective.best_placement import bound_option, solve_option
+from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.layer_fusion import fuse_step
 from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST
 from phaze_opt.schedule.problem import ScheduleResult
+from phaze_opt.search.run import check_pruner
+from phaze_opt.units import MEBI
 from phaze_opt.workload.plan import Recompute
 
 CHIP = "num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_mb={}, hbm_gb=80, hbm_gb_per_s=820"
 """Arrays that wait for memory."""
+POINT = make_point(num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_bytes=64 * MEBI, hbm_stacks=1)
 METRICS = ("energy_per_iteration_j", "tc_utilisation")
 
 
@@ -200,18 +203,33 @@ def test_the_plan_is_the_best_with_its_layers_in_groups() -> None:
     """Against each set of degrees by itself: another one than the best with each layer alone."""
     machine = "num_tc=8, num_vc=16, tc_width=128, tc_depth=128, glb_mb=48, hbm_gb=80, hbm_gb_per_s=400"
     seconds = {}
-    for fuser, batches in product((None, "exact"), ((1, 2, 4), (1,), (2,), (4,))):
+    for fuser, batches in ((None, (2,)), (None, (4,)), ("exact", (2,)), ("exact", (4,)), ("exact", (2, 4))):
         given = {"devices": 256, "global_batch": 1024, "tensor_parallel": (1,), "pipeline": (1,), "zero": (1,)}
         scenario = make_scenario("gpt2-xl", layer_fusion=fuser, micro_batch=batches, interleave=(1,), **given)
         objective = Objective(scenario)
         found = objective.evaluate_accelerator(load_architecture(machine, constants=objective.constants))
         seconds[fuser, batches] = found.iteration_time_s
         assert sum(vars_of(found.breakdown)) == pytest.approx(found.iteration_time_s, rel=1e-9)
-    for fuser in (None, "exact"):
-        apart = [seconds[fuser, batches] for batches in ((1,), (2,), (4,))]
-        assert seconds[fuser, (1, 2, 4)] == pytest.approx(min(apart), rel=1e-9)
-    alone, fused_s = ([seconds[fuser, batches] for batches in ((1,), (2,), (4,))] for fuser in (None, "exact"))
-    assert alone.index(min(alone)) != fused_s.index(min(fused_s))
+    assert seconds[None, (2,)] < seconds[None, (4,)]
+    assert seconds["exact", (2,)] > seconds["exact", (4,)]
+    assert seconds["exact", (2, 4)] == pytest.approx(seconds["exact", (4,)], rel=1e-9)
+
+
+def test_pruners_take_fused_layers_where_they_are_bounded() -> None:
+    scenario = job("exact").scenario
+    check_pruner("critical-path", scenario)
+    bound, reached = (each(job("exact")) for each in (bound_rate, reached_rate))
+    assert reached <= bound <= 1.3 * reached
+    with pytest.raises(InputError, match="more buffer slows nothing down"):
+        check_pruner("critical-path", replace(scenario, estimator="someone's"))
+
+
+def bound_rate(objective: Objective) -> float:
+    return bound_points(objective, [POINT])[0].throughput_samples_per_s
+
+
+def reached_rate(objective: Objective) -> float:
+    return objective.evaluate(POINT).throughput_samples_per_s
 
 
 def test_where_no_layers_can_be_fused_it_is_refused() -> None:
