@@ -7,6 +7,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, is_provable, posed_for, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
@@ -48,16 +49,12 @@ class CertifyProblem:
         object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
+        check_has_bounds(self.scenario)
         if FrontAxis.COST in self.axes and not has_die(self.constants):
             message = (
                 "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
             )
             raise InputError(message, key="objective")
-        if self.scenario.layer_fusion:
-            message = (
-                "bounds are of layers run alone, and groups may be faster: leave it out, or search without a pruner"
-            )
-            raise InputError(message, source="--layer-fusion")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
