@@ -24,7 +24,7 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators, has_costs
+from phaze_opt.objective.goals import goal_denominators
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows
 from phaze_opt.space.grid import Grid, PartOfSpace
@@ -47,8 +47,8 @@ class DieCover:
         problem: over more than throughput alone.
         whole: dies within its area.
         bounder: of all combinations of the axes.
-        dies: indices on the grid of those within the budget of power, rising.
-        area_mm2, tdp_w, cost_usd: theirs; costs only where they are a goal.
+        dies: indices on the grid of those within the budgets, rising.
+        area_mm2, tdp_w, cost_usd: theirs; costs only where they decide.
         rate_upper: bounds of the rows so far, samples/s, by index on the grid; infinite where there is none.
         parts: indices on the grid of the rows so far, and their bounds.
     """
@@ -73,6 +73,8 @@ class DieCover:
         area_mm2, tdp_w, cost_usd = (np.concatenate(column) for column in zip(*priced, strict=True))
         budget = problem.scenario.max_tdp_w
         within = np.ones(len(dies), dtype=np.bool_) if budget is None else tdp_w / budget - 1.0 <= 0.0
+        if problem.capex is not None:
+            within &= problem.capex.keeps(cost_usd)
         bounder = SpaceBounder(Objective(problem.scenario, constants=known), grid)
         known_of = (area_mm2[within], tdp_w[within], cost_usd[within] if len(cost_usd) else cost_usd)
         cover = cls(problem, whole, bounder, dies[within], *known_of, np.full(grid.size, np.inf))
@@ -112,12 +114,12 @@ class DieCover:
 
 
 def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floats, Floats]:
-    """Area, power and, where it is a goal, cost of dies."""
+    """Area, power and, where it decides, cost of dies."""
     known = problem.constants
     chips = chips_of(points, known)
     dies = Dies.of(chips, known)
     usd = np.zeros(0)
-    if has_costs(problem.goal, problem.axes):
+    if problem.has_costs:
         links, prices = link_rate(problem.scenario.cluster.network), prices_with(problem.scenario.prices or ())
         usd = chip_cost(chips, known, link_bytes_per_s=links, prices=prices).usd
     return dies.area.total, dies.power.total, usd

@@ -20,12 +20,12 @@ _CHUNK = 1 << 16
 
 
 def check_columns(certificate: Certificate, points: PointsTable) -> None:
-    """The table has costs where, and only where, a goal is of them.
+    """The table has costs where, and only where, a goal or a budget is of them.
 
     Raises:
         CertificateError: it has not.
     """
-    wants = has_costs(certificate.goal, certificate.axes)
+    wants = has_costs(certificate.scenario, certificate.goal, certificate.axes)
     if bool(points.cost_usd.size) != (wants and bool(len(points))):
         refuse(f"column cost_usd is {'missing' if wants else 'of no goal'}", file=POINTS_FILE)
 
