@@ -1,6 +1,6 @@
 """What is to be certified, and how."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError

@@ -167,9 +167,9 @@ def pose_proof(
     problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
     aim = Aim.parse(proof.objective, source="--objective")
-    if aim.axes and (proof.robust or proof.equal_to):
+    if aim.axes and proof.robust:
         message = f"is of one best design, and {aim} is a front; leave it out, or give --objective throughput"
-        raise InputError(message, source="--robust" if proof.robust else "--equal-to")
+        raise InputError(message, source="--robust")
     terms = costs.terms()
     if has_costs(problem_scenario, aim.goal, aim.axes):
         if proof.robust:

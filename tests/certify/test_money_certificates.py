@@ -76,7 +76,8 @@ def within_capex(goal: Goal, *, prices: tuple[tuple[str, float], ...] = ()) -> C
 
 
 @pytest.mark.parametrize(
-    ("goal", "most_rows"), [(Goal.THROUGHPUT, 10), (Goal.THROUGHPUT_PER_TDP, 10), (Goal.PARETO, 10), (Goal.PARETO, 1000)]
+    ("goal", "most_rows"),
+    [(Goal.THROUGHPUT, 10), (Goal.THROUGHPUT_PER_TDP, 10), (Goal.PARETO, 10), (Goal.PARETO, 1000)],
 )
 def test_a_budget_of_capex_equals_brute_force(goal, most_rows, tmp_path, monkeypatch):
     problem = within_capex(goal)

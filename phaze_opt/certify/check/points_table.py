@@ -38,9 +38,11 @@ _ARROW_TYPES = {
     "bound": "string",
     "reason": "string",
     "multipliers_index": "int32",
+    "arch": "string",
 }
-_OPTIONAL = "cost_usd"
-"""Column of fronts over cost and of goals and budgets of money alone."""
+_OF_MONEY = "cost_usd"
+_OPTIONAL = {_OF_MONEY, "arch"}
+"""Columns of fronts over cost and of goals and budgets of money alone, and of fronts."""
 OVER_BUDGETS = (Infeasibility.OVER_AREA, Infeasibility.OVER_TDP, Infeasibility.OVER_CAPEX)
 _COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
 """Neither unpacks to much more than some twenty times its size."""
@@ -56,7 +58,7 @@ EXACT = 1e-9
 class PointsTable:
     """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file but for those of the point.
 
-    ``cost_usd`` is empty where no goal is of it.
+    ``cost_usd`` is empty where no goal is of it, ``arch`` where there is no front, or in files from before it.
     """
 
     index: Ints
@@ -70,6 +72,7 @@ class PointsTable:
     reason: Texts
     multipliers_index: Ints
     cost_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    arch: Texts = field(default_factory=lambda: np.zeros(0, dtype=object))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -126,7 +129,7 @@ def _check_footer(file: Any, num_rows: int) -> None:
     metadata = file.metadata
     found = {field.name: str(getattr(field.type, "value_type", field.type)) for field in file.schema_arrow}
     missing = {name for name, axis in AXIS.items() if axis.default is not None and name not in found}
-    missing |= {_OPTIONAL} - found.keys()
+    missing |= _OPTIONAL - found.keys()
     for name, kind in _ARROW_TYPES.items():
         if found.get(name) != kind and name not in missing:
             message = f"column {name} is {found.get(name, 'missing')}, not {kind}"
@@ -273,7 +276,7 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
         if len(table.cost_usd):
             links, prices = link_rate(scenario.cluster.network), prices_of(scenario)
             cost = chip_cost(chips, constants, link_bytes_per_s=links, prices=prices).usd
-            _check_column(table.cost_usd[here], cost, _OPTIONAL, first=first)
+            _check_column(table.cost_usd[here], cost, _OF_MONEY, first=first)
             capex = cost * scenario.cluster.num_devices
         takes = (area, power, area if capex is None else capex)
         _check_budget(table.reason[here], takes, scenario=scenario, first=first)
