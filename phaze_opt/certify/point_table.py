@@ -73,18 +73,31 @@ class MultiplierTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LoweredRows:
+    """Bounds of some rows, by optimal placements or plans where ``is_exact``."""
+
+    rows: Ints
+    bounds: BoundRows
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Begun:
     """What is known before a proof begins, by the rows of its problem.
 
     Attributes:
         bounds: of all rows.
         solved: rows that were evaluated.
-        exact: bounds of some rows by optimal placements or plans, and which rows.
+        lowered: bounds of some rows that are lower.
+        visited: rows that were taken up to be closed.
+        additions: packed pool entries of all rounds before.
     """
 
     bounds: BoundRows
     solved: Mapping[int, SolvedPoint] = field(default_factory=dict)
-    exact: tuple[Ints, BoundRows] | None = None
+    lowered: tuple[LoweredRows, ...] = ()
+    visited: tuple[int, ...] = ()
+    additions: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,9 @@ def _prove(
     started_s = time.perf_counter() - pieces.spent_s
     begun, front = None, None
     if problem.is_covered and problem.axes:
-        front = cover_front(problem, tolerance=options.tolerance, on_progress=on_progress)
+        front = cover_front(
+            problem, tolerance=options.tolerance, jobs=options.jobs, pieces=pieces, on_progress=on_progress
+        )
         problem, begun = front.rows()
     elif problem.is_covered:
         problem, begun = with_covering_rows(problem)

@@ -76,6 +76,12 @@ class Aim:
         """
         names = [name.strip() for name in text.split(",")]
         if len(names) == 1:
+            if names[0].lower() in set(FrontAxis) - set(Goal):
+                message = (
+                    f"'{text}' alone is least of the least chip that fits the model, whatever it takes to train: "
+                    f"give throughput,{names[0].lower()}"
+                )
+                raise InputError(message, source=source)
             goal = parse_word(Goal, names[0], source=source)
             return cls(goal, PARETO_AXES if goal is Goal.PARETO else ())
         found = [parse_word(FrontAxis, name, source=source) for name in names]

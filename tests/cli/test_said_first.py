@@ -115,7 +115,7 @@ def test_designs_of_a_front_are_named_by_what_they_are(folder):
         "knee": 3, "smallest": 4, "coolest": 4,
     }  # fmt: skip
     ends, near, knee = trade_off_sentences(front, PARETO_AXES)
-    assert re.search(r"^The fastest is 1 TC .*100 samples/s.*; the smallest and coolest is 5 TC .*9 samples/s", ends)
+    assert re.search(r"^The fastest is 1 TC .*100 samples/s.*; the smallest and coolest is 5 TC .*9.00 samples/s", ends)
     assert near == (
         "Within 1 % of the fastest the smallest takes 850 mm2 and the coolest takes 500 W; "
         "within 5 % of the fastest the smallest takes 700 mm2 and the coolest takes 300 W."
@@ -150,8 +150,8 @@ def test_a_searched_front_says_the_front_first_and_ranges_are_of_their_designs(f
     assert choices["fastest"]["range"] == answer["range"]
     for name in ("fastest", "knee"):
         each = choices[name]
-        again = run_json(["evaluate", *JOB.split(), "--tp", "1", "--arch", each["arch"]], capsys)
-        assert again["throughput_samples_per_s"] == pytest.approx(each["throughput_samples_per_s"])
+        trial = next(one for one in answer["pareto_front"] if one["number"] == each["number"])
+        assert trial["values"][0] == each["throughput_samples_per_s"]
         error = machine_error()
         assert each["range"]["low"] <= each["throughput_samples_per_s"] / (1 + error) * (1 + 1e-12)
         assert f"The {name} again: --arch {each['arch']}" in out or choices["fastest"] is choices["knee"]

@@ -105,8 +105,9 @@ def read_points(content: bytes, *, num_rows: int) -> PointsTable:
     import pyarrow
     from pyarrow import parquet
 
-    words = [name for name, kind in _ARROW_TYPES.items() if kind == "string"]
     try:
+        there = parquet.read_schema(pyarrow.BufferReader(content)).names
+        words = [name for name, kind in _ARROW_TYPES.items() if kind == "string" and name in there]
         file = parquet.ParquetFile(pyarrow.BufferReader(content), read_dictionary=words)
         _check_footer(file, num_rows)
         table = file.read(use_threads=False)
