@@ -28,12 +28,14 @@ from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unprove
 from phaze_opt.report.design import members_table
 from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
-from phaze_opt.report.front import front_sentence, front_ties_sentence, front_to_json
-from phaze_opt.report.front_answer import (
+from phaze_opt.report.front import (
     again_lines,
     arch_table,
     choices_to_json,
+    front_sentence,
     front_table,
+    front_ties_sentence,
+    front_to_json,
     members_of,
     trade_off_sentences,
 )

@@ -28,10 +28,9 @@ from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.front_choices import ranges_of
 from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
-from phaze_opt.objective.least_within import LeastDesign, amounts_of
+from phaze_opt.objective.least_within import LeastDesign, amounts_of, ranges_of
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.bill import bills_beside
@@ -48,8 +47,7 @@ from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import DieBeside, dies_beside
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
-from phaze_opt.report.front import front_sentence
-from phaze_opt.report.front_answer import members_of
+from phaze_opt.report.front import front_sentence, members_of
 from phaze_opt.report.page import write_report
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 

@@ -12,11 +12,18 @@ from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.front_choices import FrontMember, ranges_of
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-from phaze_opt.objective.least_within import LeastDesign, LeastOf, ValuedDesign, amounts_of, least_among
+from phaze_opt.objective.least_within import (
+    FrontMember,
+    LeastDesign,
+    LeastOf,
+    ValuedDesign,
+    amounts_of,
+    least_among,
+    ranges_of,
+)
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines, evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.bill import bills_beside

@@ -35,7 +35,7 @@ from phaze_opt.report.certificate import axes_words
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.document import ReportDocument
-from phaze_opt.report.front_answer import again_lines, choices_to_json, front_table, trade_off_sentences
+from phaze_opt.report.front import again_lines, choices_to_json, front_table, trade_off_sentences
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table

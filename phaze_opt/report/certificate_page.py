@@ -35,8 +35,14 @@ from phaze_opt.report.die import DieBeside, area_table, limits_table, plain_sent
 from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
-from phaze_opt.report.front import front_figures, front_sentence, front_ties_sentence
-from phaze_opt.report.front_answer import arch_table, front_table, members_of
+from phaze_opt.report.front import (
+    arch_table,
+    front_figures,
+    front_sentence,
+    front_table,
+    front_ties_sentence,
+    members_of,
+)
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.robust import minimax_sentences, robust_contents

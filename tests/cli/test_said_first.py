@@ -10,13 +10,12 @@ import pytest
 from command_runs import printed, run_json
 from sample_files import space_text
 
-from phaze_opt.objective.front_choices import FrontMember, choices_of
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
-from phaze_opt.objective.least_within import LeastDesign, LeastOf
+from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.answer import chosen_plan, near_sentence, overturn_sentence
-from phaze_opt.report.front_answer import shown_members, trade_off_sentences
+from phaze_opt.report.front import shown_members, trade_off_sentences
 from phaze_opt.report.least_within import NearBest, near_rows
 from phaze_opt.report.text import numbers_apart
 from phaze_opt.space.search_space import DesignPoint
