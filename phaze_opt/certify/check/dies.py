@@ -131,6 +131,9 @@ class DieRows:
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
+        if scenario.max_capex_usd is not None:
+            capex_usd = scenario.cluster.num_devices * self._costs(points)
+            is_within &= capex_usd / scenario.max_capex_usd - 1.0 <= -EXACT
         return _Judged(is_kept, is_within, dies.power.total, area_mm2)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
