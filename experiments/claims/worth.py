@@ -1,13 +1,15 @@
 """What each of the papers' mechanisms is worth on the main job, on the area and watts of TPU v4; writes worth.json.
 
 1,024 devices, global batch 4,096, dies at 7 nm of at most the area and the power at full rate that `tpu-v4-published`
-has as a die, full plans. ``base``: the certified best die (0.1 %) of the default space. ``pipelining``, ``sparsity``,
-``together``: the same with every kind of sub-stages, with 2:4 arrays for 2:4 weights with transposable masks, and with
-both. ``fusion``: no proof covers it, so it is the best of the `NUM_BEST` best dies of a proof, each with the best
-groups of layers, with stages of any number of chunks and of one; ``together+fusion`` likewise.
+has as a die, full plans, over the values of `SPACE`: fewer than the default space has, but with its best dies for
+bert-large and gpt3-175b (../silicon/optima.json, watts). ``base``: the certified best die (0.1 %). ``pipelining``,
+``sparsity``, ``together``: the same with every kind of sub-stages, with 2:4 arrays for 2:4 weights with transposable
+masks, and with both. ``fusion``: no proof covers it, so it is the best of the `NUM_BEST` best dies of a proof, each
+with the best groups of layers, with stages of any number of chunks and of one; ``together+fusion`` likewise.
 ``ceilings``: what the base die would gain if a mechanism took all of the step that it can touch and cost nothing, by
 shares of that step (Amdahl): filling and draining of arrays; half of the products with sparse weights, and the bytes of
-weights that are not stored; all waiting for memory. A die chosen anew may gain more than the base die could.
+weights that are not stored; all waiting for memory. A die chosen anew may gain more than the base die could: of
+pipelining ``no-fill`` is the ceiling of all dies, the certified best one if arrays took no time to fill and drain.
 
 Run: python experiments/claims/worth.py [--models M ...] [--cases C ...]
 """
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from claims import DEVICES, GLOBAL_BATCH, JOBS, TOLERANCE
+from claims import DEVICES, GLOBAL_BATCH, TOLERANCE
 from numpy.typing import NDArray
 
 from phaze_opt import __version__
@@ -41,6 +43,7 @@ from phaze_opt.objective.plan_metrics import plan_runs
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.whole_file import replace_file
+from phaze_opt.units import MEBI
 
 FILE = Path(__file__).with_suffix(".json")
 MODELS = {
@@ -53,17 +56,27 @@ MACHINE = "tpu-v4-published"
 WEIGHTS = "2:4,transposable=yes"
 STORED = 0.5625
 """Of dense weights, 2:4 ones with their places."""
+SPACE = {
+    "num_tc": (2, 4, 8, 12, 16, 24, 32, 48, 64),
+    "num_vc": (4, 8, 12, 16, 24, 32, 48, 64),
+    "tc_width": (64, 128, 256, 512),
+    "tc_depth": (64, 128, 256, 512),
+    "glb_bytes": tuple(size * MEBI for size in (4, 8, 16, 24, 32, 48, 64)),
+    "glb_bytes_per_cycle": (1024, 2048, 3072, 4096, 6144),
+    "hbm_stacks": (1, 2, 3, 4, 5),
+}
 AXES = {"pipelining": tuple(map(int, Pipelining)), "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4"))}
 PROOFS: dict[str, tuple[str, tuple[str, ...]]] = {
     "base": ("", ()),
     "pipelining": ("", ("pipelining",)),
     "sparsity": (WEIGHTS, ("sparse_array",)),
     "together": (WEIGHTS, tuple(AXES)),
+    "no-fill": ("", ()),
 }
-"""Weights, and the axes that are opened."""
+"""Weights, and the axes that are opened; in ``no-fill`` arrays take no time to fill and drain."""
 FUSED = {"fusion": "base", "together+fusion": "together"}
 """Cases of layer fusion, and the proof whose best dies they try."""
-CASES = ("base", "fusion", "ceilings", "pipelining", "sparsity", "together", "together+fusion")
+CASES = ("base", "fusion", "ceilings", "pipelining", "sparsity", "together", "together+fusion", "no-fill")
 NUM_BEST = 4
 
 
@@ -92,12 +105,16 @@ def prove(model: str, case: str) -> dict[str, Any]:
     weights, opened = PROOFS[case]
     scenario = scenario_of(model, weights=weights, limits=limits_of_machine())
     space = build_space(SpaceOptions(), silicon=scenario.silicon)
-    space = replace(space, axes=replace(space.axes, **{name: AXES[name] for name in opened}))
+    values = SPACE | {name: AXES[name] for name in opened}
+    space = replace(space, name="worth", axes=replace(space.axes, **values))
     space = space.restrict(max_area_mm2=scenario.max_area_mm2)
-    problem = CertifyProblem(scenario, space, scenario.constants_of())
+    constants = scenario.constants_of()
+    if case == "no-fill":
+        constants = constants.with_options({"fill_and_drain": "none"})
+    problem = CertifyProblem(scenario, space, constants)
     num_best = NUM_BEST if case in FUSED.values() else 1
     with tempfile.TemporaryDirectory() as folder:
-        options = CertifyOptions(tolerance=TOLERANCE, jobs=JOBS, directory=Path(folder), num_best=num_best)
+        options = CertifyOptions(tolerance=TOLERANCE, directory=Path(folder), num_best=num_best)
         result = certify(problem, options)
     claim, best = result.certificate.claim, result.best[0].evaluation
     return {
@@ -185,13 +202,18 @@ def measure(model: str, case: str, known: dict[str, Any]) -> dict[str, Any]:
     return {**found, "times": found["throughput_samples_per_s"] / base["throughput_samples_per_s"]}
 
 
+def recorded() -> dict[str, Any]:
+    """What the record holds."""
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+
+
 def main() -> None:
     """Measure every case of every model, writing after each; what is not asked for keeps what is recorded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     options = parser.parse_args()
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    record = recorded()
     record["limits"] = {"machine": MACHINE, **limits_of_machine()}
     record["machine"] = {
         "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
