@@ -29,7 +29,7 @@ from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.space.search_space import SearchSpace
 
 OUT = Path(__file__).with_suffix(".json")
-MODELS = ("bert-large", "gpt3-175b")
+MODELS = ("bert-large",)
 WEIGHTS = "2:4,transposable=yes"
 OPENED = {"pipelining": tuple(map(int, Pipelining)), "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4"))}
 CASES = {"default": ("", ()), "2:4": (WEIGHTS, ()), "opened": (WEIGHTS, tuple(OPENED))}

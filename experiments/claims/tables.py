@@ -135,6 +135,8 @@ def equal_terms(_: Mapping[str, Any]) -> str:
     return rows_of(("model", "as found, 826 mm2", *(f"its {name}" for name in TERMS)), rows)
 
 
+LARGE = 1000.0
+"""Rates from which on decimals say nothing."""
 WORTH = ("bert-large", "gpt3-175b", "resnet-50", "mixtral-8x7b")
 WORTH_COLUMNS = {
     "sub-stages (RASA)": ("pipelining", "times"),
@@ -160,7 +162,8 @@ def worth(_: Mapping[str, Any]) -> str:
         found = [find(record, model, *path) for path in WORTH_COLUMNS.values()]
         base = find(record, model, "base", "throughput_samples_per_s")
         cells = [MISSING if value is None else f"{value:.3f}" for value in found]
-        rows.append([model, MISSING if base is None else f"{base:,.0f}", *cells])
+        rate = MISSING if base is None else f"{base:,.0f}" if base > LARGE else f"{base:.2f}"
+        rows.append([model, rate, *cells])
     return rows_of(("model", "base, samples/s", *WORTH_COLUMNS), rows)
 
 
