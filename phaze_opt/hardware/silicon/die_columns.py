@@ -98,7 +98,7 @@ def dies_of(
         process: of the die.
         stack: of HBM; as many as hold the capacity and reach the bandwidth.
         link_bytes_per_s: links of a device that states none, one way, all dimensions of its network together.
-        constants: sizing of L2 buffers.
+        constants: sizing of L2 buffers, and what sub-stages and choices of inputs add.
     """
     lanes = chips.num_vc * chips.vc_width
     vector_l2 = chips.num_vc * vc_l2_bytes_of(chips.vc_width, chips.vc_l2_bytes, constants=constants)
@@ -110,8 +110,8 @@ def dies_of(
         memory=np.array(process.memory),
         energy=np.array(process.energy),
         macs=_floats(chips.num_tc * chips.tc_width * chips.tc_depth),
-        mac_area=mac_area(chips.pipelining) * choice_scale(chips.sparse_array),
-        mac_energy=choice_scale(chips.sparse_array),
+        mac_area=mac_area(chips.pipelining, constants) * choice_scale(chips.sparse_array, constants),
+        mac_energy=choice_scale(chips.sparse_array, constants),
         byte_macs=none,
         threaded_lanes=none,
         vector_lanes=_floats(lanes),
