@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, TILING
 from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
 from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
@@ -205,6 +206,22 @@ class Design(Generic[T]):
         no_slower=NO_SLOWER_SPARSE,
         default=0,
     )
+    tiling: T = axis(
+        AxisRole.SIZE, "{} tiling", plural="kinds of tiling", choices=TILING.keys, most=len(TILING.keys), default=0,
+        is_monotone=False,
+    )  # fmt: skip
+    loop_order: T = axis(
+        AxisRole.SIZE, "{} loop order", plural="kinds of loop order", choices=LOOP_ORDER.keys,
+        most=len(LOOP_ORDER.keys), default=0, is_monotone=False,
+    )  # fmt: skip
+    core_split: T = axis(
+        AxisRole.SIZE, "{} split over cores", plural="kinds of split over cores", choices=CORE_SPLIT.keys,
+        most=len(CORE_SPLIT.keys), default=0, is_monotone=False,
+    )  # fmt: skip
+    array_shape: T = axis(
+        AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
+        most=len(ARRAY_SHAPE.keys), default=0,
+    )  # fmt: skip
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
