@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, ORDERED_KINDS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.objective.fusion_bounds import check_has_bounds
@@ -78,10 +78,11 @@ class CertifyProblem:
     def comparable_axes(self) -> tuple[str, ...]:
         """Axes on which the rows differ and at each value of which they have its best point.
 
-        A frontier has only the dies with the most of what never slows: its rows do not say what less would cost.
+        A frontier has only the dies with the most of what never slows, and of kinds often the quickest: its rows do
+        not say what others would cost.
         """
-        varying = self.rows.varying_axes()
-        return tuple(name for name in varying if name not in NEVER_SLOWS) if self.has_frontier else varying
+        varying, stood_for = self.rows.varying_axes(), (*NEVER_SLOWS, *ORDERED_KINDS)
+        return tuple(name for name in varying if name not in stood_for) if self.has_frontier else varying
 
     @property
     def rows(self) -> SearchSpace:
