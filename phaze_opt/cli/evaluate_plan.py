@@ -33,7 +33,7 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, no_attention_note, traced_model_note
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, no_attention_note, traced_model_note
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
@@ -48,7 +48,7 @@ from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import SoftwareChoice, error_share, software_notes, step_kinds
+from phaze_opt.report.software import SoftwareChoice, assumed_note, error_share, software_notes, step_kinds
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
@@ -112,6 +112,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         dtype="" if device is None else number_format,
         float8=request.machine.float8,
         is_one_of_several=request.is_one_of_several,
+        is_transformer=has_transformer(request.models),
     )
     path = _path(number_format)
     network = _network(request, device, fitted)
@@ -360,6 +361,9 @@ def _notes(
     said = (*said, *(Note(key, sentence.rstrip(".")) for key, sentence in of_model.items() if sentence))
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
+    assumed = assumed_note(stack.options, has_limit=request.machine.power_limit_w is not None)
+    if assumed:
+        said = (*said, Note("assumed_options", assumed))
     if request.machine.power_limit_w is not None:
         said = (*said, Note("power_limit", _power_note(device, stack)))
     if device.network or request.network:

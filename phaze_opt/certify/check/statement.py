@@ -89,7 +89,7 @@ def _sought(certificate: Certificate) -> str:
 
 
 def _describe_choices(scenario: Scenario, goal: str) -> str:
-    limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"))
+    limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"), (scenario.max_capex_usd, "USD of capex"))
     budgets = " and ".join(f"{limit:.6g} {unit}" for limit, unit in limits if limit is not None)
     several = f", {scenario.common} mean of the models" if len(scenario.models) > 1 else ""
     of_placements = (
