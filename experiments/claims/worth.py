@@ -4,8 +4,10 @@
 has as a die, full plans, over the values of `SPACE`: fewer than the default space has, but with its best dies for
 bert-large and gpt3-175b (../silicon/optima.json, watts). ``base``: the certified best die (0.1 %). ``pipelining``,
 ``sparsity``, ``together``: the same with every kind of sub-stages, with 2:4 arrays for 2:4 weights with transposable
-masks, and with both. ``fusion``: no proof covers it, so it is the best of the `NUM_BEST` best dies of a proof, each
-with the best groups of layers, with stages of any number of chunks and of one; ``together+fusion`` likewise.
+masks, and with both; ``flexibility`` with any tiles and shapes of arrays (all have any loop order and split already),
+``everything`` with all of these. ``fusion``: no proof covers it, so it is the best of the `NUM_BEST` best dies of a
+proof, each with the best groups of layers, with stages of any number of chunks and of one; ``together+fusion`` and
+``everything+fusion`` likewise.
 ``ceilings``: what the base die would gain if a mechanism took all of the step that it can touch and cost nothing, by
 shares of that step (Amdahl): filling and draining of arrays; half of the products with sparse weights, and the bytes of
 weights that are not stored; all waiting for memory. A die chosen anew may gain more than the base die could: of
@@ -35,6 +37,7 @@ from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.estimate.protocol import Bound
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.flexibility import ARRAY_SHAPE, TILING
 from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.sparse_array import KEYS
@@ -65,18 +68,28 @@ SPACE = {
     "glb_bytes_per_cycle": (1024, 2048, 3072, 4096, 6144),
     "hbm_stacks": (1, 2, 3, 4, 5),
 }
-AXES = {"pipelining": tuple(map(int, Pipelining)), "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4"))}
+AXES = {
+    "pipelining": tuple(map(int, Pipelining)),
+    "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4")),
+    "tiling": (1 + TILING.keys.index("part"), 1 + TILING.keys.index("full")),
+    "array_shape": tuple(range(1, len(ARRAY_SHAPE.keys) + 1)),
+}
 PROOFS: dict[str, tuple[str, tuple[str, ...]]] = {
     "base": ("", ()),
     "pipelining": ("", ("pipelining",)),
     "sparsity": (WEIGHTS, ("sparse_array",)),
-    "together": (WEIGHTS, tuple(AXES)),
+    "together": (WEIGHTS, ("pipelining", "sparse_array")),
+    "flexibility": ("", ("tiling", "array_shape")),
+    "everything": (WEIGHTS, tuple(AXES)),
     "no-fill": ("", ()),
 }
 """Weights, and the axes that are opened; in ``no-fill`` arrays take no time to fill and drain."""
-FUSED = {"fusion": "base", "together+fusion": "together"}
+FUSED = {"fusion": "base", "together+fusion": "together", "everything+fusion": "everything"}
 """Cases of layer fusion, and the proof whose best dies they try."""
-CASES = ("base", "fusion", "ceilings", "pipelining", "sparsity", "together", "together+fusion", "no-fill")
+CASES = (
+    "base", "fusion", "ceilings", "pipelining", "sparsity", "together", "together+fusion", "no-fill", "flexibility",
+    "everything", "everything+fusion",
+)  # fmt: skip
 NUM_BEST = 4
 
 
