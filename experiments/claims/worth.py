@@ -9,9 +9,10 @@ masks, and with both; ``flexibility`` with any tiles and shapes of arrays (all h
 proof, each with the best groups of layers, with stages of any number of chunks and of one; ``together+fusion`` and
 ``everything+fusion`` likewise.
 ``ceilings``: what the base die would gain if a mechanism took all of the step that it can touch and cost nothing, by
-shares of that step (Amdahl): filling and draining of arrays; half of the products with sparse weights, and the bytes of
-weights that are not stored; all waiting for memory. A die chosen anew may gain more than the base die could: of
-pipelining ``no-fill`` is the ceiling of all dies, the certified best one if arrays took no time to fill and drain.
+shares of that step (Amdahl): filling and draining of arrays; half of the products with sparse weights, and the bytes
+of weights that are not stored; all waiting for memory; of flexibility filling, draining, empty edges and memory. A die
+chosen anew may gain more than the base die could: of pipelining ``no-fill`` is the ceiling of all dies, the certified
+best one if arrays took no time to fill and drain.
 
 Run: python experiments/claims/worth.py [--models M ...] [--cases C ...]
 """
@@ -178,34 +179,35 @@ def ceilings(model: str, proofs: dict[str, Any]) -> dict[str, float]:
     parts = found.breakdown.parts
     step_s = sum(parts.values())
     tensor, memory = parts["tensor_cores_s"] / step_s, parts["memory_bound_s"] / step_s
-    ramp, sparse = _shares_of_arrays(model, chip)
+    ramp, edge, sparse = _shares_of_arrays(model, chip)
     shares = {
         "pipelining": tensor * ramp,
         "sparsity": tensor * sparse / 2.0 + memory * (1.0 - STORED),
         "fusion": memory,
+        "flexibility": tensor * (ramp + edge) + memory,
         "together": tensor * (1.0 - (1.0 - ramp) * (1.0 - sparse / 2.0)) + memory,
+        "everything": tensor * (1.0 - (1.0 - ramp - edge) * (1.0 - sparse / 2.0)) + memory,
     }
     return {
         "tensor_cores": tensor,
         "memory": memory,
         "fill_and_drain_of_tensor_cores": ramp,
+        "edges_of_tensor_cores": edge,
         "sparse_products_of_tensor_cores": sparse,
         **{f"{name}_times": 1.0 / (1.0 - share) for name, share in shares.items()},
     }
 
 
-def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float]:
-    """Of the seconds of arrays in a step, those of filling and draining, and of products with sparse weights."""
+def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float, float]:
+    """Of the seconds of arrays in a step: filling and draining, empty edges, and products with sparse weights."""
     objective = Objective(scenario_of(model, weights=WEIGHTS))
     scheduled = objective.plan(chip)
     assert scheduled is not None
     step = scheduled.step
     explained = CalibratedEstimator(objective.constants).explain(step.operators, chip)
-    arrays, ramps = np.zeros(len(explained)), np.zeros(len(explained))
-    for place, each in enumerate(explained):
-        of_cause = dict(each.parts_s)
-        ramps[place] = of_cause.get(Bound.FILL_AND_DRAIN, 0.0)
-        arrays[place] = ramps[place] + of_cause.get(Bound.COMPUTE, 0.0) + of_cause.get(Bound.EDGE_WASTE, 0.0)
+    causes = (Bound.FILL_AND_DRAIN, Bound.EDGE_WASTE, Bound.COMPUTE)
+    parts = np.array([[dict(each.parts_s).get(cause, 0.0) for each in explained] for cause in causes])
+    ramps, edges, arrays = parts[0], parts[1], parts.sum(axis=0)
     is_sparse = np.array([any(matmul.pattern for matmul in each.matmuls) for each in step.operators])
     runs = plan_runs(step).sum(axis=0)[:, :2]
 
@@ -213,7 +215,8 @@ def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float]:
         of_passes = [[values[each.columns].sum() for each in (part.forward, part.backward)] for part in step.parts]
         return float((runs * np.array(of_passes)).sum())
 
-    return seconds(ramps) / seconds(arrays), seconds(arrays * is_sparse) / seconds(arrays)
+    ramp_s, edge_s, sparse_s = map(seconds, (ramps, edges, arrays * is_sparse))
+    return ramp_s / seconds(arrays), edge_s / seconds(arrays), sparse_s / seconds(arrays)
 
 
 def measure(model: str, case: str, known: dict[str, Any]) -> dict[str, Any]:
