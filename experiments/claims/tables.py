@@ -149,8 +149,8 @@ WORTH_COLUMNS = {
     "flexibility": ("flexibility", "times"),
     "ceiling of flexibility": ("ceilings", "flexibility_times"),
     "sub-stages and 2:4": ("together", "times"),
-    "with flexibility": ("everything", "times"),
-    "and fusion": ("everything+fusion", "times"),
+    "and fusion": ("together+fusion", "times"),
+    "and flexibility": ("everything+fusion", "times"),
     "ceiling of all": ("ceilings", "everything_times"),
 }
 """What is told of each mechanism, and where worth.json has it."""
