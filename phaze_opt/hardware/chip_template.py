@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, TILING
+from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, NO_SLOWER_SHAPES, TILING
 from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
 from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
@@ -220,7 +220,7 @@ class Design(Generic[T]):
     )  # fmt: skip
     array_shape: T = axis(
         AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
-        most=len(ARRAY_SHAPE.keys), default=0,
+        most=len(ARRAY_SHAPE.keys), no_slower=NO_SLOWER_SHAPES, default=0,
     )  # fmt: skip
 
 

@@ -95,6 +95,9 @@ SWITCHES: Mapping[str, Switch] = MappingProxyType(
 )
 """In the order of the paper: T, O, P, S."""
 
+NO_SLOWER_SHAPES = ((1, 2), (1, 3), (2, 3))
+"""Values of ``array_shape``, and others that have the same shapes and more: no product takes longer."""
+
 TILINGS = np.array([0, 0, 1, 2])
 """`Tiling` by the value of a design."""
 ORDER_MASKS = np.array([0b111, 0b111, 0b001, 0b010, 0b100, 0b011])
