@@ -16,7 +16,7 @@ from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.exact_solution import solve_point
 from phaze_opt.certify.point_table import Begun, solved_value
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns
+from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
@@ -26,7 +26,7 @@ from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators
 from phaze_opt.space.axes import ROW_AXES, Axes
-from phaze_opt.space.frontier import FrontierRows
+from phaze_opt.space.frontier import FrontierRows, with_no_slower
 from phaze_opt.space.grid import Grid, PartOfSpace
 from phaze_opt.space.search_space import SearchSpace
 
@@ -178,11 +178,8 @@ def with_rows_at(problem: CertifyProblem, columns: Mapping[str, Ints]) -> Certif
 
 
 def least_of_more(axes: Axes, rate_upper: Floats) -> Floats:
-    """The least bound of rows with the same cores and links and at least as much of the rest, by index on the grid."""
-    least = rate_upper.reshape((*axes.shape, -1))
-    for place in (place for place, name in enumerate(ROW_AXES) if name in NEVER_SLOWS):
-        least = np.flip(np.minimum.accumulate(np.flip(least, place), axis=place), place)
-    return np.asarray(least.reshape(-1))
+    """The least bound of rows that the lemma says are no slower, by index on the grid."""
+    return with_no_slower(axes, rate_upper.reshape((*axes.shape, -1)), np.minimum).reshape(-1)
 
 
 def _listed(axes: Axes, architectures: Ints) -> FrontierRows:

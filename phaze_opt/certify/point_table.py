@@ -171,15 +171,19 @@ class ProofState:
     def lower(self, indices: Ints, rows: BoundRows, *, is_exact: bool) -> None:
         """Take in new bounds of some points where they are lower than the known ones."""
         is_better = rows.rate_upper < self.rate_upper[indices]
-        micro_batches = self.problem.rows.columns(indices).micro_batch
-        for micro_batch in np.unique(micro_batches).tolist():
-            mine = is_better & (micro_batches == micro_batch)
-            self.row[indices[mine]] = self.table.add(micro_batch, rows.entries[mine])
         better = indices[is_better]
+        self.enter(better, rows.entries[is_better])
         self.rate_upper[better] = rows.rate_upper[is_better]
         self.reason[better] = rows.reason[is_better]
         self.is_exact[better] = is_exact
         self.is_shared[indices] = False
+
+    def enter(self, indices: Ints, entries: Rows) -> None:
+        """Note the pool entries by which points are bounded."""
+        micro_batches = self.problem.rows.columns(indices).micro_batch
+        for micro_batch in np.unique(micro_batches).tolist():
+            mine = micro_batches == micro_batch
+            self.row[indices[mine]] = self.table.add(micro_batch, entries[mine])
 
     def begin_front(self) -> None:
         """Start to count what solved points attain, once areas and powers of all points are known."""

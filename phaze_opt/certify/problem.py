@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, ORDERED_KINDS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, has_costs, is_provable, posed_for, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
@@ -45,16 +46,12 @@ class CertifyProblem:
         object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
+        check_has_bounds(self.scenario)
         if FrontAxis.COST in self.axes and not has_die(self.constants):
             message = (
                 "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
             )
             raise InputError(message, key="objective")
-        if self.scenario.layer_fusion:
-            message = (
-                "bounds are of layers run alone, and groups may be faster: leave it out, or search without a pruner"
-            )
-            raise InputError(message, source="--layer-fusion")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
@@ -81,10 +78,11 @@ class CertifyProblem:
     def comparable_axes(self) -> tuple[str, ...]:
         """Axes on which the rows differ and at each value of which they have its best point.
 
-        A frontier has only the dies with the most of what never slows: its rows do not say what less would cost.
+        A frontier has only the dies with the most of what never slows, and of kinds often the quickest: its rows do
+        not say what others would cost.
         """
-        varying = self.rows.varying_axes()
-        return tuple(name for name in varying if name not in NEVER_SLOWS) if self.has_frontier else varying
+        varying, stood_for = self.rows.varying_axes(), (*NEVER_SLOWS, *ORDERED_KINDS)
+        return tuple(name for name in varying if name not in stood_for) if self.has_frontier else varying
 
     @property
     def rows(self) -> SearchSpace:

@@ -29,6 +29,7 @@ from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, FrontDesign
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
 from phaze_opt.record.lock import locked
@@ -121,6 +122,7 @@ def _prove(
         num_best=options.num_best,
         jobs=options.jobs,
         pieces=pieces,
+        seeds=() if _has_kinds(problem) else None,
         begun=begun,
         on_progress=on_progress,
     )
@@ -138,6 +140,12 @@ def _prove(
         wall_s=wall_s,
         front=read_front(certificate, directory, proof.state.problem),
     )
+
+
+def _has_kinds(problem: CertifyProblem) -> bool:
+    """Whether a frontier has arrays of several kinds: so many dies of other kinds are bounded by groups first."""
+    axes = problem.space.axes
+    return problem.has_frontier and any(len(getattr(axes, name)) > 1 for name in ORDERED_KINDS)
 
 
 def _read_finished(directory: Path) -> Certificate | None:

@@ -25,7 +25,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.bill import Bill, CostTerms
-from phaze_opt.objective.caveats import notes_about
+from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
@@ -256,7 +256,10 @@ class ProofRun:
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),
             headline=self._range(result) if has_range else None,
-            notes=notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
+            notes=(
+                *notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
+                *_fusion_notes(problem),
+            ),
             constants=problem.constants,
             held=held,
             beside=beside,
@@ -413,3 +416,14 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
             point = problem.rows.point(index)
             second = RankedDesign(1 + num_tied, index, point, value, float(upper[index]), evaluation)
     return second, True
+
+
+def _fusion_notes(problem: CertifyProblem) -> tuple[Note, ...]:
+    """What of a proof is with layers in groups."""
+    if not problem.scenario.layer_fusion:
+        return ()
+    sentence = (
+        "layer fusion: what designs attain is of layers each alone, and the bound holds for layers in any groups; "
+        "evaluate --layer-fusion says what the best design takes in its groups"
+    )
+    return (Note("layer_fusion", sentence),)
