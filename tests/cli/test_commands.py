@@ -121,6 +121,7 @@ def trials_of(directory):
     ]
 
 
+@pytest.mark.slow
 def test_search_json_and_reproducibility(tmp_path, capsys):
     arguments = [*SEARCH, "--strategy", "tpe", "--no-tracking", "--work-dir"]
     first = run_json([*arguments, str(tmp_path / "a")], capsys)
