@@ -22,7 +22,8 @@ class Accelerator:
     ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
     ``vc_l2_bytes`` is of a vector core, 0 for what its lanes make it (`area.vc_l2_bytes_of`); ``link_bytes_per_s`` one
     way, all dimensions of the network together, 0 for the network's. ``pipelining`` numbers a `pipelining.Pipelining`,
-    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense.
+    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense. ``chiplets`` are equal ones of a die
+    that is split (`silicon.chiplets`), 0 for one die.
     """
 
     num_tc: int
@@ -44,6 +45,7 @@ class Accelerator:
     link_bytes_per_s: Annotated[float, later(0.0)] = 0.0
     pipelining: Annotated[int, later(0)] = 0
     sparse_array: Annotated[int, later(0)] = 0
+    chiplets: Annotated[int, later(0)] = 0
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""
@@ -76,7 +78,7 @@ class Accelerator:
 
 
 _LABELS = ("name", "hbm_stacks", "hbm_generation")
-UNSAID = ("vc_l2_bytes", "link_bytes_per_s", "pipelining", "sparse_array")
+UNSAID = ("vc_l2_bytes", "link_bytes_per_s", "pipelining", "sparse_array", "chiplets")
 """Fields that are 0 where something else says them."""
 
 
@@ -104,6 +106,7 @@ class AcceleratorTable:
     link_bytes_per_s: NDArray[np.float64]
     pipelining: NDArray[np.int64]
     sparse_array: NDArray[np.int64]
+    chiplets: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""

@@ -27,6 +27,8 @@ Ints = NDArray[np.int64]
 
 LEAST_CLOCK_GHZ, MOST_CLOCK_GHZ = 0.7, 2.1
 """Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
+MOST_CHIPLETS = 16
+"""Equal chiplets that a die may be split into."""
 
 
 class AxisRole(StrEnum):
@@ -199,6 +201,10 @@ class Design(Generic[T]):
         most=len(SPARSE_KEYS),
         default=0,
     )
+    chiplets: T = axis(
+        AxisRole.SIZE, "{} chiplets", plural="chiplets", most=MOST_CHIPLETS, default=0, is_monotone=False,
+        needs_die=True,
+    )  # fmt: skip
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))

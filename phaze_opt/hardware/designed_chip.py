@@ -61,6 +61,7 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         link_bytes_per_s=points.link_bytes_per_s.astype(np.float64),
         pipelining=points.pipelining,
         sparse_array=points.sparse_array,
+        chiplets=points.chiplets,
     )
 
 

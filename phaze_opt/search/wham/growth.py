@@ -32,6 +32,7 @@ _BESIDE = (
     "vc_l2_bytes",
     "pipelining",
     "sparse_array",
+    "chiplets",
 )
 """What some spaces vary beside buffer and HBM, and what takes area or power from cores too; the GLB's rate is first."""
 
