@@ -50,6 +50,8 @@ def phaze_table() -> AcceleratorTable:
         vc_l2_bytes=np.zeros_like(num_tc),
         link_bytes_per_s=0.0 * ones,
         pipelining=np.zeros_like(num_tc),
+        sparse_array=np.zeros_like(num_tc),
+        chiplets=np.zeros_like(num_tc),
     )
     area = area_um2_table(table)
     fits = area <= BUDGET_UM2 * (1 + 1e-12)

@@ -59,6 +59,7 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
     words = (
         ("; GLB: size @ bytes a cycle; HBM: stacks x GB", is_stated),
         ("; TC @ GHz", any(point.clock_hz for point in chips)),
+        ("; TC /N: on N chiplets", any(point.chiplets > 1 for point in chips)),
         ("; +K: KiB of L2 a core", any(point.l2_bytes or point.vc_l2_bytes for point in chips)),
         ("; HBM / GB/s of links", any(point.link_bytes_per_s for point in chips)),
     )
@@ -68,7 +69,8 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
 def _tensor_cell(point: DesignPoint) -> str:
     clock = f" @{point.clock_hz / GIGA:g}" if point.clock_hz else ""
     kinds = f"{_kind(point.pipelining)}{_zeros(point.sparse_array)}"
-    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}"
+    split = f" /{point.chiplets}" if point.chiplets > 1 else ""
+    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}{split}"
 
 
 def _vector_cell(point: DesignPoint) -> str:
@@ -155,6 +157,7 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
         ("an L2 of {} a tensor core", *_local_sizes(old, new)),
         ("{} arrays", pipelining_of(old.pipelining).key, pipelining_of(new.pipelining).key),
         ("{} arrays", sparse_array_of(old.sparse_array).key, sparse_array_of(new.sparse_array).key),
+        ("{} chiplets", f"{max(1, old.chiplets)}", f"{max(1, new.chiplets)}"),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
 

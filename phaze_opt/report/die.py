@@ -81,7 +81,7 @@ def limits_table(dies: Dies) -> TableContent:
         ("stacks of HBM, of places on the edge", *(f"{die.num_stacks} of {die.stack_places}" for die in every)),
         ("sides, mm", *(f"{die.length_mm:.1f} x {die.width_mm:.1f}" for die in every)),
         ("edge of links, mm", *(f"{die.link_edge_mm:.1f} of {die.limits.link_edge_mm:.1f}" for die in every)),
-        ("die of the reticle, mm2", *(_of(die.area_mm2, die.limits.reticle_mm2) for die in every)),
+        ("die of the reticle, mm2", *(_of(die.area_mm2 / die.num_chiplets, die.limits.reticle_mm2) for die in every)),
         ("die and stacks of the interposer, mm2", *(_of(die.package_mm2, die.limits.interposer_mm2) for die in every)),
         ("buffer for a byte a cycle, bytes", *(f"{die.bytes_per_byte_per_cycle:,.0f}" for die in every)),
         ("and by the bank rule, at least", *(f"{die.limits.bytes_per_byte_per_cycle:,.0f}" for die in every)),

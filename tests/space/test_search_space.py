@@ -57,6 +57,7 @@ def test_phaze_space_equals_brute_force_over_all_candidates() -> None:
         hbm_stacks=np.zeros_like(vc), vc_l2_bytes=np.zeros_like(vc), link_bytes_per_s=np.zeros(len(vc)),
         pipelining=np.zeros_like(vc),
         sparse_array=np.zeros_like(vc),
+        chiplets=np.zeros_like(vc),
     )  # fmt: skip
     area = area_um2_table(table)
     kept = (area <= BUDGET) & ((area >= 0.3 * BUDGET) | (tc == 1) | (vc == 1))

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.chip_template import MOST_CHIPLETS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST = 16
-"""Chiplets of a package, at most."""
 OPTION = "chiplets"
 """Option of constants and of prices that alone reads those of chiplets."""
 
@@ -31,7 +30,7 @@ def _crossings(count: int) -> float:
     return sum((side - 1.0 / side) / 3.0 for side in mesh_sides(count))
 
 
-_CROSSINGS = np.array([_crossings(max(1, code)) for code in range(MOST + 1)])
+_CROSSINGS = np.array([_crossings(max(1, code)) for code in range(MOST_CHIPLETS + 1)])
 
 
 def count_of(codes: Ints) -> Floats:
@@ -64,5 +63,6 @@ def crossing_bytes_per_s(chips: AcceleratorTable, most: float) -> Floats:
 def delivered_bytes_per_s(chips: AcceleratorTable, most: float) -> Floats:
     """What the buffer delivers to all cores: its rate, or what the crossings leave of it."""
     crossings = crossings_of(chips.chiplets)
-    limit = np.divide(most * count_of(chips.chiplets), crossings, out=np.full_like(crossings, np.inf), where=crossings > 0.0)
+    sent = most * count_of(chips.chiplets)
+    limit = np.divide(sent, crossings, out=np.full_like(crossings, np.inf), where=crossings > 0.0)
     return np.minimum(chips.glb_bandwidth_bytes_per_s, limit)

@@ -183,8 +183,8 @@ def die_to_json(report: DieReport) -> dict[str, Any]:
         "area_mm2": report.area_mm2,
         "power_w": report.power_w,
         "w_per_mm2": report.w_per_mm2,
-        "areas_mm2": {part.name: part.value for part in report.areas},
-        "powers_w": {part.name: part.value for part in report.powers},
+        "areas_mm2": _to_json(report.areas),
+        "powers_w": _to_json(report.powers),
         **{name: getattr(report, name) for name in same},
         "limits": asdict(report.limits),
         "broken": list(report.broken),
@@ -201,10 +201,10 @@ def _allowed(limits: Mapping[Limit, Held]) -> DieLimits:
     )
 
 
-_OF_CHIPLETS = ("die_to_die",)
-"""Components that a whole die does not have."""
-
-
 def _figures(parts: DieArea | DiePower) -> tuple[ComponentFigure, ...]:
-    values = ((each.name, number_of(getattr(parts, each.name))) for each in fields(parts))
-    return tuple(ComponentFigure(name, value) for name, value in values if value or name not in _OF_CHIPLETS)
+    return tuple(ComponentFigure(each.name, number_of(getattr(parts, each.name))) for each in fields(parts))
+
+
+def _to_json(figures: tuple[ComponentFigure, ...]) -> dict[str, float]:
+    """By component; a whole die has nothing between chiplets."""
+    return {part.name: part.value for part in figures if part.value or part.name != "die_to_die"}
