@@ -35,6 +35,7 @@ COMPONENTS = {
     "memory": "HBM and its interfaces",
     "static": "leakage",
     "board": "board",
+    "die_to_die": "interfaces between chiplets",
 }
 """Components of areas and powers in words."""
 HATCHED = "/"

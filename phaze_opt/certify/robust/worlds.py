@@ -142,11 +142,12 @@ def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...]
 
 
 def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
-    """The rate of the GLB, and the size that it is counted from where it grows with the buffer."""
+    """The rate of the GLB, the size that it is counted from where it grows with the buffer, and that between chiplets."""
     limit = problem.constants.option("glb_limit")
     if limit == "none" and not depends_on_tdp(problem):
         return "the estimator option glb_limit = none leaves the GLB without a limit"
-    return (_GLB_RATE, _GLB_REFERENCE) if limit == "proportional" else (_GLB_RATE,)
+    between = (CROSSING_RATE,) if has_die(problem.constants) else ()
+    return (_GLB_RATE, _GLB_REFERENCE) if limit == "proportional" else (_GLB_RATE, *between)
 
 
 def _network_keys(problem: CertifyProblem) -> tuple[str, ...] | str:

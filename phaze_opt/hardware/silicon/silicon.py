@@ -41,6 +41,9 @@ _PROCESS, _RESIDENCY = "process", "residency"
 _SPLIT = "split"
 DIE_PREFIX = f"{DIE}."
 LINK_RATE = f"{DIE_PREFIX}link.bytes_per_s"
+_CROSSING = "edge.die_to_die_gb_per_s"
+CROSSING_RATE = f"{DIE_PREFIX}{_CROSSING}"
+"""What a chiplet sends to others of its die, GB/s one way; read where dies are split."""
 _STACKS = "hbm.stack_"
 _OF_TABLES = ("area.", "energy.", "hbm.fixed_")
 """Constants that a die has no use for."""
@@ -235,7 +238,7 @@ class DieModel:
     @property
     def crossing_bytes_per_s(self) -> float:
         """What a chiplet sends to others of its die, one way, at most."""
-        return self.limits.value("edge.die_to_die_gb_per_s") * GIGA
+        return self.limits.value(_CROSSING) * GIGA
 
 
 @lru_cache(maxsize=64)
