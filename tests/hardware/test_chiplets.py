@@ -11,7 +11,6 @@ from phaze_opt.certify.check.dies import could_be_built
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
-from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.device_cost import DeviceParts, device_cost

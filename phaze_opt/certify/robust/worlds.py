@@ -14,7 +14,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import constants_of_network, list_networks, load_network
-from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
+from phaze_opt.hardware.silicon.silicon import CROSSING_RATE, LINK_RATE, has_die, silicon_under
 from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, NotVaried, OtherChoice, alternatives_of_worlds, choose
 from phaze_opt.objective.goals import Goal
 
