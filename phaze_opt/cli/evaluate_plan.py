@@ -246,10 +246,7 @@ def _refuse_design(request: EvaluateRequest, flag: str, why: str) -> None:
 def _constants(request: EvaluateRequest, network: Network) -> Constants:
     """The package's constants with the silicon asked for; real machines have none."""
     silicon = None if request.device is not None else chosen_silicon(request.scenario, network)
-    known = constants_with(silicon)
-    if silicon is None or load_architecture(request.arch, constants=known).chiplets <= 1:
-        return known
-    return constants_with(replace(silicon, has_chiplets=True))
+    return constants_with(silicon)
 
 
 def _network(request: EvaluateRequest, device: Device | None, fitted: FittedConstants) -> Network:

@@ -62,6 +62,11 @@ class Accelerator:
         sparse_array_of(self.sparse_array)
 
     @property
+    def stated(self) -> tuple[str, ...]:
+        """Those of the fields that may be unsaid which it states."""
+        return tuple(name for name in UNSAID if getattr(self, name))
+
+    @property
     def num_macs(self) -> int:
         """Multiply-accumulate units of all tensor cores."""
         return self.num_tc * self.tc_width * self.tc_depth

@@ -36,7 +36,7 @@ def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = Non
 
     Args:
         table: the chips.
-        constants: area of a multiplier and of the registers; the package's own by default.
+        constants: areas of a multiplier, of the registers and of what parameters add; the package's own by default.
     """
     tensor_cores, vector_core, buffer = area_parts_um2(table, constants=constants)
     return tensor_cores + table.num_vc * vector_core + buffer
@@ -46,7 +46,9 @@ def area_parts_um2(
     table: AcceleratorTable, *, constants: Constants | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Areas of all tensor cores, of one vector core and of the global buffer, um^2; columns may broadcast."""
-    macs = table.tc_width * table.tc_depth * mac_area(table.pipelining) * choice_scale(table.sparse_array)
+    known = load_constants() if constants is None else constants
+    macs = table.tc_width * table.tc_depth * mac_area(table.pipelining, known)
+    macs = macs * choice_scale(table.sparse_array, known)
     tensor_core = tc_area_um2(macs, table.l2_bytes, constants=constants)
     vector_core = vc_area_um2(table.vc_width, table.vc_l2_bytes, constants=constants)
     return table.num_tc * tensor_core, vector_core, glb_area_um2(table.glb_bytes)

@@ -21,10 +21,7 @@ OTHER_SOFTWARE = (IDEAL_STACK.name, "megatron-core")
 """Software that a figure is priced under besides its own: nothing lost, and overlapping what it sends (ranges of the
 assumption in decision 0257)."""
 CYCLES = "vector_cycles"
-DIE_AREAS = (
-    *(f"{DIE_PREFIX}area.{name}" for name in (*FITTED_AREAS, "die_to_die_mm2_per_gb_per_s")),
-    f"{DIE_PREFIX}process.logic",
-)
+DIE_AREAS = (*(f"{DIE_PREFIX}area.{name}" for name in FITTED_AREAS), f"{DIE_PREFIX}process.logic")
 """Constants of a die's area that are known within a deviation."""
 POWERS = f"{DIE_PREFIX}power."
 SHARES = tuple(f"{DIE_PREFIX}area.{name}" for name in ("buffer_cell_share", "local_cell_share", "used_share"))

@@ -8,7 +8,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_chips
 from phaze_opt.hardware.economics.ownership import Ownership, RunCost, own_cluster, training_run
-from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, of_chiplets, prices_with
+from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, prices_with
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
@@ -195,14 +195,15 @@ def vary_prices(evaluation: Evaluation, bill: Bill) -> tuple[PriceRow, ...]:
 
 
 def _vary(evaluation: Evaluation, bill: Bill) -> Iterator[PriceRow]:
-    known = bill.terms.prices if float(bill.parts.num_dies) == 1.0 else of_chiplets(bill.terms.prices)
+    known = bill.terms.prices
+    keys = known.uncertain_with(() if float(bill.parts.num_dies) == 1.0 else ("chiplets",))
 
     def over(key: str, value: float) -> tuple[float, float]:
         terms = CostTerms(known.with_overrides({key: value}), bill.terms.grid)
         other = cluster_bill(bill.parts, evaluation, terms, num_devices=bill.num_devices)
         return other.samples_per_usd / bill.samples_per_usd, other.samples_per_kg / bill.samples_per_kg
 
-    for key in known.uncertain:
+    for key in keys:
         entry = known.entries[key]
         (usd_low, kg_low), (usd_high, kg_high) = over(key, entry.low), over(key, entry.high)
         if {usd_low, usd_high, kg_low, kg_high} != {1.0}:

@@ -13,7 +13,7 @@ from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.ownership import usd_of_a_second
-from phaze_opt.hardware.economics.prices import load_prices, of_chiplets, prices_with
+from phaze_opt.hardware.economics.prices import load_prices, prices_with
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.suggestions import parse_word
@@ -185,8 +185,7 @@ def problem_digest(
 ) -> str:
     """Equal where optima are equal, or fronts of the same axes; what is of costs depends on prices too."""
     own = () if tuple(axes) in ((), PARETO_AXES) else (",".join(axes),)
-    known = of_chiplets(load_prices()) if space.axes.chiplets else load_prices()
-    prices = (known.digest,) if has_costs(goal, axes) else ()
+    prices = (load_prices().digest,) if has_costs(goal, axes) else ()
     return _digest(evaluations_digest(scenario, constants), space.digest, goal.value, *own, *prices)
 
 

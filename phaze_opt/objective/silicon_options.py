@@ -1,8 +1,6 @@
 """What options say of silicon: dies, or the tables at 22 nm of Phaze."""
 
-from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol
 
 from phaze_opt.errors import InputError
@@ -10,7 +8,6 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.silicon.silicon import Silicon, silicon_of
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.space.space_file import read_space_file
 
 
 class SiliconForm(StrEnum):
@@ -67,9 +64,7 @@ def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silico
                 message = "is of dies; leave it out, or leave out --silicon phaze, --as phaze and --space phaze"
                 raise InputError(message, source=known[name].flag)
         return None
-    silicon = silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)
-    is_file = space not in ("", *SiliconForm)
-    return replace(silicon, has_chiplets=is_file and bool(read_space_file(Path(space)).axes["chiplets"]))
+    return silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)
 
 
 def check_same_silicon(scenario: HasSilicon, space: HasSilicon) -> None:

@@ -109,9 +109,6 @@ class SearchSpace:
 
     def _check_limits(self) -> None:
         """What only dies have, and what chips are known to run at."""
-        if self.silicon is not None and self.axes.chiplets and not self.silicon.has_chiplets:
-            message = "dies that are split need constants of chiplets; give a silicon with has_chiplets = True"
-            raise InputError(message, key="chiplets")
         for axis in (AXIS[name] for name in self.axes.stated):
             if axis.needs_die and self.silicon is None:
                 message = f"{axis.plural} are of dies, as the 22 nm tables do not price them; leave out --silicon phaze"

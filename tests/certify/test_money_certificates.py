@@ -16,7 +16,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.robust.worlds import find_assumptions
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.hardware.silicon.silicon import CROSSING_RATE, silicon_of
+from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
@@ -76,7 +76,7 @@ def test_energy_and_capex_are_searched_only():
 def split_problem(goal: Goal, *axes: FrontAxis) -> CertifyProblem:
     """Two dozen dies, whole and split, some of them whole over the reticle."""
     scenario = small_scenario(WIDE, network="two-level", devices=8)
-    silicon = replace(silicon_of(7, scenario.cluster.network), has_chiplets=True)
+    silicon = silicon_of(7, scenario.cluster.network)
     sizes = Axes(
         num_tc=(8, 24, 48), num_vc=(12,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(32 * MEBI,),
         glb_bytes_per_cycle=(4096, 8192), hbm_bytes=(), hbm_stacks=(2, 4), micro_batch=(1,), chiplets=(1, 2, 4),
@@ -116,11 +116,6 @@ def test_forged_chiplets_are_refused(split, tmp_path):
     dearer.put("scenario.prices", [["chiplets.test_usd", 20.0]])
     row = dearer.columns()["chiplets"].index(2)
     dearer.assert_refused(POINTS_FILE, "cost_usd is .* but the architecture gives", row=row)
-    whole = Forger(split[1], tmp_path / "whole")
-    for holder in ("scenario", "space"):
-        whole.put(f"{holder}.silicon.has_chiplets", value=False)
-    with pytest.raises(CertificateError):
-        check_certificate(whole.directory)
 
 
 def test_a_front_over_cost_has_chiplets(tmp_path):
@@ -134,10 +129,11 @@ def test_a_front_over_cost_has_chiplets(tmp_path):
 
 
 def test_worlds_vary_what_chiplets_read():
-    """Rate and area between chiplets where dies may be split, and nowhere else."""
+    """Rate, area, edge and energy between chiplets where dies may be split, and nowhere else."""
     varied = {}
     for name, problem in (("split", split_problem(Goal.THROUGHPUT)), ("whole", die_problem())):
         found = find_assumptions(problem)
         keys = {each.key for group in found.groups for each in group.constants} | {each.key for each in found.sampled}
         varied[name] = {key for key in keys if "die_to_die" in key}
-    assert varied == {"split": {CROSSING_RATE, "die.area.die_to_die_mm2_per_gb_per_s"}, "whole": set()}
+    names = ("area.die_to_die_mm2_per_gb_per_s", "edge.die_to_die_gb_per_s", "edge.die_to_die_gb_per_s_per_mm")
+    assert varied == {"split": {f"die.{name}" for name in (*names, "power.die_to_die_pj_per_bit")}, "whole": set()}

@@ -14,25 +14,22 @@ from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.device_cost import DeviceParts, device_cost
-from phaze_opt.hardware.economics.prices import figures_of, load_prices, of_chiplets
+from phaze_opt.hardware.economics.prices import figures_of, load_prices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_energies
 from phaze_opt.hardware.silicon.chiplets import crossings_of, mesh_sides
 from phaze_opt.hardware.silicon.die_edge import Limit
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
-from phaze_opt.hardware.silicon.silicon import CROSSING_RATE, constants_with, silicon_of
+from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
-from phaze_opt.space.axes import Axes
-from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIGA, MEBI
 
 NETWORK = load_network("two-level", num_devices=64)
-WHOLE = constants_with(silicon_of(7, NETWORK))
-SPLIT = constants_with(replace(silicon_of(7, NETWORK), has_chiplets=True))
+KNOWN = constants_with(silicon_of(7, NETWORK))
 PRICES = load_prices()
-WHOLE_DIGEST, PRICES_DIGEST = "eb6ff92a6e64bd3b", "fad818e65686aedc"
+KNOWN_DIGEST, PRICES_DIGEST = "eb6ff92a6e64bd3b", "fad818e65686aedc"
 ARCH = "num_tc=16,num_vc=16,tc_width=128,tc_depth=128,glb_mb=32,glb_bytes_per_cycle=6144,hbm_stacks=4"
 POINT = DesignPoint(
     num_tc=16, num_vc=16, tc_width=128, tc_depth=128, vc_width=128, glb_bytes=32 * MEBI, hbm_bytes=64 << 30,
@@ -41,10 +38,10 @@ POINT = DesignPoint(
 
 
 def chips(*points: DesignPoint, **changes):
-    return chips_of(PointColumns.of([replace(each, **changes) for each in points or (POINT,)]), SPLIT)
+    return chips_of(PointColumns.of([replace(each, **changes) for each in points or (POINT,)]), KNOWN)
 
 
-def figures(table, constants):
+def figures(table, constants=KNOWN):
     dies, energies = Dies.of(table, constants), chip_energies(table, constants)
     operators = Objective(make_scenario("tiny", devices=64, global_batch=256)).compiled(0, 1).operators
     estimates = CalibratedEstimator(constants).estimate(operators, table)
@@ -56,23 +53,21 @@ def figures(table, constants):
 
 
 def test_one_chiplet_is_a_whole_die_to_the_bit():
-    for one, other in zip(figures(chips(), WHOLE), figures(chips(chiplets=1), SPLIT), strict=True):
+    for one, other in zip(figures(chips(), KNOWN), figures(chips(chiplets=1), KNOWN), strict=True):
         assert np.array_equal(one, other)
-    assert "die_to_die" not in die_to_json(die_of(chips().row(0), WHOLE))["areas_mm2"]
+    assert "die_to_die" not in die_to_json(die_of(chips().row(0), KNOWN))["areas_mm2"]
 
 
-def test_constants_of_whole_dies_are_those_of_before():
-    """Digests as they were before dies were split; what chiplets read counts and is varied where they may be."""
-    assert WHOLE.digest.startswith(WHOLE_DIGEST)
-    assert PRICES.digest.startswith(PRICES_DIGEST)
-    assert SPLIT.digest != WHOLE.digest
-    assert of_chiplets(PRICES).digest != PRICES.digest
-    of_split = {key for key in SPLIT.entries if "die_to_die" in key}
-    assert set(SPLIT.uncertain) - set(WHOLE.uncertain) == of_split
-    assert len(of_split) == 4
-    assert {key for key in of_chiplets(PRICES).uncertain if key not in PRICES.uncertain} == {
-        "chiplets.design_share", "chiplets.test_usd"
-    }  # fmt: skip
+def test_digests_are_those_of_before_dies_were_split():
+    """What chiplets read is varied where a design has some, and counts where it has another value."""
+    for known, digest, changed in (
+        (KNOWN, KNOWN_DIGEST, "die.edge.die_to_die_gb_per_s"), (PRICES, PRICES_DIGEST, "chiplets.test_usd")
+    ):  # fmt: skip
+        assert known.digest.startswith(digest)
+        own = {key for key, entry in known.entries.items() if entry.parameter == "chiplets"}
+        assert len(own) in (2, 4)
+        assert set(known.uncertain_with(["chiplets"])) - set(known.uncertain) == own
+        assert known.with_overrides({changed: 7.0}).digest != known.digest
 
 
 def test_bytes_cross_the_mean_distance_of_a_mesh():
@@ -89,7 +84,7 @@ def test_bytes_cross_the_mean_distance_of_a_mesh():
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_a_chiplet_by_hand(count):
     """Its share of all, ceilings of cores and stacks, its own host interface, and what passes on its network."""
-    die, known = die_of(chips(chiplets=count).row(0), SPLIT), Dies.of(chips(), SPLIT).model
+    die, known = die_of(chips(chiplets=count).row(0), KNOWN), Dies.of(chips(), KNOWN).model
     areas = {part.name: part.value / count for part in die.areas}
     area, constants = sum(areas.values()), known.area
     cores = math.ceil(16 / count)
@@ -112,7 +107,7 @@ def test_a_chiplet_by_hand(count):
 def test_each_chiplet_has_a_reticle():
     """Four dies that together are of two reticles can be built; no die of that area can."""
     large = replace(POINT, num_tc=48, glb_bytes=64 * MEBI)
-    whole, split = Dies.of(chips(large), SPLIT), Dies.of(chips(large, chiplets=4), SPLIT)
+    whole, split = Dies.of(chips(large), KNOWN), Dies.of(chips(large, chiplets=4), KNOWN)
     assert split.area.total > whole.area.total > 1.5 * 858
     assert not whole.limits[Limit.RETICLE].is_kept.all()
     assert split.limits[Limit.RETICLE].is_kept.all()
@@ -134,7 +129,7 @@ def drawn(count):
 
 
 def test_the_checker_s_rules_are_those_of_the_space():
-    dies = Dies.of(chips_of(drawn(4000), SPLIT), SPLIT)
+    dies = Dies.of(chips_of(drawn(4000), KNOWN), KNOWN)
     assert 0.1 < dies.is_buildable.mean() < 0.9
     assert np.array_equal(could_be_built(dies), dies.is_buildable)
     assert not np.array_equal(dies.limits[Limit.LINK_EDGE].is_kept, dies.is_buildable)
@@ -143,17 +138,17 @@ def test_the_checker_s_rules_are_those_of_the_space():
 def test_no_crossing_no_loss_and_a_slow_one_is_a_slower_buffer():
     """The time of chiplets is that of a whole die whose buffer delivers what crossings leave of it."""
     operators = Objective(make_scenario("tiny", devices=64, global_batch=256)).compiled(0, 1).operators
-    slow = SPLIT.with_overrides({CROSSING_RATE: 400.0})
+    slow = KNOWN.with_overrides({"die.edge.die_to_die_gb_per_s": 400.0})
     split, whole = chips(chiplets=4), chips()
     left = replace(whole, glb_bandwidth_bytes_per_s=np.array([4 * 400e9 / 1.0]))
 
     def seconds(table, constants):
         return CalibratedEstimator(constants).estimate(operators, table).spread_s
 
-    assert np.array_equal(seconds(split, SPLIT), seconds(whole, SPLIT))
+    assert np.array_equal(seconds(split, KNOWN), seconds(whole, KNOWN))
     assert np.array_equal(seconds(split, slow), seconds(left, slow))
-    assert (seconds(split, slow) >= seconds(split, SPLIT)).all()
-    assert seconds(split, slow).sum() > seconds(split, SPLIT).sum()
+    assert (seconds(split, slow) >= seconds(split, KNOWN)).all()
+    assert seconds(split, slow).sum() > seconds(split, KNOWN).sum()
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -181,15 +176,15 @@ def test_chiplets_cost_what_chiplet_actuary_s_equations_say(count):
 def test_prices_move_the_way_they_must():
     split = chips(chiplets=2)
 
-    def usd(constants=SPLIT, **prices):
-        known = PRICES.with_overrides({key.replace("__", "."): value for key, value in prices.items()})
-        return float(chip_cost(split, constants, prices=known).usd[0])
+    def usd(constants=KNOWN, **changed):
+        prices = PRICES.with_overrides({key.replace("__", "."): value for key, value in changed.items()})
+        return float(chip_cost(split, constants, prices=prices).usd[0])
 
     figure = usd()
     assert usd(process__n7__defects_per_cm2=0.05) < figure < usd(package__bond_yield=0.9)
     assert usd(chiplets__test_usd=1.0) < figure < usd(chiplets__design_share=0.1)
     for key, more in (("area.die_to_die_mm2_per_gb_per_s", 0.04), ("power.die_to_die_pj_per_bit", 1.0)):
-        assert usd(SPLIT.with_overrides({f"die.{key}": more})) > figure
+        assert usd(KNOWN.with_overrides({f"die.{key}": more})) > figure
     # Smaller dies yield better, and where designing is shared by many and nothing else differs, they are cheaper.
     parts = [DeviceParts("n5", *map(np.asarray, (800.0 / n, 800.0, 0.0, 0.0, 0.0, 0.0, float(n)))) for n in (1, 2, 4)]
     dies = [float(device_cost(each, PRICES).dies) for each in parts]
@@ -201,12 +196,6 @@ def test_what_has_no_chiplets_refuses_them():
     with pytest.raises(InputError, match="is of dies"):
         load_architecture(f"{ARCH},chiplets=2")
     with pytest.raises(InputError, match="chiplets"):
-        load_architecture(f"{ARCH},chiplets=17", constants=SPLIT)
-    axes = Axes(
-        num_tc=(8,), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(), glb_bytes=(16 * MEBI,), hbm_bytes=(),
-        glb_bytes_per_cycle=(4096,), hbm_stacks=(2,), micro_batch=(1,), chiplets=(1, 2),
-    )  # fmt: skip
-    with pytest.raises(InputError, match="has_chiplets"):
-        SearchSpace("split", axes, 8e8, 0.0, silicon=silicon_of(7, NETWORK))
-    assert load_architecture(f"{ARCH},chiplets=2", constants=SPLIT).chiplets == 2
+        load_architecture(f"{ARCH},chiplets=17", constants=KNOWN)
+    assert load_architecture(f"{ARCH},chiplets=2", constants=KNOWN).chiplets == 2
     assert "chiplets=2" in replace(POINT, chiplets=2).inline()

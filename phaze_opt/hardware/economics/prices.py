@@ -10,7 +10,6 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, parse_constants
 from phaze_opt.hardware.economics.wafer import Wafer
-from phaze_opt.hardware.silicon.chiplets import OPTION
 from phaze_opt.record.document import parse_toml, read_toml
 from phaze_opt.record.suggestions import suggest
 
@@ -56,11 +55,6 @@ def read_prices(path: Path) -> Constants:
             rule = str(error).removeprefix(f"'{error.key}': ").replace("no constant is", "no price is")
             raise document.fault(rule, *keys) from None
     return known
-
-
-def of_chiplets(known: Constants) -> Constants:
-    """The same prices where dies are split: those of chiplets count, and are varied."""
-    return known.with_options({OPTION: "split"})
 
 
 def changed_prices(known: Constants) -> tuple[tuple[str, float], ...]:

@@ -15,9 +15,6 @@ from phaze_opt.hardware.chip_template import MOST_CHIPLETS
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-OPTION = "chiplets"
-"""Option of constants and of prices that alone reads those of chiplets."""
-
 
 def mesh_sides(count: int) -> tuple[int, int]:
     """Rows and columns of the mesh of so many chiplets, as square as can be: 8 are 2 x 4."""

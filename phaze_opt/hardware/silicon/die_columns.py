@@ -112,7 +112,7 @@ def dies_of(
         stack: of HBM; as many as hold the capacity and reach the bandwidth.
         link_bytes_per_s: links of a device that states none, one way, all dimensions of its network together.
         most_crossing_bytes_per_s: that a chiplet sends to others.
-        constants: sizing of L2 buffers.
+        constants: sizing of L2 buffers, and what sub-stages and choices of inputs add.
     """
     codes = chips.chiplets
     chips = replace(chips, num_tc=built(chips.num_tc, codes), num_vc=built(chips.num_vc, codes))
@@ -126,8 +126,8 @@ def dies_of(
         memory=np.array(process.memory),
         energy=np.array(process.energy),
         macs=_floats(chips.num_tc * chips.tc_width * chips.tc_depth),
-        mac_area=mac_area(chips.pipelining) * choice_scale(chips.sparse_array),
-        mac_energy=choice_scale(chips.sparse_array),
+        mac_area=mac_area(chips.pipelining, constants) * choice_scale(chips.sparse_array, constants),
+        mac_energy=choice_scale(chips.sparse_array, constants),
         byte_macs=none,
         threaded_lanes=none,
         vector_lanes=_floats(lanes),

@@ -80,7 +80,7 @@ class DieEdge:
     """Sides of dies and what takes them, each of shape (num_dies,).
 
     Attributes:
-        length_mm, width_mm: long and short side, of a chiplet where the die is split: as long as the reticle and the aspect allow.
+        length_mm, width_mm: long and short side, as long as reticle and aspect allow; of a chiplet where it is split.
         stack_places: stacks of HBM for which both long sides have room.
         link_edge_mm: edge that links take, and what leads to other chiplets, of both short sides.
         package_mm2: die or all its chiplets, and stacks, on an interposer.

@@ -18,7 +18,6 @@ from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption, l
 from phaze_opt.hardware.designed_chip import GENERATION
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network, with_bandwidths
-from phaze_opt.hardware.silicon.chiplets import OPTION
 from phaze_opt.hardware.silicon.die_constants import (
     AREA_GROUP,
     AreaConstants,
@@ -38,13 +37,11 @@ from phaze_opt.units import GIBI, GIGA, PICO
 SILICON, DIE = "silicon", "die"
 """Option of constants, and its choice; chips under constants without it are built by the 22 nm tables."""
 _PROCESS, _RESIDENCY = "process", "residency"
-_SPLIT = "split"
 DIE_PREFIX = f"{DIE}."
 LINK_RATE = f"{DIE_PREFIX}link.bytes_per_s"
-_CROSSING = "edge.die_to_die_gb_per_s"
-CROSSING_RATE = f"{DIE_PREFIX}{_CROSSING}"
-"""What a chiplet sends to others of its die, GB/s one way; read where dies are split."""
 _STACKS = "hbm.stack_"
+_OF_DIES = (DIE_PREFIX, _STACKS, "arrays.")
+"""Constants that dies are priced by."""
 _OF_TABLES = ("area.", "energy.", "hbm.fixed_")
 """Constants that a die has no use for."""
 GENERATION_OF: Mapping[str, str] = MappingProxyType(
@@ -62,14 +59,12 @@ class Silicon:
         hbm_generation: of its stacks.
         link_bytes_per_s: that its links carry, one way, all dimensions of its network together.
         values: constants by key that are other than the package's, as a world of assumptions has them.
-        has_chiplets: whether dies may be split, so that constants of chiplets count.
     """
 
     nanometres: int
     hbm_generation: str
     link_bytes_per_s: float
     values: Annotated[tuple[tuple[str, float], ...], later(())] = ()
-    has_chiplets: Annotated[bool, later(False)] = False
 
     def __post_init__(self) -> None:
         """Refuse what the die model does not know."""
@@ -148,8 +143,6 @@ def _with_die(constants: Constants, silicon: Silicon) -> Constants:
     options[_RESIDENCY] = replace(options[_RESIDENCY], choice="planned")
     chosen = {SILICON: DIE, _PROCESS: process_of(silicon.nanometres).name, GENERATION: silicon.hbm_generation}
     options |= {name: EstimatorOption(choice, (choice,), "die_constants.toml") for name, choice in chosen.items()}
-    if silicon.has_chiplets:
-        options[OPTION] = EstimatorOption(_SPLIT, (_SPLIT,), "die_constants.toml")
     return Constants(entries, options).with_overrides(dict(silicon.values))
 
 
@@ -173,7 +166,7 @@ def _refuse_changed_tables(constants: Constants) -> None:
 
 def silicon_under(silicon: Silicon, values: Mapping[str, float], network: Network) -> Silicon:
     """The silicon where some constants are otherwise: those that dies are priced by, and the links of the network."""
-    mine = dict(silicon.values) | {key: value for key, value in values.items() if key.startswith((DIE_PREFIX, _STACKS))}
+    mine = dict(silicon.values) | {key: value for key, value in values.items() if key.startswith(_OF_DIES)}
     return replace(silicon, link_bytes_per_s=link_rate(network), values=tuple(sorted(mine.items())))
 
 
@@ -238,7 +231,7 @@ class DieModel:
     @property
     def crossing_bytes_per_s(self) -> float:
         """What a chiplet sends to others of its die, one way, at most."""
-        return self.limits.value(_CROSSING) * GIGA
+        return self.limits.value("edge.die_to_die_gb_per_s") * GIGA
 
 
 @lru_cache(maxsize=64)
