@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import MOST_CHIPLETS
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.record.plain_data import later
@@ -60,6 +61,9 @@ class Accelerator:
                 raise InputError(message, key=field.name)
         pipelining_of(self.pipelining)
         sparse_array_of(self.sparse_array)
+        if self.chiplets > MOST_CHIPLETS:
+            message = f"chiplets = {self.chiplets} must be from 1 to {MOST_CHIPLETS}, or 0 for a whole die"
+            raise InputError(message, key="chiplets")
 
     @property
     def stated(self) -> tuple[str, ...]:

@@ -125,6 +125,8 @@ class Axis:
         kind = "positive integer" if self.unit is None else "positive number"
         if not self.least:
             return f"a {kind} up to {self.most:.10g}"
+        if self.unit is None:
+            return f"a whole number from {self.least:g} to {self.most:g}"
         return f"a number from {self.least:g} to {self.most:g}: what chips are known to run at"
 
     def describe(self, value: int) -> str:
@@ -202,8 +204,8 @@ class Design(Generic[T]):
         default=0,
     )
     chiplets: T = axis(
-        AxisRole.SIZE, "{} chiplets", plural="chiplets", most=MOST_CHIPLETS, default=0, is_monotone=False,
-        needs_die=True,
+        AxisRole.SIZE, "{} chiplets", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
+        is_monotone=False, needs_die=True,
     )  # fmt: skip
 
 

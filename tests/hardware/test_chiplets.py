@@ -11,7 +11,7 @@ from phaze_opt.certify.check.dies import could_be_built
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
-from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.device_cost import DeviceParts, device_cost
 from phaze_opt.hardware.economics.prices import figures_of, load_prices
@@ -24,6 +24,7 @@ from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
+from phaze_opt.space.known_spaces import die_space
 from phaze_opt.units import GIGA, MEBI
 
 NETWORK = load_network("two-level", num_devices=64)
@@ -31,6 +32,7 @@ KNOWN = constants_with(silicon_of(7, NETWORK))
 PRICES = load_prices()
 KNOWN_DIGEST, PRICES_DIGEST = "eb6ff92a6e64bd3b", "fad818e65686aedc"
 ARCH = "num_tc=16,num_vc=16,tc_width=128,tc_depth=128,glb_mb=32,glb_bytes_per_cycle=6144,hbm_stacks=4"
+SPACE = die_space(silicon_of(7, NETWORK))
 POINT = DesignPoint(
     num_tc=16, num_vc=16, tc_width=128, tc_depth=128, vc_width=128, glb_bytes=32 * MEBI, hbm_bytes=64 << 30,
     micro_batch=1, glb_bytes_per_cycle=6144, hbm_stacks=4,
@@ -197,5 +199,9 @@ def test_what_has_no_chiplets_refuses_them():
         load_architecture(f"{ARCH},chiplets=2")
     with pytest.raises(InputError, match="chiplets"):
         load_architecture(f"{ARCH},chiplets=17", constants=KNOWN)
+    with pytest.raises(InputError, match="chiplets = 32 must be from 1 to 16"):
+        build_accelerator(replace(POINT, chiplets=32), constants=KNOWN)
+    with pytest.raises(InputError, match="a whole number from 1 to 16"):
+        replace(SPACE, axes=replace(SPACE.axes, chiplets=(2, 32)))
     assert load_architecture(f"{ARCH},chiplets=2", constants=KNOWN).chiplets == 2
     assert "chiplets=2" in replace(POINT, chiplets=2).inline()
