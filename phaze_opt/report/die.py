@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.accelerator import Accelerator
@@ -63,8 +64,8 @@ def _parts_table(
     columns = (Column(""), *numbers(first, "share", *others))
     values = [{part.name: part.value for part in parts_of(die)} for die in dies.values()]
     totals = [sum(each.values()) for each in values]
-    names = [part.name for part in parts_of(next(iter(dies.values()))) if any(each[part.name] for each in values)]
-    rows = [(COMPONENTS[name], *_cells([each[name] for each in values], totals)) for name in names]
+    every = {name: [each.get(name, 0.0) for each in values] for name in dict.fromkeys(chain(*values))}
+    rows = [(COMPONENTS[name], *_cells(row, totals)) for name, row in every.items() if any(row)]
     rows.append((whole, *_cells(totals, totals)))
     return TableContent(title, columns, tuple(rows), note, emphasised=frozenset({len(rows) - 1}))
 
@@ -120,11 +121,11 @@ def _bars(
 
     figure = go.Figure()
     values = {name: {part.name: part.value for part in parts_of(die)} for name, die in dies.items()}
-    for part in parts_of(next(iter(dies.values()))):
-        widths = [each[part.name] for each in values.values()]
+    for component in dict.fromkeys(chain(*values.values())):
+        widths = [each.get(component, 0.0) for each in values.values()]
         if not any(widths):
             continue
-        words = COMPONENTS[part.name]
+        words = COMPONENTS[component]
         figure.add_bar(
             y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(part.name), hoverinfo="text",
             hovertext=[f"{words}: {format_number(width)} {unit}" for width in widths],

@@ -1,5 +1,6 @@
 """What stands on a die, as columns of many: the input of areas, edges and powers."""
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -99,7 +100,7 @@ def dies_of(
     process: DieProcess,
     stack: HbmStack,
     link_bytes_per_s: float,
-    most_crossing_bytes_per_s: float,
+    most_crossing_bytes_per_s: float = math.inf,
     constants: Constants,
 ) -> DieColumns:
     """The dies of designed chips, all of one process and one generation of HBM.

@@ -183,8 +183,8 @@ def die_to_json(report: DieReport) -> dict[str, Any]:
         "area_mm2": report.area_mm2,
         "power_w": report.power_w,
         "w_per_mm2": report.w_per_mm2,
-        "areas_mm2": _to_json(report.areas),
-        "powers_w": _to_json(report.powers),
+        "areas_mm2": {part.name: part.value for part in report.areas},
+        "powers_w": {part.name: part.value for part in report.powers},
         **{name: getattr(report, name) for name in same},
         "limits": asdict(report.limits),
         "broken": list(report.broken),
@@ -202,9 +202,6 @@ def _allowed(limits: Mapping[Limit, Held]) -> DieLimits:
 
 
 def _figures(parts: DieArea | DiePower) -> tuple[ComponentFigure, ...]:
-    return tuple(ComponentFigure(each.name, number_of(getattr(parts, each.name))) for each in fields(parts))
-
-
-def _to_json(figures: tuple[ComponentFigure, ...]) -> dict[str, float]:
     """By component; a whole die has nothing between chiplets."""
-    return {part.name: part.value for part in figures if part.value or part.name != "die_to_die"}
+    figures = (ComponentFigure(each.name, number_of(getattr(parts, each.name))) for each in fields(parts))
+    return tuple(figure for figure in figures if figure.value or figure.name != "die_to_die")
