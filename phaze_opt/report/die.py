@@ -127,7 +127,7 @@ def _bars(
             continue
         words = COMPONENTS[component]
         figure.add_bar(
-            y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(part.name), hoverinfo="text",
+            y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(component), hoverinfo="text",
             hovertext=[f"{words}: {format_number(width)} {unit}" for width in widths],
         )  # fmt: skip
     return style_bars(figure, title, count=len(dies), axis=axis)
