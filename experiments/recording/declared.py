@@ -142,6 +142,10 @@ _SCHEDULE = (
     ),
 )
 _STUDIES = (
+    replace(
+        _study("flexibility", 2),
+        inputs=("studies/flexibility.toml", "studies/spaces", "studies/models", "tests/traced_models"),
+    ),
     _study("quickstart", 1),
     _study("strategies-bert", 8),
     _study("wham-vs-spotlight", 9),
@@ -234,6 +238,10 @@ RECORDS = (
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),
     _script("layer_fusion/compare", "", 2, script="compare"),
+    *(
+        replace(_script(f"flexibility/{name}", "", 2, script=name), inputs=("studies/models", "tests/traced_models"))
+        for name in ("future_proofing", "loop_nests")
+    ),
     replace(_script("evaluate/warm", "", 2, script="warm"), inputs=("tests/traced_models", "studies/models")),
     _script("network/curve_forms", "--write", 1, script="curve_forms"),
     _script("network/paper_gains", "--write", 1, script="paper_gains"),

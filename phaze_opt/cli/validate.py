@@ -136,7 +136,7 @@ def _print(result: Validation, *, is_detailed: bool) -> None:
     from phaze_opt.report import validation_tables as tables
 
     screen = out()
-    for sentence in tables.score_sentences(result):
+    for sentence in (*tables.unit_sentences(result), *tables.score_sentences(result)):
         screen.print(sentence)
     screen.print()
     print_plain_table(tables.overview_table(result), has_title=False)

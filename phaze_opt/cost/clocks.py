@@ -76,6 +76,7 @@ class ScheduleClock:
         self._exclusivity = exclusivity
         self._options = options
         self._solved: dict[_Problem, ScheduleResult] = {}
+        self._estimated: dict[tuple[Operator, ...], Estimates] = {}
 
     def times(self, step: CompiledStep, schedules: Schedules | None = None) -> LayerTimes:
         """Makespans of a step's layers; what selective recomputation repeats runs serially.
@@ -93,8 +94,11 @@ class ScheduleClock:
         return self._times(step, schedules, lambda result: result.lower_bound_s)
 
     def estimate(self, operators: Sequence[Operator]) -> Estimates:
-        """Latencies, traffic and energy of operators, row 0."""
-        return self._estimator.estimate(operators, self._table)
+        """Latencies, traffic and energy of operators, row 0; the same ones are estimated once."""
+        asked = tuple(operators)
+        if asked not in self._estimated:
+            self._estimated[asked] = self._estimator.estimate(asked, self._table)
+        return self._estimated[asked]
 
     def explain(self, operators: Sequence[Operator]) -> tuple[OperatorBreakdown, ...]:
         """What bounds each operator when it is spread over all cores."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, TILING
 from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.units import GIBI, KIBI, MEBI
@@ -203,6 +204,22 @@ class Design(Generic[T]):
         most=len(SPARSE_KEYS),
         default=0,
     )
+    tiling: T = axis(
+        AxisRole.SIZE, "{} tiling", plural="kinds of tiling", choices=TILING.keys, most=len(TILING.keys), default=0,
+        is_monotone=False,
+    )  # fmt: skip
+    loop_order: T = axis(
+        AxisRole.SIZE, "{} loop order", plural="kinds of loop order", choices=LOOP_ORDER.keys,
+        most=len(LOOP_ORDER.keys), default=0, is_monotone=False,
+    )  # fmt: skip
+    core_split: T = axis(
+        AxisRole.SIZE, "{} split over cores", plural="kinds of split over cores", choices=CORE_SPLIT.keys,
+        most=len(CORE_SPLIT.keys), default=0, is_monotone=False,
+    )  # fmt: skip
+    array_shape: T = axis(
+        AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
+        most=len(ARRAY_SHAPE.keys), default=0,
+    )  # fmt: skip
     chiplets: T = axis(
         AxisRole.SIZE, "{} chiplets", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
         is_monotone=False, needs_die=True,

@@ -40,7 +40,7 @@ class ShortAnswer:
 
     Attributes:
         sentences: two or three that can be repeated to somebody who has not seen the table.
-        tables: one; of a common design two.
+        tables: one; of a common design, and of several machines whose costs are known, two.
         notes: what of the question was changed.
         more: how to go on, and how to see more.
     """

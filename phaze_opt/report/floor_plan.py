@@ -123,19 +123,20 @@ def floor_plan_figure(dies: Dies) -> Figure:
         titles.append({"x": left + length / 2, "y": tallest + 1.2, "text": title, "showarrow": False})
         figure.add_annotation(**titles[-1])
         left += length + GAP_MM
-    figure.update_xaxes(title="mm", range=[-0.5, left - GAP_MM + 0.5], showgrid=False)
+    figure.update_xaxes(title="mm", range=[-0.5, left - GAP_MM + 0.5], constrain="domain", showgrid=False)
     figure.update_yaxes(title="mm", range=[-0.5, tallest + 2.4], scaleanchor="x", showgrid=False)
     apply_style(figure, "The die by component, areas to scale")
     below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
     figure.update_layout(legend=below, height=520, margin={"t": 60, "b": 130})
     height_px = round(NARROW_PX * (tallest + 3.0) / whole_mm) + 60
     below_px = LEGEND_ROW_PX * len(named)
-    # No letters fit into parts of a die on a phone; the legend has their names, and a touch their areas.
-    figure.update_layout(
-        meta={
-            "narrow": {"annotations": titles, "height": height_px + below_px, "margin.t": 8, "margin.b": 48 + below_px}
-        }
-    )
+    # No letters fit into parts of a die on a phone; the legend has their names, and a touch their areas. Names of dies
+    # side by side need two lines.
+    short = [
+        each | {"text": each["text"].replace(": ", "<br>"), "y": tallest + 0.4, "yanchor": "bottom"} for each in titles
+    ]
+    margins = {"margin.t": 28, "margin.b": 48 + below_px}
+    figure.update_layout(meta={"narrow": {"annotations": short, "height": height_px + below_px + 20, **margins}})
     return figure
 
 

@@ -53,6 +53,13 @@ def _findings(result: Validation) -> tuple[str, ...]:
     better = [entry for entry in result.sets if entry.scores.num_rows and entry.scores.mape < entry.baseline_mape]
     compared = [entry for entry in result.sets if entry.scores.num_rows and entry.baseline_mape >= 0]
     sentences = [f"{scored:,} of {rows:,} rows of {len(result.sets)} data sets are predicted and scored."]
+    shown = sorted((e for e in result.sets if e.scores.num_rows and not e.dataset.is_context), key=_mean_error)
+    if shown:
+        least, middle, most = shown[0], shown[len(shown) // 2], shown[-1]
+        sentences.append(
+            f"The mean error of a set is {_error(middle)} in the middle, from {_error(least)} ({least.name}) to "
+            f"{_error(most)} ({most.name})."
+        )
     met = [goal for goal in result.goals if goal.is_met]
     if result.goals:
         sentences.append(f"{len(met)} of {len(result.goals)} goals are met.")
@@ -61,6 +68,14 @@ def _findings(result: Validation) -> tuple[str, ...]:
             f"The models beat a trivial one fitted to public measurements on {len(better)} of {len(compared)} sets."
         )
     return tuple(sentences)
+
+
+def _mean_error(entry: SetResult) -> float:
+    return entry.scores.mape
+
+
+def _error(entry: SetResult) -> str:
+    return f"{format_figure(entry.scores.mape)} %"
 
 
 def _notices(result: Validation) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
 from phaze_opt.hardware.spreads import UNSEEN
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
-from phaze_opt.report.text import format_time
+from phaze_opt.report.text import format_number, format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
@@ -30,6 +31,8 @@ OVERVIEW_NOTE = (
     "that lie in theirs. Rank: Spearman's correlation, marked where there is a goal for it."
 )
 CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
+THOUSAND, NEAR_A_UNIT = 1000.0, 0.2
+"""Between prefixes of units, and how near to a power of it (in such powers) a ratio is taken for another unit."""
 AT_BOUND = 1e-3
 """Share of itself, or of its range, within which a constant is at a bound."""
 _BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."
@@ -223,6 +226,23 @@ def own_unscored_sentences(result: Validation) -> tuple[str, ...]:
     """The same of a user's sets alone."""
     own = tuple(entry for entry in result.sets if entry.dataset.name not in entry.dataset.likes)
     return unscored_sentences(replace(result, sets=own))
+
+
+def unit_sentences(result: Validation) -> tuple[str, ...]:
+    """Sets whose times look as if they were given in another unit: a sentence each."""
+    found = []
+    for entry in result.sets:
+        ratios = [
+            each.measured_s / each.predicted_s for each in entry.rows if not each.reason and each.predicted_s > 0.0
+        ]
+        middle = median(ratios) if ratios else 1.0
+        steps = round(math.log(middle, THOUSAND)) if middle > 0.0 else 0
+        if steps and THOUSAND**-NEAR_A_UNIT < middle / THOUSAND**steps < THOUSAND**NEAR_A_UNIT:
+            found.append(
+                f"{entry.name}: what was measured is {format_number(middle)} times what is predicted, about a power of "
+                "1,000; look whether the column has the unit that its name ends with."
+            )
+    return tuple(found)
 
 
 def unmeasured_sentences(result: Validation) -> tuple[str, ...]:

@@ -177,6 +177,42 @@ def test_a_proof_over_sub_stages_equals_brute_force(tmp_path):
         check_certificate(forger.directory)
 
 
+def switched_problem() -> CertifyProblem:
+    """Dies of two numbers of cores whose four switches are each rigid or free."""
+    scenario = small_scenario(WIDE, network="two-level", devices=8)
+    silicon = silicon_of(7, scenario.cluster.network)
+    axes = Axes(
+        num_tc=(8, 12), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(8 * MEBI,),
+        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,),
+        tiling=(1, 2, 3), loop_order=(1, 2), core_split=(1, 3), array_shape=(1, 2),
+    )  # fmt: skip
+    space = SearchSpace("switched", axes, area_budget_um2=700e6, min_area_fraction=0.0, silicon=silicon)
+    return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of())
+
+
+def test_a_proof_over_switches_of_mappings_equals_brute_force(tmp_path):
+    problem = switched_problem()
+    values, _ = brute_force(problem)
+    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path)).directory
+    claim = check_certificate(directory).claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    assert claim.num_points == len(values) == 48
+    value_of = dict(zip(problem.space.points(), values, strict=True))
+    least, most = {"tiling": 2, "loop_order": 2, "core_split": 3}, {"tiling": 3, "loop_order": 1, "core_split": 1}
+    for point, value in value_of.items():
+        # Estimates are monotone in every switch; list schedules of small layers nearly so.
+        for name, rigid in least.items():
+            if getattr(point, name) == rigid:
+                assert value <= value_of[replace(point, **{name: most[name]})] * 1.01
+    assert max(values) > 1.01 * min(values)
+    forger = Forger(directory, tmp_path / "forged")
+    forger.cells(_row(forger), loop_order=lambda kind: 3 - kind)
+    forger.seal()
+    with pytest.raises(CertificateError):
+        check_certificate(forger.directory)
+
+
 @pytest.mark.parametrize("name", ["two-level", "phaze", "dgx-h100"])
 def test_networks_of_stated_links_are_the_same_to_prover_and_check(name):
     network = load_network(name, num_devices=16)

@@ -116,9 +116,8 @@ def test_how_many_plans_are_shown_does_not_change_which_one_is_run(capsys):
     rank = next(rank for rank, plan in enumerate(plans, 1) if plan["is_within_error"] and not plan["is_to_the_brim"])
     assert rank > 1
     assert document["plan_to_run"] == plans[rank - 1]
-    said = {printed([*command.split(), str(top)], capsys).partition(".\n")[0] for top in (1, rank, 1000)}
-    assert len(said) == 1
-    shown = printed([*command.split(), "1"], capsys)
+    shown, more = (printed([*command.split(), top], capsys) for top in ("1", "1000"))
+    assert shown.partition(".\n")[0] == more.partition(".\n")[0]
     assert any(line.split()[:1] in ([f"{rank}*~"], [f"{rank}~"]) for line in shown.splitlines())
 
 
@@ -213,3 +212,27 @@ def test_the_demo_fits_a_screen(folder, capsys):
     ):
         assert said in text
     assert all(f"{within} % {saving}" in out for within in (1, 5) for saving in ("smallest", "coolest", "cheapest"))
+
+
+@pytest.mark.parametrize("command", ["models", "architectures", "strategies", "pruners", "software", "network list"])
+def test_lists_say_how_many_there_are_before_the_table(folder, capsys, command):
+    out = printed(command.split(), capsys)
+    assert out.startswith(f"{len(run_json(command.split(), capsys))} ")
+    said = " ".join(out.split())
+    assert re.match(r"\d+ [^│─]+?\. (Models|Architectures|Strategies|Pruners|Training software|Networks) ", said)
+    assert not [line for line in out.splitlines() if len(line.rstrip()) > WIDTH]
+
+
+def test_a_network_says_what_an_all_reduce_takes_and_keeps_its_columns(folder, capsys):
+    words = ["network", "show", "dgx-h100", "--devices", "64"]
+    out, found = printed(words, capsys), run_json(words, capsys)
+    row = next(each for each in found["all_reduce"] if each["bytes"] == 2**30)
+    first = " ".join(out.split("Network dgx-h100")[0].split())
+    for name in ("8 devices", "64 devices"):
+        seconds = row["seconds"][name]
+        assert f"{1e3 * seconds:.3f} ms over {name} ({2**30 / seconds / 1e9:.3g} GB/s of payload)" in first
+    assert "level   topology   devices   GB/s   hop us" in out
+
+
+def test_a_model_on_a_chip_says_its_size_before_the_table(folder, capsys):
+    assert printed(["graph", "show", "tiny"], capsys).startswith("17,067,008 parameters in 6 layers")

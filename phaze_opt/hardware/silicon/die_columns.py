@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import vc_l2_bytes_of
+from phaze_opt.hardware.area import array_inputs, vc_l2_bytes_of
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.flexibility import freedom_scale
 from phaze_opt.hardware.pipelining import mac_area
 from phaze_opt.hardware.silicon.chiplets import built, count_of, crossing_bytes_per_s, crossings_of
 from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
-from phaze_opt.hardware.sparse_array import choice_scale, ports_down
+from phaze_opt.hardware.sparse_array import choice_scale
 
 Floats = NDArray[np.float64]
 
@@ -30,8 +31,8 @@ class DieColumns:
     Attributes:
         logic, memory, energy: of the process, against N7 (`die_constants.DieProcess`).
         macs: 16-bit multiply-accumulates a cycle.
-        mac_area: area of one over that of one without sub-stages and without a choice of inputs (`pipelining.mac_area`,
-            `sparse_array.choice_scale`).
+        mac_area: area of one over that of one without sub-stages, without a choice of inputs and of usual freedom
+            (`pipelining.mac_area`, `sparse_array.choice_scale`, `flexibility.freedom_scale`).
         mac_energy: energy of one over that of one without a choice of inputs.
         byte_macs: multiply-accumulates a cycle of arrays that have 8 bits alone.
         threaded_lanes: fp32 lanes of a GPU, with issue and registers of many threads.
@@ -119,15 +120,16 @@ def dies_of(
     chips = replace(chips, num_tc=built(chips.num_tc, codes), num_vc=built(chips.num_vc, codes))
     lanes = chips.num_vc * chips.vc_width
     vector_l2 = chips.num_vc * vc_l2_bytes_of(chips.vc_width, chips.vc_l2_bytes, constants=constants)
-    inputs = chips.tc_width + ports_down(chips.tc_depth, chips.sparse_array)
-    operand_bytes = chips.dtype_bytes * chips.num_tc * inputs
+    operand_bytes = chips.dtype_bytes * chips.num_tc * array_inputs(chips)
     none = np.zeros(())
     return DieColumns(
         logic=np.array(process.logic),
         memory=np.array(process.memory),
         energy=np.array(process.energy),
         macs=_floats(chips.num_tc * chips.tc_width * chips.tc_depth),
-        mac_area=mac_area(chips.pipelining, constants) * choice_scale(chips.sparse_array, constants),
+        mac_area=mac_area(chips.pipelining, constants)
+        * choice_scale(chips.sparse_array, constants)
+        * freedom_scale(chips, constants),
         mac_energy=choice_scale(chips.sparse_array, constants),
         byte_macs=none,
         threaded_lanes=none,

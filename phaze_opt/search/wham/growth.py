@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phaze_opt.hardware.chip_template import AXES, DesignPoint
+from phaze_opt.hardware.flexibility import SWITCHES
 from phaze_opt.schedule.mobility import ROUNDING
 from phaze_opt.search.wham.critical_path import (
     TC,
@@ -32,6 +33,7 @@ _BESIDE = (
     "vc_l2_bytes",
     "pipelining",
     "sparse_array",
+    *SWITCHES,
     "chiplets",
 )
 """What some spaces vary beside buffer and HBM, and what takes area or power from cores too; the GLB's rate is first."""
