@@ -104,6 +104,7 @@ _CERTIFIED = (
         inputs=("studies/zoo.toml",),
     ),
     replace(_script("certified/dense", f"--models {ALL_MODELS}", 5, script="dense"), models=tuple(_FOUR.split())),
+    _script("certified/axes", "", 5, script="axes"),
     _script("certified/growth", "points layers operators devices plot", 10, script="growth", suffixes="json svg"),
 )
 _ENCODING = (
@@ -233,6 +234,21 @@ RECORDS = (
         _script("claims/claims", "", 30, script="claims"),
         inputs=("experiments/certified/zoo.json", "experiments/studies/wham-vs-spotlight.json"),
         finish="python experiments/claims/tables.py",
+    ),
+    replace(
+        _script("claims/worth", "", 6, script="worth"),
+        inputs=("studies/models",),
+        finish="python experiments/claims/tables.py",
+    ),
+    replace(
+        _script("claims/papers", "", 2, script="papers"),
+        inputs=(
+            "experiments/studies/strategies-bert.json",
+            "experiments/samplers/optima.json",
+            "experiments/network",
+            "studies/models",
+            "tests/traced_models",
+        ),
     ),
     *_ENCODING,
     _script("estimator/bench", "", 0.5, script="bench"),

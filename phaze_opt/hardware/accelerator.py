@@ -24,7 +24,7 @@ class Accelerator:
     ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
     ``vc_l2_bytes`` is of a vector core, 0 for what its lanes make it (`area.vc_l2_bytes_of`); ``link_bytes_per_s`` one
     way, all dimensions of the network together, 0 for the network's. ``pipelining`` numbers a `pipelining.Pipelining`,
-    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense, those from ``tiling`` values of switches
+    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense, from ``tiling`` on values of switches
     (`flexibility.SWITCHES`), 0 for what is usual. ``chiplets`` are equal ones of a die that is split
     (`silicon.chiplets`), 0 for one die.
     """

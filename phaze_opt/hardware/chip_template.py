@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, TILING
 from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
+from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
+from phaze_opt.hardware.sparse_array import NO_SLOWER as NO_SLOWER_SPARSE
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
@@ -71,6 +73,7 @@ class Axis:
         given_by: the axis that decides it in a space that has values of that axis and none of its own.
         parquet: its type in the points of a certificate.
         choices: what its values 1, 2 ... are called in files and options, where they are kinds and no amounts.
+        no_slower: pairs of kinds, the second of which makes no training step longer than the first.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Axis:
     given_by: str = ""
     parquet: str = "int32"
     choices: tuple[str, ...] = ()
+    no_slower: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_optional(self) -> bool:
@@ -194,6 +198,7 @@ class Design(Generic[T]):
         plural="kinds of pipelining",
         choices=PIPELINING_KEYS,
         most=len(PIPELINING_KEYS),
+        no_slower=NO_SLOWER_PIPELINING,
         default=0,
     )
     sparse_array: T = axis(
@@ -202,6 +207,7 @@ class Design(Generic[T]):
         plural="kinds of sparse arrays",
         choices=SPARSE_KEYS,
         most=len(SPARSE_KEYS),
+        no_slower=NO_SLOWER_SPARSE,
         default=0,
     )
     tiling: T = axis(
@@ -233,6 +239,7 @@ SIZE_AXES = tuple(sorted((a.name for a in AXES if a.role is AxisRole.SIZE), key=
 """What sizes cores and buffers; the global buffer varies slowest in the order of a space."""
 JOINED_AXES = tuple(known.name for known in AXES if known.role in (AxisRole.JOINED, AxisRole.PLAN))
 NEVER_SLOWS = tuple(known.name for known in AXES if known.never_slows)
+ORDERED_KINDS = tuple(known.name for known in AXES if known.no_slower)
 CHIP_AXES = tuple(known for known in AXES if known.role is not AxisRole.PLAN)
 
 

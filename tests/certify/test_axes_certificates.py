@@ -10,6 +10,7 @@ from forger import UPPER, Forger
 from planned_certificate import PLANS
 from small_problems import brute_force, small_model, small_scenario
 
+from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.problem_data import on_links
@@ -24,6 +25,7 @@ from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.silicon.silicon import silicon_of, with_link_rate
 from phaze_opt.objective import evaluate
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.space import frontier
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import KIBI, MEBI
@@ -175,6 +177,21 @@ def test_a_proof_over_sub_stages_equals_brute_force(tmp_path):
     forger.seal()
     with pytest.raises(CertificateError, match="behind|area|no row"):
         check_certificate(forger.directory)
+
+
+def test_certificates_with_rows_of_every_kind_stay_valid(monkeypatch, tmp_path):
+    """As they were written before a kind could stand for another: more rows, the same optimum."""
+    problem = staged_problem()
+    now = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "now")).certificate.claim
+    problem = replace(problem, space=replace(problem.space, name="staged before"))
+    monkeypatch.setattr(frontier, "_kinds", lambda axes: iter(()))
+    monkeypatch.setattr(prove, "_has_kinds", lambda problem: False)
+    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "before")).directory
+    monkeypatch.undo()
+    before = check_certificate(directory).claim
+    assert before.value == pytest.approx(now.value, rel=1e-9)
+    assert before.is_proved
+    assert now.num_rows < before.num_rows < before.num_points
 
 
 def switched_problem() -> CertifyProblem:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forger import Forger, times
 from small_problems import brute_force, small_scenario
@@ -12,12 +13,14 @@ from test_fronts import is_no_worse, losses, plain_front
 from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.point_table import costs_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.robust.worlds import find_assumptions
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.silicon.silicon import silicon_of
-from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import FrontAxis, Goal, front_indices, goal_directions, goal_values
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import MEBI
@@ -65,12 +68,63 @@ def test_forged_costs_and_prices_are_refused(made, tmp_path):
     priced.assert_refused(POINTS_FILE, "cost_usd is .* but the architecture gives", row=0)
 
 
-def test_energy_and_capex_are_searched_only():
-    problem = die_problem()
+def test_energy_is_searched_only():
     with pytest.raises(InputError, match="'throughput_per_joule' is searched, not proved"):
-        replace(problem, goal=Goal.THROUGHPUT_PER_JOULE)
-    with pytest.raises(InputError, match="the budget of capex is searched, not proved"):
-        replace(problem, scenario=replace(problem.scenario, prices=(), max_capex_usd=1e6))
+        replace(die_problem(), goal=Goal.THROUGHPUT_PER_JOULE)
+
+
+def within_capex(goal: Goal, *, prices: tuple[tuple[str, float], ...] = ()) -> CertifyProblem:
+    """A problem whose budget of capex about half the dies keep to."""
+    problem = die_problem(goal=goal)
+    middle = float(np.median(costs_of(replace(problem, goal=Goal.PARETO))))
+    budget = problem.scenario.cluster.num_devices * middle
+    return replace(problem, scenario=replace(problem.scenario, prices=prices, max_capex_usd=budget))
+
+
+@pytest.mark.parametrize(
+    ("goal", "most_rows"),
+    [(Goal.THROUGHPUT, 10), (Goal.THROUGHPUT_PER_TDP, 10), (Goal.PARETO, 10), (Goal.PARETO, 1000)],
+)
+def test_a_budget_of_capex_equals_brute_force(goal, most_rows, tmp_path, monkeypatch):
+    problem = within_capex(goal)
+    monkeypatch.setattr(problem_module, "MOST_ROWS_OF_DIES", most_rows)
+    objective = Objective(problem.scenario, constants=problem.constants)
+    found = [goal_values(goal, objective.evaluate(point)) for point in problem.space.points()]
+    values = [each for each in found if each]
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path))
+    claim = check_certificate(result.directory).claim
+    assert len(values) < 0.7 * len(found)
+    assert claim.value == pytest.approx(max(each[0] for each in values), rel=1e-8)
+    if goal is Goal.PARETO:
+        kept = [values[row] for row in front_indices(values, goal_directions(goal))]
+        assert len(result.front) == len(kept)
+        rates = sorted(each.throughput_samples_per_s for each in result.front)
+        assert rates == pytest.approx(sorted(each[0] for each in kept), rel=1e-8)
+
+
+def test_a_budget_of_capex_decides_and_is_checked(tmp_path):
+    problem = within_capex(Goal.THROUGHPUT)
+    directory = certify(problem, CertifyOptions(directory=tmp_path)).directory
+    free = certify(replace(problem, scenario=problem.scenario.without_budgets()), CertifyOptions(directory=tmp_path))
+    assert check_certificate(directory).claim.value < 0.999 * free.certificate.claim.value
+    wider = Forger(directory, tmp_path / "wider")
+    wider.put("scenario.max_capex_usd", 2.0 * problem.scenario.max_capex_usd)
+    wider.assert_refused(POINTS_FILE, "has no row that bounds the die")
+    tighter = Forger(directory, tmp_path / "tighter")
+    tighter.put("scenario.max_capex_usd", 0.5 * problem.scenario.max_capex_usd)
+    tighter.assert_refused(POINTS_FILE, "reason is '' but the design takes", row=0)
+    cheaper = Forger(directory, tmp_path / "cheaper")
+    cheaper.cells(0, cost_usd=times(0.5))
+    cheaper.assert_refused(POINTS_FILE, "cost_usd is .* but the architecture gives", row=0)
+
+
+def test_dearer_prices_leave_fewer_dies_within_capex(tmp_path):
+    found = [
+        certify(within_capex(Goal.THROUGHPUT, prices=prices), CertifyOptions(directory=tmp_path))
+        for prices in ((), DEARER)
+    ]
+    assert found[1].certificate.claim.value < found[0].certificate.claim.value
+    assert [check_certificate(each.directory).claim.is_proved for each in found] == [True, True]
 
 
 def split_problem(goal: Goal, *axes: FrontAxis) -> CertifyProblem:
