@@ -30,6 +30,8 @@ Ints = NDArray[np.int64]
 
 LEAST_CLOCK_GHZ, MOST_CLOCK_GHZ = 0.7, 2.1
 """Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
+MOST_CHIPLETS = 16
+"""Equal chiplets that a die may be split into."""
 
 
 class AxisRole(StrEnum):
@@ -128,6 +130,8 @@ class Axis:
         kind = "positive integer" if self.unit is None else "positive number"
         if not self.least:
             return f"a {kind} up to {self.most:.10g}"
+        if self.unit is None:
+            return f"a whole number from {self.least:g} to {self.most:g}"
         return f"a number from {self.least:g} to {self.most:g}: what chips are known to run at"
 
     def describe(self, value: int) -> str:
@@ -225,6 +229,10 @@ class Design(Generic[T]):
         AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
         most=len(ARRAY_SHAPE.keys), default=0,
         no_slower=ARRAY_SHAPE.no_slower,
+    )  # fmt: skip
+    chiplets: T = axis(
+        AxisRole.SIZE, "{} chiplets", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
+        is_monotone=False, needs_die=True,
     )  # fmt: skip
 
 
