@@ -3,8 +3,9 @@
 A die without a row has the least bound of rows with the same cores and at least as much of the rest (`covered`), and
 area, power and cost of its own. It is off the front within the tolerance where a solved die is no worse in these and
 attains that bound over one and the tolerance. Rows are looked for as if every row attained its bound, which costs a
-hundredth of a solution; then the rows that may be on the front are closed, a round at a time, each with dual vectors
-of its own, which lower the bounds of its like before these are chosen; what they leave open gets rows too.
+hundredth of a solution; then the rows that may be on the front are solved, a round at a time, with dual vectors of
+their own as long as bounds are loose, which lower those of their like before these are chosen; what they leave open
+gets rows too.
 """
 
 import time
@@ -39,6 +40,9 @@ SHARE_OF_BOUNDS = 0.25
 """Share of the tolerance that dies may keep open by bounds alone: solutions fall short of them by some."""
 RELAXED_AHEAD = 512
 """Rows that could be on the front and are bounded again once pools have grown, before the next are chosen."""
+LOOSE = 0.25
+"""Share of a round whose bounds exceed what it attains by more than the tolerance, above which the next one is closed
+by vectors of its own: a few dozen rows with such make nearly all others tight."""
 CHUNK = 4096
 """Points bounded in one piece of work."""
 
@@ -56,7 +60,8 @@ class FrontCover:
         bench, workers, pieces: do the work here and elsewhere, and keep its rounds.
         solved: dies that were evaluated, by place.
         relaxed, exact: lower bounds than those of the first pools, and those by optimal placements or plans, by place.
-        visited: dies that were taken up to be closed, by place.
+        visited, closed: dies that were taken up, and those of them with vectors and trees of their own, by place.
+        is_loose: whether bounds of the last round were too high for many, so that the next one gets vectors.
         additions: packed pool entries of all rounds.
         current: dies of which these bounds are of the pools as they are.
     """
@@ -73,6 +78,8 @@ class FrontCover:
     relaxed: dict[int, BoundRows] = field(default_factory=dict)
     exact: dict[int, BoundRows] = field(default_factory=dict)
     visited: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
+    is_loose: bool = True
     additions: list[bytes] = field(default_factory=list)
     current: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
 
@@ -129,7 +136,10 @@ class FrontCover:
         leading = self._leading(min(FIRST_ROUND << len(self.additions), LARGEST_ROUND))
         if not len(leading):
             return False
+        before = self.cover.own[leading]
         outcomes = do_round(self.workers, self.pieces, len(self.additions), self._works(leading))
+        if self.is_loose:
+            self.closed.update(leading.tolist())
         for place, outcome in zip(leading.tolist(), outcomes, strict=True):
             self.visited.add(place)
             if outcome.solved is not None and outcome.solution is not None:
@@ -138,7 +148,10 @@ class FrontCover:
         self.additions.append(pack_entries(tuple(entry for outcome in outcomes for entry in outcome.entries)))
         if self.bench.sync(tuple(self.additions)):
             self.current = set(), set()
-        self._bound_exactly(leading)
+            self._bound_exactly(leading)
+        attained = self.attained[leading]
+        is_short = before[attained > 0.0] > attained[attained > 0.0] * (1.0 + self.slack)
+        self.is_loose = float(is_short.sum()) > LOOSE * len(is_short)
         return True
 
     def _leading(self, size: int) -> Ints:
@@ -164,7 +177,7 @@ class FrontCover:
             RefineWork(
                 index=int(self.cover.dies[place]),
                 goal=RefineGoal(enough_rate=rate * (1.0 + self.slack), slack=1.0 + self.slack, effort=0),
-                is_solved_at_once=not self.known.has_throughput,
+                is_solved_at_once=not (self.is_loose and self.known.has_throughput),
                 additions=tuple(self.additions),
             )
             for place, rate in zip(leading.tolist(), (attained * (1.0 - SAME)).tolist(), strict=True)
@@ -185,7 +198,7 @@ class FrontCover:
             if found
         )
         solved = {at[place]: _moved(self.solved[place], at[place]) for place in sorted(self.solved)}
-        visited = tuple(sorted(at[place] for place in self.visited))
+        visited = tuple(sorted(at[place] for place in self.closed))
         return problem, Begun(bounds, solved, lowered, visited, tuple(self.additions))
 
     def with_rest(self, proof: Proof) -> Proof:
