@@ -33,6 +33,8 @@ TIMINGS = frozenset(
         "wall_s",
         "both_with_tables_s",
         "exact_ms",
+        "exact_s",
+        "bred_s",
         "genetic_ms",
         "none_cpu_ms",
         "planned_cpu_ms",
