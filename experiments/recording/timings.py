@@ -31,7 +31,6 @@ FACTS_OF_META = frozenset(
 TIMINGS = frozenset(
     [
         "wall_s",
-        "both_with_tables_s",
         "exact_ms",
         "exact_s",
         "bred_s",
