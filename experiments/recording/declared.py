@@ -254,9 +254,10 @@ RECORDS = (
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),
     _script("layer_fusion/compare", "", 2, script="compare"),
+    _script("layer_fusion/order", "", 5, script="order"),
     *(
         replace(_script(f"flexibility/{name}", "", 2, script=name), inputs=("studies/models", "tests/traced_models"))
-        for name in ("future_proofing", "loop_nests")
+        for name in ("future_proofing", "loop_nests", "bred_mappings")
     ),
     replace(_script("evaluate/warm", "", 2, script="warm"), inputs=("tests/traced_models", "studies/models")),
     _script("network/curve_forms", "--write", 1, script="curve_forms"),

@@ -31,7 +31,7 @@ from phaze_opt.certify.writing import certificate_directory, put_back, write_cer
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import Aim, FrontAxis, goal_denominators, has_costs
+from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,9 @@ def _prove(
     started_s = time.perf_counter() - pieces.spent_s
     begun, front = None, None
     if problem.is_covered and problem.axes:
-        front = cover_front(problem, tolerance=options.tolerance, on_progress=on_progress)
+        front = cover_front(
+            problem, tolerance=options.tolerance, jobs=options.jobs, pieces=pieces, on_progress=on_progress
+        )
         problem, begun = front.rows()
     elif problem.is_covered:
         problem, begun = with_covering_rows(problem)
@@ -198,7 +200,7 @@ def read_values(certificate: Certificate, directory: Path) -> PointValues:
     """
     names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w")
     attained, rate_upper, tdp_w = point_columns(directory, names)
-    is_of_money = has_costs(certificate.goal, ())
+    is_of_money = certificate.goal is Goal.THROUGHPUT_PER_USD
     device_usd = point_columns(directory, ("cost_usd",))[0] if is_of_money else np.zeros(0)
     denominators = goal_denominators(certificate.goal, certificate.scenario, tdp_w=tdp_w, device_usd=device_usd)
     return PointValues(attained / denominators, rate_upper / denominators)

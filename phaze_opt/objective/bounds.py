@@ -149,8 +149,7 @@ class ThroughputBounder:
 
     def makespan_bounds(self, index: int, table: AcceleratorTable, micro_batch: int) -> MakespanBounds:
         """Bounds of every makespan of one model, and the pool entries behind them."""
-        compiled = self.objective.compiled(index, micro_batch)
-        estimates = self.objective.estimate_table(table, micro_batch, index=index)
+        compiled, estimates = self.objective.bounded(table, micro_batch, index=index)
         return self._pools_of(index).bounds_and_choices(compiled, estimates, table)
 
     def combined(self, rates: Floats, micro_batch: int) -> Floats:
