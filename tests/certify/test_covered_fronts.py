@@ -15,6 +15,7 @@ from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.finished_tasks import JOURNAL_FILE
+from phaze_opt.certify.front_kernels import attained_for, compile_ahead, front_of
 from phaze_opt.certify.point_proof import PointRefiner
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
@@ -55,6 +56,13 @@ def test_a_covered_front_equals_brute_force(covered):
         assert not any(
             is_no_worse(found[other], found[index]) and not is_no_worse(found[index], found[other]) for other in front
         )
+
+
+def test_kernels_of_fronts_are_compiled_once_and_ahead(covered):
+    """What `make` compiles is what fronts over many dies call: other types would be compiled again."""
+    assert covered[1].front
+    compile_ahead()
+    assert len(front_of.signatures) == len(attained_for.signatures) == 1
 
 
 @pytest.mark.parametrize("axes", [PARETO_AXES, (FrontAxis.THROUGHPUT, FrontAxis.COST), FOUR[1:]])
