@@ -4,7 +4,7 @@
 
 1,024 devices, global batch 4,096, one process, tolerance 0.1 %. ``default`` is the job as it stands; ``2:4`` has
 sparse weights with transposable masks on the same space; ``opened`` has those weights, every kind of pipelining and
-2:4 arrays beside dense ones.
+2:4 arrays beside dense ones; ``shaped`` has base and dmdb-wls, dense and 2:4, arrays as built and of any shape.
 """
 
 import argparse
@@ -32,7 +32,13 @@ OUT = Path(__file__).with_suffix(".json")
 MODELS = ("bert-large",)
 WEIGHTS = "2:4,transposable=yes"
 OPENED = {"pipelining": tuple(map(int, Pipelining)), "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4"))}
-CASES = {"default": ("", ()), "2:4": (WEIGHTS, ()), "opened": (WEIGHTS, tuple(OPENED))}
+SHAPED = {"pipelining": (1, 6), "sparse_array": OPENED["sparse_array"], "array_shape": (1, 3)}
+CASES: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
+    "default": ("", {}),
+    "2:4": (WEIGHTS, {}),
+    "opened": (WEIGHTS, OPENED),
+    "shaped": (WEIGHTS, SHAPED),
+}
 """Weights, and the axes that are opened."""
 TOLERANCE = 1e-3
 
@@ -42,7 +48,7 @@ def problem_of(model: str, case: str) -> CertifyProblem:
     sparsity, opened = CASES[case]
     scenario: Scenario = make_scenario(model, devices=1024, global_batch=4096, sparsity=sparsity)
     space: SearchSpace = build_space(SpaceOptions(), silicon=scenario.silicon)
-    space = replace(space, axes=replace(space.axes, **{name: OPENED[name] for name in opened}))
+    space = replace(space, axes=replace(space.axes, **opened))
     return CertifyProblem(scenario, space, scenario.constants_of())
 
 

@@ -147,9 +147,11 @@ WORTH_COLUMNS = {
     "layer fusion": ("fusion", "times"),
     "its ceiling": ("ceilings", "fusion_times"),
     "flexibility": ("flexibility", "times"),
+    "ceiling of flexibility": ("ceilings", "flexibility_times"),
     "sub-stages and 2:4": ("together", "times"),
     "and fusion": ("together+fusion", "times"),
-    "ceiling of all": ("ceilings", "together_times"),
+    "and flexibility": ("everything+fusion", "times"),
+    "ceiling of all": ("ceilings", "everything_times"),
 }
 """What is told of each mechanism, and where worth.json has it."""
 

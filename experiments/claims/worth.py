@@ -4,12 +4,15 @@
 has as a die, full plans, over the values of `SPACE`: fewer than the default space has, but with its best dies for
 bert-large and gpt3-175b (../silicon/optima.json, watts). ``base``: the certified best die (0.1 %). ``pipelining``,
 ``sparsity``, ``together``: the same with every kind of sub-stages, with 2:4 arrays for 2:4 weights with transposable
-masks, and with both. ``fusion``: no proof covers it, so it is the best of the `NUM_BEST` best dies of a proof, each
-with the best groups of layers, with stages of any number of chunks and of one; ``together+fusion`` likewise.
+masks, and with both; ``flexibility`` with any tiles and shapes of arrays (all have any loop order and split already),
+``everything`` with all of these. ``fusion``: no proof covers it, so it is the best of the `NUM_BEST` best dies of a
+proof, each with the best groups of layers, with stages of any number of chunks and of one; ``together+fusion`` and
+``everything+fusion`` likewise.
 ``ceilings``: what the base die would gain if a mechanism took all of the step that it can touch and cost nothing, by
-shares of that step (Amdahl): filling and draining of arrays; half of the products with sparse weights, and the bytes of
-weights that are not stored; all waiting for memory. A die chosen anew may gain more than the base die could: of
-pipelining ``no-fill`` is the ceiling of all dies, the certified best one if arrays took no time to fill and drain.
+shares of that step (Amdahl): filling and draining of arrays; half of the products with sparse weights, and the bytes
+of weights that are not stored; all waiting for memory; of flexibility filling, draining, empty edges and memory. A die
+chosen anew may gain more than the base die could: of pipelining ``no-fill`` is the ceiling of all dies, the certified
+best one if arrays took no time to fill and drain.
 
 Run: python experiments/claims/worth.py [--models M ...] [--cases C ...]
 """
@@ -35,6 +38,7 @@ from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.estimate.protocol import Bound
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.flexibility import ARRAY_SHAPE, TILING
 from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.sparse_array import KEYS
@@ -65,18 +69,28 @@ SPACE = {
     "glb_bytes_per_cycle": (1024, 2048, 3072, 4096, 6144),
     "hbm_stacks": (1, 2, 3, 4, 5),
 }
-AXES = {"pipelining": tuple(map(int, Pipelining)), "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4"))}
+AXES = {
+    "pipelining": tuple(map(int, Pipelining)),
+    "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4")),
+    "tiling": (1 + TILING.keys.index("part"), 1 + TILING.keys.index("full")),
+    "array_shape": tuple(range(1, len(ARRAY_SHAPE.keys) + 1)),
+}
 PROOFS: dict[str, tuple[str, tuple[str, ...]]] = {
     "base": ("", ()),
     "pipelining": ("", ("pipelining",)),
     "sparsity": (WEIGHTS, ("sparse_array",)),
-    "together": (WEIGHTS, tuple(AXES)),
+    "together": (WEIGHTS, ("pipelining", "sparse_array")),
+    "flexibility": ("", ("tiling", "array_shape")),
+    "everything": (WEIGHTS, tuple(AXES)),
     "no-fill": ("", ()),
 }
 """Weights, and the axes that are opened; in ``no-fill`` arrays take no time to fill and drain."""
-FUSED = {"fusion": "base", "together+fusion": "together"}
+FUSED = {"fusion": "base", "together+fusion": "together", "everything+fusion": "everything"}
 """Cases of layer fusion, and the proof whose best dies they try."""
-CASES = ("base", "fusion", "ceilings", "pipelining", "sparsity", "together", "together+fusion", "no-fill")
+CASES = (
+    "base", "fusion", "ceilings", "pipelining", "sparsity", "together", "together+fusion", "no-fill", "flexibility",
+    "everything", "everything+fusion",
+)  # fmt: skip
 NUM_BEST = 4
 
 
@@ -165,34 +179,35 @@ def ceilings(model: str, proofs: dict[str, Any]) -> dict[str, float]:
     parts = found.breakdown.parts
     step_s = sum(parts.values())
     tensor, memory = parts["tensor_cores_s"] / step_s, parts["memory_bound_s"] / step_s
-    ramp, sparse = _shares_of_arrays(model, chip)
+    ramp, edge, sparse = _shares_of_arrays(model, chip)
     shares = {
         "pipelining": tensor * ramp,
         "sparsity": tensor * sparse / 2.0 + memory * (1.0 - STORED),
         "fusion": memory,
+        "flexibility": tensor * (ramp + edge) + memory,
         "together": tensor * (1.0 - (1.0 - ramp) * (1.0 - sparse / 2.0)) + memory,
+        "everything": tensor * (1.0 - (1.0 - ramp - edge) * (1.0 - sparse / 2.0)) + memory,
     }
     return {
         "tensor_cores": tensor,
         "memory": memory,
         "fill_and_drain_of_tensor_cores": ramp,
+        "edges_of_tensor_cores": edge,
         "sparse_products_of_tensor_cores": sparse,
         **{f"{name}_times": 1.0 / (1.0 - share) for name, share in shares.items()},
     }
 
 
-def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float]:
-    """Of the seconds of arrays in a step, those of filling and draining, and of products with sparse weights."""
+def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float, float]:
+    """Of the seconds of arrays in a step: filling and draining, empty edges, and products with sparse weights."""
     objective = Objective(scenario_of(model, weights=WEIGHTS))
     scheduled = objective.plan(chip)
     assert scheduled is not None
     step = scheduled.step
     explained = CalibratedEstimator(objective.constants).explain(step.operators, chip)
-    arrays, ramps = np.zeros(len(explained)), np.zeros(len(explained))
-    for place, each in enumerate(explained):
-        of_cause = dict(each.parts_s)
-        ramps[place] = of_cause.get(Bound.FILL_AND_DRAIN, 0.0)
-        arrays[place] = ramps[place] + of_cause.get(Bound.COMPUTE, 0.0) + of_cause.get(Bound.EDGE_WASTE, 0.0)
+    causes = (Bound.FILL_AND_DRAIN, Bound.EDGE_WASTE, Bound.COMPUTE)
+    parts = np.array([[dict(each.parts_s).get(cause, 0.0) for each in explained] for cause in causes])
+    ramps, edges, arrays = parts[0], parts[1], parts.sum(axis=0)
     is_sparse = np.array([any(matmul.pattern for matmul in each.matmuls) for each in step.operators])
     runs = plan_runs(step).sum(axis=0)[:, :2]
 
@@ -200,7 +215,8 @@ def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float]:
         of_passes = [[values[each.columns].sum() for each in (part.forward, part.backward)] for part in step.parts]
         return float((runs * np.array(of_passes)).sum())
 
-    return seconds(ramps) / seconds(arrays), seconds(arrays * is_sparse) / seconds(arrays)
+    ramp_s, edge_s, sparse_s = map(seconds, (ramps, edges, arrays * is_sparse))
+    return ramp_s / seconds(arrays), edge_s / seconds(arrays), sparse_s / seconds(arrays)
 
 
 def measure(model: str, case: str, known: dict[str, Any]) -> dict[str, Any]:

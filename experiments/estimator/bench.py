@@ -50,7 +50,7 @@ def phaze_table() -> AcceleratorTable:
         hbm_stacks=np.zeros_like(num_tc),
         vc_l2_bytes=np.zeros_like(num_tc),
         link_bytes_per_s=0.0 * ones,
-        **{name: np.zeros_like(num_tc) for name in ("pipelining", "sparse_array", *SWITCHES)},
+        **{name: np.zeros_like(num_tc) for name in ("pipelining", "sparse_array", *SWITCHES, "chiplets")},
     )
     area = area_um2_table(table)
     fits = area <= BUDGET_UM2 * (1 + 1e-12)

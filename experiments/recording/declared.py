@@ -256,7 +256,7 @@ RECORDS = (
     _script("layer_fusion/compare", "", 2, script="compare"),
     *(
         replace(_script(f"flexibility/{name}", "", 2, script=name), inputs=("studies/models", "tests/traced_models"))
-        for name in ("future_proofing", "loop_nests")
+        for name in ("future_proofing", "loop_nests", "bred_mappings")
     ),
     replace(_script("evaluate/warm", "", 2, script="warm"), inputs=("tests/traced_models", "studies/models")),
     _script("network/curve_forms", "--write", 1, script="curve_forms"),

@@ -19,7 +19,7 @@ from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes, O
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.flexibility import ORDER_MASKS, SPLIT_MASKS, SWITCHES, TILINGS, shapes_of
+from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER, SWITCHES, TILINGS, shapes_of
 from phaze_opt.hardware.pipelining import FoldCycles, fold_cycles
 
 Floats = NDArray[np.float64]
@@ -217,7 +217,7 @@ def _price_as_built(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
 
     level = np.frexp(rows.num_tc)[1] - 1
     integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes, rows.pipelining)
-    mappings = (TILINGS[rows.tiling], ORDER_MASKS[rows.loop_order], SPLIT_MASKS[rows.core_split])
+    mappings = (TILINGS[rows.tiling], LOOP_ORDER.masks[rows.loop_order], CORE_SPLIT.masks[rows.core_split])
     distinct = distinct_rows(*integers, *mappings, rows.glb_cycles_per_byte)
     order = np.lexsort((mappings[0][distinct.first], rows.tile_elements[distinct.first]))
     first = distinct.first[order]

@@ -30,6 +30,8 @@ Ints = NDArray[np.int64]
 
 LEAST_CLOCK_GHZ, MOST_CLOCK_GHZ = 0.7, 2.1
 """Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
+MOST_CHIPLETS = 16
+"""Equal chiplets that a die may be split into."""
 
 
 class AxisRole(StrEnum):
@@ -128,6 +130,8 @@ class Axis:
         kind = "positive integer" if self.unit is None else "positive number"
         if not self.least:
             return f"a {kind} up to {self.most:.10g}"
+        if self.unit is None:
+            return f"a whole number from {self.least:g} to {self.most:g}"
         return f"a number from {self.least:g} to {self.most:g}: what chips are known to run at"
 
     def describe(self, value: int) -> str:
@@ -208,19 +212,27 @@ class Design(Generic[T]):
     )
     tiling: T = axis(
         AxisRole.SIZE, "{} tiling", plural="kinds of tiling", choices=TILING.keys, most=len(TILING.keys), default=0,
+        no_slower=TILING.no_slower,
         is_monotone=False,
     )  # fmt: skip
     loop_order: T = axis(
         AxisRole.SIZE, "{} loop order", plural="kinds of loop order", choices=LOOP_ORDER.keys,
-        most=len(LOOP_ORDER.keys), default=0, is_monotone=False,
+        most=len(LOOP_ORDER.keys), default=0,
+        no_slower=LOOP_ORDER.no_slower, is_monotone=False,
     )  # fmt: skip
     core_split: T = axis(
         AxisRole.SIZE, "{} split over cores", plural="kinds of split over cores", choices=CORE_SPLIT.keys,
-        most=len(CORE_SPLIT.keys), default=0, is_monotone=False,
+        most=len(CORE_SPLIT.keys), default=0,
+        no_slower=CORE_SPLIT.no_slower, is_monotone=False,
     )  # fmt: skip
     array_shape: T = axis(
         AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
         most=len(ARRAY_SHAPE.keys), default=0,
+        no_slower=ARRAY_SHAPE.no_slower,
+    )  # fmt: skip
+    chiplets: T = axis(
+        AxisRole.SIZE, "{} chiplets", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
+        is_monotone=False, needs_die=True,
     )  # fmt: skip
 
 

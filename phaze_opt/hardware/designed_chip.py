@@ -65,6 +65,7 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         loop_order=points.loop_order,
         core_split=points.core_split,
         array_shape=points.array_shape,
+        chiplets=points.chiplets,
     )
 
 

@@ -51,16 +51,25 @@ class Tiling(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """A value of a switch: its name in files, how free it is, and what it allows, a bit each."""
+
+    key: str
+    freedom: Freedom
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """One of the four axes.
 
     Attributes:
         name: of the field of a design.
-        kinds: what its values 1, 2 ... are called, with the freedom that each is; the first is what is unsaid.
+        kinds: what its values 1, 2 ... are; the first is what is unsaid.
     """
 
     name: str
-    kinds: tuple[tuple[str, Freedom], ...]
+    kinds: tuple[Kind, ...]
 
     @property
     def share_key(self) -> str:
@@ -70,26 +79,48 @@ class Switch:
     @property
     def keys(self) -> tuple[str, ...]:
         """Names of its values in files."""
-        return tuple(key for key, _ in self.kinds)
+        return tuple(kind.key for kind in self.kinds)
 
     def freedom(self, code: int) -> Freedom:
         """Of a value; 0 is what a design does not state."""
-        return self.kinds[max(1, code) - 1][1]
+        return self.kinds[max(1, code) - 1].freedom
+
+    @property
+    def masks(self) -> Ints:
+        """What each value allows, a bit each; that of what is unsaid first."""
+        return np.array([self.kinds[0].allowed, *(kind.allowed for kind in self.kinds)])
+
+    @property
+    def no_slower(self) -> tuple[tuple[int, int], ...]:
+        """Values, and others that allow all that they do, so that nothing takes longer with these."""
+        codes = range(1, len(self.kinds) + 1)
+        masks = self.masks.tolist()
+        return tuple(
+            (one, other) for one in codes for other in codes if one != other and masks[one] & masks[other] == masks[one]
+        )
 
 
 _FIXED, _PART, _FULL = Freedom
-TILING = Switch("tiling", (("part", _PART), ("fixed", _FIXED), ("full", _FULL)))
+TILING = Switch("tiling", (Kind("part", _PART, 0b011), Kind("fixed", _FIXED, 0b001), Kind("full", _FULL, 0b111)))
 LOOP_ORDER = Switch(
-    "loop_order", (("full", _FULL), ("weight", _FIXED), ("output", _FIXED), ("input", _FIXED), ("weight-output", _PART))
-)
+    "loop_order",
+    (
+        Kind("full", _FULL, 0b111), Kind("weight", _FIXED, 0b001), Kind("output", _FIXED, 0b010),
+        Kind("input", _FIXED, 0b100), Kind("weight-output", _PART, 0b011),
+    ),
+)  # fmt: skip
+"""Bits are dataflows: weight, output and input stationary."""
 CORE_SPLIT = Switch(
     "core_split",
     (
-        ("full", _FULL), ("batch", _FIXED), ("rows", _FIXED), ("columns", _FIXED), ("inner", _FIXED),
-        ("rows-columns", _PART),
+        Kind("full", _FULL, 0b1111), Kind("batch", _FIXED, 0b0001), Kind("rows", _FIXED, 0b0010),
+        Kind("columns", _FIXED, 0b0100), Kind("inner", _FIXED, 0b1000), Kind("rows-columns", _PART, 0b0110),
     ),
 )  # fmt: skip
-ARRAY_SHAPE = Switch("array_shape", (("fixed", _FIXED), ("part", _PART), ("full", _FULL)))
+"""Bits are dimensions: batch, m, n and k of a product."""
+ARRAY_SHAPE = Switch(
+    "array_shape", (Kind("fixed", _FIXED, 0b001), Kind("part", _PART, 0b011), Kind("full", _FULL, 0b111))
+)
 SWITCHES: Mapping[str, Switch] = MappingProxyType(
     {each.name: each for each in (TILING, LOOP_ORDER, CORE_SPLIT, ARRAY_SHAPE)}
 )
@@ -97,10 +128,6 @@ SWITCHES: Mapping[str, Switch] = MappingProxyType(
 
 TILINGS = np.array([0, 0, 1, 2])
 """`Tiling` by the value of a design."""
-ORDER_MASKS = np.array([0b111, 0b111, 0b001, 0b010, 0b100, 0b011])
-"""Dataflows allowed, a bit each: weight, output and input stationary."""
-SPLIT_MASKS = np.array([0b1111, 0b1111, 0b0001, 0b0010, 0b0100, 0b1000, 0b0110])
-"""Dimensions allowed, a bit each: batch, m, n and k of a product."""
 
 
 def check_switches(chip: object) -> None:

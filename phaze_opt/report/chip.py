@@ -61,6 +61,7 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
         ("; GLB: size @ bytes a cycle; HBM: stacks x GB", is_stated),
         ("; TC @ GHz", any(point.clock_hz for point in chips)),
         ("; 0 or 1: rigid or free in tiles, orders, splits and shapes", any(stated_switches(point) for point in chips)),
+        ("; TC /N: on N chiplets", any(point.chiplets > 1 for point in chips)),
         ("; +K: KiB of L2 a core", any(point.l2_bytes or point.vc_l2_bytes for point in chips)),
         ("; HBM / GB/s of links", any(point.link_bytes_per_s for point in chips)),
     )
@@ -70,7 +71,8 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
 def _tensor_cell(point: DesignPoint) -> str:
     clock = f" @{point.clock_hz / GIGA:g}" if point.clock_hz else ""
     kinds = f"{_kind(point.pipelining)}{_zeros(point.sparse_array)}{_mappings(point)}"
-    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}"
+    split = f" /{point.chiplets}" if point.chiplets > 1 else ""
+    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}{split}"
 
 
 def _vector_cell(point: DesignPoint) -> str:
@@ -168,6 +170,7 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
             (axis.words, str(axis.printed(getattr(old, axis.name))), str(axis.printed(getattr(new, axis.name))))
             for axis in (chip_template.AXIS[name] for name in SWITCHES)
         ),
+        ("{} chiplets", f"{max(1, old.chiplets)}", f"{max(1, new.chiplets)}"),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
 

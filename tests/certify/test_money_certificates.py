@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forger import Forger, times
-from small_problems import brute_force
-from test_die_certificates import die_problem
+from small_problems import brute_force, small_scenario
+from test_die_certificates import WIDE, die_problem
+from test_fronts import is_no_worse, losses, plain_front
 
 from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import POINTS_FILE
@@ -15,9 +16,14 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.point_table import costs_of
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.errors import InputError
+from phaze_opt.certify.robust.worlds import find_assumptions
+from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
+from phaze_opt.objective.goals import FrontAxis, Goal, front_indices, goal_directions, goal_values
+from phaze_opt.space.axes import Axes
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import MEBI
 
 DEARER = (("memory.hbm_usd_per_gb", 25.0),)
 
@@ -119,3 +125,69 @@ def test_dearer_prices_leave_fewer_dies_within_capex(tmp_path):
     ]
     assert found[1].certificate.claim.value < found[0].certificate.claim.value
     assert [check_certificate(each.directory).claim.is_proved for each in found] == [True, True]
+
+
+def split_problem(goal: Goal, *axes: FrontAxis) -> CertifyProblem:
+    """Two dozen dies, whole and split, some of them whole over the reticle."""
+    scenario = small_scenario(WIDE, network="two-level", devices=8)
+    silicon = silicon_of(7, scenario.cluster.network)
+    sizes = Axes(
+        num_tc=(8, 24, 48), num_vc=(12,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(32 * MEBI,),
+        glb_bytes_per_cycle=(4096, 8192), hbm_bytes=(), hbm_stacks=(2, 4), micro_batch=(1,), chiplets=(1, 2, 4),
+    )  # fmt: skip
+    space = SearchSpace("split", sizes, area_budget_um2=2.4e9, min_area_fraction=0.0, silicon=silicon)
+    return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of(), goal, axes=axes)
+
+
+@pytest.fixture(name="split", scope="module")
+def _split(tmp_path_factory: pytest.TempPathFactory) -> tuple[CertifyProblem, Path]:
+    problem = split_problem(Goal.THROUGHPUT_PER_USD)
+    options = CertifyOptions(tolerance=0.0, directory=tmp_path_factory.mktemp("split"))
+    return problem, certify(problem, options).directory
+
+
+def test_chiplets_are_proved_as_brute_force_finds_them(split):
+    problem, directory = split
+    values, _ = brute_force(problem)
+    claim = check_certificate(directory).claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    value_of = dict(zip(problem.space.points(), values, strict=True))
+    kinds = {(point.num_tc, point.chiplets) for point in value_of}
+    assert (48, 1) not in kinds
+    assert (48, 4) in kinds
+    whole = {point: value for point, value in value_of.items() if point.chiplets == 1}
+    assert any(value != value_of[replace(point, chiplets=2)] for point, value in whole.items())
+
+
+def test_forged_chiplets_are_refused(split, tmp_path):
+    forger = Forger(split[1], tmp_path / "more")
+    forger.cells(0, chiplets=lambda count: 3 - count)
+    forger.seal()
+    with pytest.raises(CertificateError):
+        check_certificate(forger.directory)
+    dearer = Forger(split[1], tmp_path / "dearer")
+    dearer.put("scenario.prices", [["chiplets.test_usd", 20.0]])
+    row = dearer.columns()["chiplets"].index(2)
+    dearer.assert_refused(POINTS_FILE, "cost_usd is .* but the architecture gives", row=row)
+
+
+def test_a_front_over_cost_has_chiplets(tmp_path):
+    problem = split_problem(Goal.PARETO, FrontAxis.THROUGHPUT, FrontAxis.COST)
+    claim = check_certificate(certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path)).directory).claim
+    found = losses(problem)
+    assert claim.is_proved
+    assert len(claim.front) == len(plain_front(found))
+    for mine in found.values():
+        assert any(is_no_worse(found[index], mine, 1e-8) for index in claim.front)
+
+
+def test_worlds_vary_what_chiplets_read():
+    """Rate, area, edge and energy between chiplets where dies may be split, and nowhere else."""
+    varied = {}
+    for name, problem in (("split", split_problem(Goal.THROUGHPUT)), ("whole", die_problem())):
+        found = find_assumptions(problem)
+        keys = {each.key for group in found.groups for each in group.constants} | {each.key for each in found.sampled}
+        varied[name] = {key for key in keys if "die_to_die" in key}
+    names = ("area.die_to_die_mm2_per_gb_per_s", "edge.die_to_die_gb_per_s", "edge.die_to_die_gb_per_s_per_mm")
+    assert varied == {"split": {f"die.{name}" for name in (*names, "power.die_to_die_pj_per_bit")}, "whole": set()}

@@ -18,6 +18,7 @@ from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.flexibility import (
     SWITCHES,
@@ -142,6 +143,20 @@ def test_what_is_not_said_is_what_is_usual():
     assert stated_switches(rigid) == {"tiling": "fixed", "loop_order": "weight", "core_split": "rows"}
     chips = (replace(CHIP, **dict(zip(SWITCHES, codes, strict=True))) for codes in product(*CODES.values()))
     assert len({flexibility_class(chip) for chip in chips}) == 16
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes, switches, st.sampled_from(list(SWITCHES)), st.sampled_from([1, 6]), st.sampled_from(Multicast))
+def test_kinds_that_are_said_to_be_no_slower_are_not(size, chip, name, num_tc, multicast):
+    """What lets proofs take the rows of one kind for those of another."""
+    pairs = SWITCHES[name].no_slower
+    assert set(pairs) == set(AXIS[name].no_slower)
+    full = 1 + SWITCHES[name].keys.index("full")
+    assert {(code, full) for code in CODES[name] if code not in {0, full}} <= set(pairs)
+    found = priced(size, *(chip | {name: code} for code in CODES[name]), num_tc=num_tc, multicast=multicast)
+    for slower, other in pairs:
+        assert found.cycles[other, 0] <= found.cycles[slower, 0] * (1 + 1e-15)
+        assert found.one_core_cycles[other, 0] <= found.one_core_cycles[slower, 0] * (1 + 1e-15)
 
 
 def test_shapes_keep_the_multipliers():

@@ -59,6 +59,7 @@ def test_phaze_space_equals_brute_force_over_all_candidates() -> None:
         pipelining=np.zeros_like(vc),
         sparse_array=np.zeros_like(vc),
         **{name: np.zeros_like(vc) for name in SWITCHES},
+        chiplets=np.zeros_like(vc),
     )  # fmt: skip
     area = area_um2_table(table)
     kept = (area <= BUDGET) & ((area >= 0.3 * BUDGET) | (tc == 1) | (vc == 1))

@@ -245,23 +245,27 @@ class DieRows:
 
 def could_be_built(dies: Dies) -> Flags:
     """Which dies keep to the rules of docs/certificate.md, by their areas and powers: `Dies.limits` stated again."""
-    constants, columns, area_mm2 = dies.model.limits, dies.columns, dies.area.total
+    constants, columns, whole_mm2 = dies.model.limits, dies.columns, dies.area.total
+    # Of a die that is split, reticle and edges are each chiplet's.
+    count = columns.num_chiplets
+    area_mm2 = whole_mm2 / count
     longest_mm, aspect = constants.value("edge.longest_mm"), constants.value("edge.aspect")
     is_long = aspect * area_mm2 >= longest_mm * longest_mm
     long_mm = np.where(is_long, longest_mm, np.sqrt(aspect * area_mm2))
     short_mm = np.where(is_long, area_mm2 / longest_mm, np.sqrt(area_mm2 / aspect))
     # Stacks on one long side: as many as have room there, whole ones.
-    on_a_side = _no_more(np.ceil(columns.hbm_stacks / 2.0) * constants.value("edge.stack_mm"), long_mm)
+    on_a_side = _no_more(np.ceil(np.ceil(columns.hbm_stacks / count) / 2.0) * constants.value("edge.stack_mm"), long_mm)
     lanes = BITS_PER_BYTE * columns.link_bytes_per_s / (GIGA * constants.value("edge.lane_gbit_per_s"))
-    package_mm2 = area_mm2 + columns.hbm_stacks * constants.value("package.stack_mm2")
+    crossing_mm = columns.crossing_bytes_per_s / (GIGA * constants.value("edge.die_to_die_gb_per_s_per_mm"))
+    package_mm2 = whole_mm2 + columns.hbm_stacks * constants.value("package.stack_mm2")
     bank_bytes = constants.value(BANK_RULE.removeprefix(DIE_PREFIX)) * columns.buffer_bytes_per_cycle
     return np.asarray(
         _no_more(area_mm2, constants.value("package.reticle_mm2"))
         & on_a_side
-        & _no_more(lanes * constants.value("edge.lane_mm"), 2.0 * short_mm)
+        & _no_more(lanes * constants.value("edge.lane_mm") + crossing_mm, 2.0 * short_mm * count)
         & _no_more(package_mm2, constants.value("package.interposer_mm2"))
         & _no_more(bank_bytes, columns.buffer_bytes)
-        & _no_more(dies.power.total / area_mm2, dies.model.power.most_w_per_mm2)
+        & _no_more(dies.power.total / whole_mm2, dies.model.power.most_w_per_mm2)
     )
 
 

@@ -206,7 +206,8 @@ class ObjectiveProver:
     def evaluate_reference(self, world: World, name: str) -> Worth:
         """The reference at the best micro-batch of the space, without budgets."""
         objective = self._objective(world)
-        free = objective.under(objective.constants, scenario=objective.scenario.without_budgets())
+        alone = replace(objective.scenario.without_budgets(), layer_fusion="")
+        free = objective.under(objective.constants, scenario=alone)
         chip = load_architecture(name, constants=objective.constants)
         batches = self._problem.space.axes.micro_batch
         worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
