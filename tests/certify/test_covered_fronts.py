@@ -191,6 +191,8 @@ FORGERIES: dict[str, tuple[Callable[[Forger], object], str]] = {
     "called solved": (_cells(is_on_front=False, **SOLVED, **{ATTAINED: 1.0}), "solved|attains"),
     "lowered bound": (_cells(is_on_front=False, **{UPPER: times(0.9)}), f"{UPPER}|gap is"),
     "no die of the space": (_cells(is_on_front=False, hbm_stacks=7), "hbm_stacks is 7, which is not on its axis"),
+    "another chip in words": (_cells(is_on_front=True, arch="num_tc=1"), "arch is 'num_tc=1', not 'num_tc="),
+    "a chip off the front in words": (_cells(is_on_front=False, arch="num_tc=1"), "arch is 'num_tc=1', not ''"),
     "a solved row less": (_less_rows(_slowest_of_front), "has no row that bounds the die of|claim: "),
     "no bounds but of solved rows": (_less_rows(_bounds_alone), "has no row that bounds the die of|claim: "),
 }
