@@ -8,6 +8,7 @@ Run: python experiments/plans/lower.py [--write]
 
 import time
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 from records import finish, parser_of
@@ -22,7 +23,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.training import TrainingSpec
 
 DEVICES, BATCH, LENGTH = 64, 256, 1024
@@ -33,14 +34,22 @@ ROUNDING = 1e-12
 CHOICES = PlanChoices(interleave=(1, 2, 4), zero=(0, 1, 2, 3), expert=(1, 2, 4), context=(1, 2), micro_batch=(1, 2, 4))
 
 
-def batch_of(model_name: str, stack_name: str, rng: np.random.Generator) -> tuple[StepBatch, StackColumns]:
+@cache
+def plans_of(model_name: str) -> list[ParallelPlan]:
+    """All plans of a model, whatever the software."""
+    model, training = load_model(model_name), TrainingSpec(1, LENGTH, BATCH)
+    return list(enumerate_plans(model, training, num_devices=DEVICES, choices=CHOICES))
+
+
+def batch_of(
+    model_name: str, stack_name: str, rng: np.random.Generator, *, plans: int
+) -> tuple[StepBatch, StackColumns]:
     """Some plans of a model under a software."""
     model, stack = load_model(model_name), load_stack(stack_name, load_fitted())
-    training = TrainingSpec(1, LENGTH, BATCH)
-    plans = list(enumerate_plans(model, training, num_devices=DEVICES, choices=CHOICES))
-    chosen = rng.choice(len(plans), size=min(PLANS, len(plans)), replace=False)
+    training, every = TrainingSpec(1, LENGTH, BATCH), plans_of(model_name)
+    chosen = rng.choice(len(every), size=min(plans, len(every)), replace=False)
     compiler, network = StepCompiler(), load_network("dgx-a100", num_devices=DEVICES)
-    steps = [compiler.compile(model, training, plans[index], stack=stack) for index in chosen]
+    steps = [compiler.compile(model, training, every[index], stack=stack) for index in chosen]
     return build_batch(steps, [network] * len(steps)), StackColumns([stack] * len(steps))
 
 
@@ -63,14 +72,14 @@ def perturb(
         yield lower_after / lower - 1.0, price_after / price - 1.0, lower / price
 
 
-def measure(rounds: int, seed: int = 0) -> dict[str, dict[str, float]]:
+def measure(rounds: int, seed: int = 0, *, plans: int = PLANS) -> dict[str, dict[str, float]]:
     """Falls and tightness by software."""
     rng = np.random.default_rng(seed)
     found = {}
     for stack_name in list_stacks():
         rises, prices, ratios = [], [], []
         for model_name in MODELS:
-            batch, stack = batch_of(model_name, stack_name, rng)
+            batch, stack = batch_of(model_name, stack_name, rng, plans=plans)
             for rise, price, ratio in perturb(batch, stack, rng, rounds=rounds):
                 rises.append(rise)
                 prices.append(price)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.options import JsonOption, SiliconOptions, with_options
-from phaze_opt.cli.output import print_json, print_tables
+from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,8 +49,15 @@ def architectures(
     if json:
         print_json(rows)
         return
-    tables = [_detail_table(row) for row in rows] if names else [_list_table(rows)]
-    print_tables(*tables)
+    if names:
+        print_tables(*map(_detail_table, rows))
+        return
+    real = sum(row["kind"] != "design" for row in rows)
+    out().print(
+        f"{len(rows)} chips go by a name, {real} of them machines that exist; --arch and --baseline also take a file "
+        f"or sizes in quotes, such as '{EXAMPLE}'."
+    )
+    print_tables(_list_table(rows))
 
 
 def _preset(text: str) -> str:

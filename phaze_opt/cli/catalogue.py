@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from phaze_opt.cli.options import FormOptions, JsonOption, SiliconOptions, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
@@ -17,22 +19,54 @@ if TYPE_CHECKING:
 MAX_SHOWN_VALUES = 16
 
 
-def models(*, json: JsonOption = False) -> None:
+def models(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="These alone; all are listed unless given.", show_default=False),
+    ] = None,
+    *,
+    json: JsonOption = False,
+) -> None:
     """List the models of the zoo, with their exact parameter counts and sources."""
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.zoo import list_models
 
-    rows = []
-    for name, model in ((name, load_model(name)) for name in list_models()):
+    rows: list[dict[str, Any]] = []
+    for name, model in ((name, load_model(name)) for name in map(_model_name, names or list_models())):
         sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
         rows.append({"name": name, **sizes, "source": model.source})
-    _show("Models", rows, ("name", "parameters", "layers", "hidden"), is_json=json)
+    by_size = sorted(rows, key=lambda row: row["parameters"])
+    least, most = by_size[0]["name"], by_size[-1]["name"]
+    said = (
+        f"{len(rows)} models go by a name, from {least} to {most}; --model also takes a Hugging Face config.json or "
+        "what `phaze-opt extract` recorded."
+    )
+    if names:
+        said = " ".join(f"{row['name']} has {row['parameters']:,} parameters." for row in rows)
+    _show("Models", rows, ("name", "parameters", "layers", "hidden"), said=said, is_json=json)
     if not json:
         _print_sources(rows)
 
 
+def _model_name(text: str) -> str:
+    """The model that a text names, in any case.
+
+    Raises:
+        InputError: there is none; a near miss is suggested.
+    """
+    from phaze_opt.record.suggestions import known_as, suggest
+    from phaze_opt.workload.zoo import list_models
+
+    name = known_as(text, list_models())
+    if name not in list_models():
+        message = f"no model is named '{text[:60]}'; {suggest(text, list_models())}"
+        raise InputError(message, source="NAME")
+    return name
+
+
 def strategies(*, json: JsonOption = False) -> None:
     """List the search strategies, built in and from other packages."""
+    from phaze_opt.cli.search import SearchOptions
     from phaze_opt.plugins import PluginGroup, list_plugins
     from phaze_opt.search.run import load_strategy
 
@@ -41,7 +75,11 @@ def strategies(*, json: JsonOption = False) -> None:
         _plugin_row(entry, strategy) | {"capabilities": sorted(each.value for each in strategy.capabilities)}
         for entry, strategy in loaded
     ]
-    _show("Strategies", rows, ("name", "package", "summary"), is_json=json)
+    said = (
+        f"{len(rows)} strategies for `search --strategy` and studies ({SearchOptions().strategy} unless given); a file "
+        "of your own is named file.py:Class, a sampler of Optuna optuna:NAME."
+    )
+    _show("Strategies", rows, ("name", "package", "summary"), said=said, is_json=json)
 
 
 def pruners(*, json: JsonOption = False) -> None:
@@ -53,14 +91,16 @@ def pruners(*, json: JsonOption = False) -> None:
     rows = [_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe} for entry, pruner in loaded]
     if not json:
         rows = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
-    _show("Pruners", rows, ("name", "safe", "package", "summary"), is_json=json)
+    said = f"{len(rows)} pruners for `search --pruner`; a safe one never drops the best design."
+    _show("Pruners", rows, ("name", "safe", "package", "summary"), said=said, is_json=json)
 
 
-def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, is_json: bool) -> None:
-    """Rows as one line of JSON, or some of their columns as a table."""
+def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, said: str, is_json: bool) -> None:
+    """Rows as one line of JSON, or a sentence and some of their columns as a table."""
     if is_json:
         print_json(rows)
     else:
+        out().print(said)
         _print_table(title, [{key: row[key] for key in keys} for row in rows])
 
 
@@ -69,7 +109,7 @@ def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
     summary = (type(plugin).__doc__ or "").strip().split("\n\n")[0]
     return {
         "name": entry.name,
-        "summary": " ".join(summary.split()),
+        "summary": " ".join(summary.split()).replace("``", "'"),
         "package": entry.dist.name if entry.dist is not None else "",
     }
 
@@ -102,14 +142,17 @@ def space(*, space: SpaceOptions, silicon: SiliconOptions, json: JsonOption = Fa
     if json:
         print_json(document)
         return
-    facts = {"name": points.name, "candidates": points.num_candidates, "kept architectures": points.num_architectures}
-    _print_table("Space", [{"": key, "value": value} for key, value in {**facts, "points": points.size}.items()])
+    each = f", {points.size:,} points with their micro-batches" if points.size != points.num_architectures else ""
+    out().print(
+        f"{points.num_architectures:,} of {points.num_candidates:,} candidates of the space {points.name} may be "
+        f"built{each}; `certify` proves the best of them, `search` looks for it."
+    )
     _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in ranges.items()])
 
 
 def software(*, json: JsonOption = False) -> None:
     """List the training software that `evaluate --software` knows: what it fuses, overlaps, and was measured on."""
-    from phaze_opt.cost.stacks import list_stacks, load_stack
+    from phaze_opt.cost.stacks import list_stacks, load_stack, measured_rows
     from phaze_opt.hardware.fitted import load_fitted, read_own_file
     from phaze_opt.report.software import abilities, choices_table, features_table, measured_table, options_table
 
@@ -120,6 +163,11 @@ def software(*, json: JsonOption = False) -> None:
         print_json([asdict(stack) | more[stack.name] for stack in stacks])
         return
     tables = (choices_table(stacks), options_table(names), measured_table(names, read_own_file().sets))
+    measured = sum(measured_rows(name) is not None for name in names)
+    out().print(
+        f"{len(names)} training stacks for `evaluate --software`, {measured} of them measured; a machine has the one "
+        "measured on it unless another is named."
+    )
     print_tables(*tables, features_table(names))
 
 

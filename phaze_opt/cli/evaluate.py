@@ -168,11 +168,15 @@ def _print_answer(
 
 
 def _compared(answer: PricedJob, baselines: Sequence[PricedJob]) -> list[TableContent]:
-    """The table of the baselines; none where there are none."""
-    from phaze_opt.report.baselines import baselines_table
+    """The job and its money on the answer's machine and on the baselines; none where there are none."""
+    from phaze_opt.report.baselines import baselines_table, money_table
 
     others = [each.contestant for each in baselines]
-    return [baselines_table(answer.contestant, others, has_dies=answer.die is not None)] if others else []
+    if not others:
+        return []
+    money = money_table([answer.contestant, *others])
+    job = baselines_table(answer.contestant, others, has_dies=answer.die is not None)
+    return [job] if money is None else [job, money]
 
 
 def _write_page(
@@ -212,7 +216,7 @@ def _first_of(
     best, setting, plans = answer.evaluation, answer.setting, answer.plans
     held = {each.setting.machine: each.evaluation for each in baselines}
     notes = words.told_notes(answer.notes)
-    training = _run_words(answer, request)
+    training = (_money_words(answer, baselines), _run_words(answer, request))
     end = words.overturn_sentence(answer.headline, {name: each.throughput_samples_per_s for name, each in held.items()})
     times = words.times_sentence(best, setting.machine, held)
     if plans is None:
@@ -224,7 +228,7 @@ def _first_of(
             times = times or words.times_sentence(best, setting.machine, others)
         notes = (*notes, *(f"Note: {note}." for note in filter(None, [machine_note(best.accelerator)])))
         said = words.attained_sentence(best, setting.machine, setting.num_devices)
-        return words.ShortAnswer((said, times, end, training), (*compared[:1],) if compared else (own,), notes)
+        return words.ShortAnswer((said, times, end, *training), tuple(compared) if compared else (own,), notes)
     notes = (*notes, f"Note: {IDEAL_NOTE}.") if setting.is_ideal else notes
     ranked = plans.ranking.ranked
     to_run = words.chosen_plan(ranked, setting)
@@ -236,8 +240,15 @@ def _first_of(
     if answer.recipe is not None:
         sparse, phase = recipe_sentence(answer.recipe), phase_words(answer.recipe)
     ran = f"{phase}{words.run_sentence(ranked, setting)}"
-    sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, training)
-    return words.ShortAnswer(sentences, (*compared[:1],) if compared else (table,), notes, launch)
+    sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, *training)
+    return words.ShortAnswer(sentences, tuple(compared) if compared else (table,), notes, launch)
+
+
+def _money_words(answer: PricedJob, baselines: Sequence[PricedJob]) -> str:
+    """Where a token costs least, of several machines."""
+    from phaze_opt.report.baselines import money_sentence
+
+    return money_sentence([answer.contestant, *(each.contestant for each in baselines)])
 
 
 def _run_words(answer: PricedJob, request: EvaluateRequest) -> str:

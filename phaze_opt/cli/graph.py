@@ -96,11 +96,11 @@ def show(
         rest = {"priced_as": priced_to_json(priced)[0], "note": note, "page": None if output is None else str(output)}
         print_json({**profile_to_json(profile), "sharding": [asdict(each) for each in products], **rest})
     else:
+        for sentence in findings(profile):
+            out().print(sentence)
         print_tables(layer_table(profile))
         if products:
             print_tables(sharding_table(products, options.tensor_parallel))
-        for sentence in findings(profile):
-            out().print(sentence)
         if note:
             out().print(f"Note: {note}")
     for warning in (each.warning for each in priced if each.warning):

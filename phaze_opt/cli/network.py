@@ -84,7 +84,7 @@ class SplitOptions:
 def list_them(*, json: JsonOption = False) -> None:
     """List the networks that go by a name, with their levels and sources."""
     from phaze_opt.hardware.networks import list_networks, load_network, network_source
-    from phaze_opt.report.networks import network_list
+    from phaze_opt.report.networks import list_sentence, network_list
 
     networks = [(load_network(name, num_devices=1), network_source(name)) for name in list_networks()]
     if json:
@@ -92,6 +92,7 @@ def list_them(*, json: JsonOption = False) -> None:
             [{"name": network.name, "levels": _levels_to_json(network), "source": text} for network, text in networks]
         )
         return
+    out().print(list_sentence(networks))
     print_tables(network_list(networks))
 
 
@@ -104,7 +105,7 @@ def show(
 ) -> None:
     """Show a network: its levels, their measured curves if it has any, and what an all-reduce takes by size."""
     from phaze_opt.hardware.networks import load_network, network_source
-    from phaze_opt.report.networks import all_reduce_times, level_table, time_table
+    from phaze_opt.report.networks import all_reduce_times, curve_tables, level_table, reach_sentence, time_table
 
     loaded = load_network(network, num_devices=devices)
     times = all_reduce_times(loaded)
@@ -112,7 +113,8 @@ def show(
         rows = [{"bytes": row.payload_bytes, "seconds": dict(row.seconds)} for row in times]
         print_json({"name": loaded.name, "levels": _levels_to_json(loaded), "all_reduce": rows})
         return
-    print_tables(level_table(loaded, source=network_source(network)), time_table(times))
+    out().print(reach_sentence(loaded, times))
+    print_tables(level_table(loaded, source=network_source(network)), *curve_tables(loaded), time_table(times))
 
 
 @app.command("optimise")
@@ -146,8 +148,8 @@ def optimise(*, options: SplitOptions, json: JsonOption = False) -> None:
     if json:
         print_json(_design_to_json(design, step, output=output))
         return
-    print_tables(design_table(design), collective_table(design))
     out().print(design_sentence(design))
+    print_tables(design_table(design), collective_table(design))
     if output is not None:
         out().print(f"Written to {output}: give it to --network.", soft_wrap=True)
 

@@ -38,6 +38,8 @@ MAX_JOBS = 1024
 MAX_SEED = 2**32 - 1
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
 """Of what an option takes as a number: sums and products of such numbers stay finite."""
+ZEROS = {"K": 3, "M": 6, "B": 9, "T": 12}
+"""Of the letters that an amount may end with."""
 RANGE_HELP = "Price the answer again under each doubt that it hangs on (no more than ten times)."
 JOBS_HELP = "Processes; changes the time, never a number."
 DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes)."
@@ -117,7 +119,7 @@ class CostOptions:
     """At what prices, on which grid and for how many tokens costs are said; no throughput follows from them."""
 
     tokens: float | None = declared(
-        None, "Also say what training on so many tokens takes, such as 15e12.", Kind.AMOUNT, panel=COSTS, shown="none"
+        None, "Also say what training on so many tokens takes, such as 15T.", Kind.AMOUNT, panel=COSTS, shown="none"
     )
     grid: str = declared(
         "world", "Where it runs: world, taiwan, united_states, iceland, wind or coal.", Kind.TEXT, panel=COSTS
@@ -345,7 +347,7 @@ def number(known: Declaration) -> Callable[[str | float], float]:
                 return count
             rule = f"an integer from {known.low:,} to {known.high:,}"
         else:
-            value = _float(text)
+            value = _float(_spelled_out(text) if known.kind is Kind.AMOUNT else text)
             rule = _broken_rule(known.kind, value)
             if not rule:
                 return value
@@ -362,6 +364,14 @@ def _broken_rule(kind: Kind, value: float) -> str:
     if not (math.isfinite(value) and value > 0):
         return "a positive, finite number"
     return "" if MIN_NUMBER <= value <= MAX_NUMBER else f"from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
+
+
+def _spelled_out(text: str | float) -> str | float:
+    """A number without the letter behind it that stands for its zeros: 1.5T is 1.5e12."""
+    if not isinstance(text, str) or not text.strip()[:-1]:
+        return text
+    digits, letter = text.strip()[:-1], text.strip()[-1].upper()
+    return f"{digits}e{ZEROS[letter]}" if letter in ZEROS and digits[-1] in ".0123456789" else text
 
 
 def _float(text: str | float) -> float:

@@ -100,7 +100,7 @@ class PricedJob:
     @property
     def contestant(self) -> Contestant:
         """What a table of baselines shows of it."""
-        return Contestant(self.evaluation, self.setting, None if self.bill is None else self.bill.device_usd)
+        return Contestant(self.evaluation, self.setting, self.bill, self.unbilled)
 
     def to_json(self, *, top: int) -> dict[str, Any]:
         """All of it; ``top`` says how many plans."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phaze_opt.cli.output import print_tables
+from phaze_opt.cli.output import out, print_tables
 from phaze_opt.errors import InputError
 from phaze_opt.report.table import Column, TableContent
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
@@ -45,6 +45,8 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
         )
         for row in rows
     )
+    done = sum(row["finished_searches"] >= row["planned_searches"] > 0 for row in rows)
+    out().print(f"{len(rows):,} studies, {done:,} of them finished; `phaze-opt report NAME` writes what one found.")
     print_tables(TableContent("Studies", columns, cells))
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -29,7 +29,9 @@ class Constant:
     """One constant: ``value`` in ``unit``, its plausible range, and its source or the reason it was assumed.
 
     ``option`` names the estimator option that alone reads it, where that came later: while the option is unsaid, the
-    constant is no part of digests and is not varied.
+    constant is no part of digests and is not varied. ``parameter`` names the parameter of the chip that alone reads it,
+    where that came later: the constant is varied where a chip has the parameter, and no part of digests while it has
+    the value ``unsaid``, under which what was built before is as it was.
     """
 
     value: float
@@ -39,6 +41,8 @@ class Constant:
     source: str
     is_assumption: bool
     option: str = ""
+    parameter: str = ""
+    unsaid: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Constants:
 
     def __post_init__(self) -> None:
         """Freeze the mappings and take the digest."""
-        values = {key: float(entry.value) for key, entry in self._read()}
+        values = {key: float(entry.value) for key, entry in self._read() if entry.value != entry.unsaid}
         choices = {name: option.choice for name, option in self.options.items() if option.choice != option.unsaid}
         # Values and choices alone: sources and ranges may be put in other words without another identity.
         canonical = json.dumps([values, choices], sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -128,8 +132,13 @@ class Constants:
 
     @property
     def uncertain(self) -> tuple[str, ...]:
-        """Keys of the constants whose range is wider than their value: what a sensitivity study varies."""
-        return tuple(key for key, entry in self._read() if entry.low < entry.high)
+        """Keys of the constants whose range is wider than their value, but those of later parameters of the chip."""
+        return self.uncertain_with(())
+
+    def uncertain_with(self, parameters: Collection[str]) -> tuple[str, ...]:
+        """What a sensitivity study varies of chips that have some later parameters: keys of constants with a range."""
+        read = ((key, entry) for key, entry in self._read() if not entry.parameter or entry.parameter in parameters)
+        return tuple(key for key, entry in read if entry.low < entry.high)
 
     def with_overrides(self, overrides: Mapping[str, float]) -> "Constants":
         """The same constants with some values replaced; ranges and sources stay.
@@ -178,11 +187,16 @@ class _ConstantTable(BaseModel):
     source: str | None = None
     assumption: str | None = None
     option: str = ""
+    parameter: str = ""
+    unsaid: float | None = None
 
     @model_validator(mode="after")
     def _check_origin(self) -> "_ConstantTable":
         if (self.source is None) == (self.assumption is None):
             message = "needs exactly one of source and assumption"
+            raise ValueError(message)
+        if (self.unsaid is None) == bool(self.parameter):
+            message = "needs both of parameter and unsaid, or neither"
             raise ValueError(message)
         return self
 
@@ -191,8 +205,8 @@ class _ConstantTable(BaseModel):
         low = self.value / spread if self.low is None else self.low
         high = self.value * spread if self.high is None else self.high
         origin = self.source if self.assumption is None else self.assumption
-        is_assumption = self.assumption is not None
-        return Constant(self.value, low, high, self.unit, str(origin), is_assumption=is_assumption, option=self.option)
+        later = (self.option, self.parameter, self.unsaid)
+        return Constant(self.value, low, high, self.unit, str(origin), self.assumption is not None, *later)
 
 
 class _OptionTable(BaseModel):
@@ -284,8 +298,9 @@ def _number_fault(value: float, *, may_be_zero: bool) -> str:
 
 
 def _with_later(constants: Constants, packaged: Constants) -> Constants:
-    """Constants of a file and, unsaid, the options that came after it was written, with what they read."""
+    """Constants of a file and, unsaid, what came after it was written: options with what they read, parameters' own."""
     entries, options = dict(constants.entries), dict(constants.options)
+    entries |= {key: one for key, one in packaged.entries.items() if one.parameter and key not in entries}
     for name, option in packaged.options.items():
         if option.unsaid and name not in options:
             options[name] = replace(option, choice=option.unsaid)

@@ -76,7 +76,7 @@ def access_energies(table: AcceleratorTable, constants: Constants) -> AccessEner
         return np.full(shape, pj * PICO)
 
     return AccessEnergies(
-        mac_j=constant_j(energy.mac_pj) * choice_scale(table.sparse_array),
+        mac_j=constant_j(energy.mac_pj) * choice_scale(table.sparse_array, constants),
         l1_j_per_mac=constant_j(energy.l1_read_pj + energy.l1_write_pj),
         l2_j_per_byte=energy.l2_read_pj(table.l2_bytes) * PICO / ACCESS_BYTES,
         glb_j_per_byte=energy.glb_read_pj(table.glb_bytes) * PICO / ACCESS_BYTES,

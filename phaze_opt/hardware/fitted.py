@@ -166,6 +166,7 @@ def load_fitted(path: Path | None = None) -> FittedConstants:
     return _load_own() if path is None else read_fitted_file(path).constants()
 
 
+@cache
 def read_own_file() -> FittedFile:
     """The package's file with bounds, residuals and rows."""
     file = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")

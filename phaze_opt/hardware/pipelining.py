@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import Constants
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-AREA_SHARE = 0.03
-"""What a second register adds to the area of an array's element, and so a second multiplier's wires and adder: an
-assumption, 0 to 0.06 (RASA's overheads are between 3 and 6 % of the array)."""
+STAGE_SHARE = "arrays.stage_share"
+"""Key of what a second register, or a second multiplier's wires and adder, adds to the area of an array's element."""
 
 
 class Pipelining(IntEnum):
@@ -66,6 +66,15 @@ class Pipelining(IntEnum):
 
 
 KEYS = tuple(each.key for each in Pipelining)
+_UNORDERED = {Pipelining.DM_WLBP, Pipelining.DB_WLS}
+NO_SLOWER = tuple(
+    (int(kind), int(other))
+    for kind in Pipelining
+    for other in Pipelining
+    if kind < other and {kind, other} != _UNORDERED
+)
+"""Kinds, and others by which no fold takes longer on an array of the same size; of half the rows or a second register
+neither is always the quicker one."""
 
 
 def pipelining_of(code: int) -> Pipelining:
@@ -80,9 +89,10 @@ def pipelining_of(code: int) -> Pipelining:
     return Pipelining(max(1, code))
 
 
-def mac_area(pipelining: Ints) -> Floats:
+def mac_area(pipelining: Ints, constants: Constants) -> Floats:
     """Area of a multiply-accumulate over that of one without sub-stages, by `Pipelining`; of the same shape."""
-    each = [1.0 + AREA_SHARE * (kind.has_pairs + kind.is_buffered) for kind in Pipelining]
+    share = constants.value(STAGE_SHARE)
+    each = [1.0 + share * (kind.has_pairs + kind.is_buffered) for kind in Pipelining]
     return np.array([1.0, *each])[pipelining]
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import Constants
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CHOICE_SHARE = 0.02
-"""Area and energy of one more input that a multiplier chooses from, over its own: an assumption, 0.01 to 0.05.
+CHOICE_SHARE = "arrays.choice_share"
+"""Key of the area and energy of one more input that a multiplier chooses from, over its own: 2:4 adds three of them.
 
-16 two-way multiplexers of 2 gates beside a 16-bit multiply-accumulate of about 2,000 gates are 1.6 %; 2:4 adds 6 %.
 Wider ports of the memory beside the array come on top, at what the die model says of ports."""
 BLOCKS = (2, 4, 8, 16, 32)
 """M of the arrays that a design may have; N is a power of two."""
@@ -70,6 +70,8 @@ SPARSE_ARRAYS = (
 )
 """By number, from 1; what no design states is dense."""
 KEYS = tuple(each.key for each in SPARSE_ARRAYS)
+NO_SLOWER = tuple((1, code) for code in range(2, len(KEYS) + 1))
+"""Kinds, and others on which no product takes longer: all run dense ones as ever, and what is as fast so as well."""
 
 
 def sparse_array_of(code: int) -> SparseArray:
@@ -86,9 +88,10 @@ def sparse_array_of(code: int) -> SparseArray:
     return SPARSE_ARRAYS[max(1, code) - 1]
 
 
-def choice_scale(codes: Ints) -> Floats:
+def choice_scale(codes: Ints, constants: Constants) -> Floats:
     """Area and energy of a multiply-accumulate with its choice of inputs over those without; of the codes' shape."""
-    return np.array([1.0, *(1.0 + CHOICE_SHARE * (each.of - 1) for each in SPARSE_ARRAYS)])[codes]
+    share = constants.value(CHOICE_SHARE)
+    return np.array([1.0, *(1.0 + share * (each.of - 1) for each in SPARSE_ARRAYS)])[codes]
 
 
 def ports_down(depth: Ints, codes: Ints) -> Ints:

@@ -1,13 +1,13 @@
 """The bill of a cluster that trains: what it costs to buy and to run, what a run costs, and which prices decide."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_chips
-from phaze_opt.hardware.economics.ownership import Ownership, RunCost, own_cluster, training_run
+from phaze_opt.hardware.economics.ownership import Ownership, RunCost, own_cluster, training_run, usd_of_a_second
 from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, prices_with
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.evaluation import Evaluation
@@ -48,7 +48,7 @@ class Bill:
         owned: the cluster over its life.
         num_devices: of the cluster.
         terms: prices, grid and tokens.
-        samples_per_s: that it trains.
+        samples_per_s, tokens_per_s: that it trains.
         modelled_samples_per_j: by the modelled energy of an iteration in place of TDP; None where none is modelled.
         run: the training run asked for; None for none.
     """
@@ -59,6 +59,7 @@ class Bill:
     num_devices: int
     terms: CostTerms
     samples_per_s: float
+    tokens_per_s: float
     modelled_samples_per_j: float | None
     run: RunCost | None
 
@@ -73,6 +74,17 @@ class Bill:
         return float(self.samples_per_s / self.owned.usd_per_s)
 
     @property
+    def usd_per_token(self) -> float:
+        """Of the total cost of ownership."""
+        return float(self.owned.usd_per_s / self.tokens_per_s)
+
+    def usd_per_token_at(self, prices: Constants) -> float:
+        """The same at other prices."""
+        device = device_cost(self.parts, prices).usd
+        per_s = usd_of_a_second(device, self.parts.tdp_w, num_devices=self.num_devices, known=prices)
+        return float(per_s / self.tokens_per_s)
+
+    @property
     def samples_per_j(self) -> float:
         """Samples for a joule that the devices draw at full rate."""
         return float(self.samples_per_s / (self.num_devices * self.parts.tdp_w))
@@ -81,6 +93,23 @@ class Bill:
     def samples_per_kg(self) -> float:
         """Samples for a kilogram of CO2e."""
         return float(self.samples_per_s / self.owned.kg_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSpan:
+    """A figure, and what it comes to with one price alone at an end of its range.
+
+    Attributes:
+        value: at the prices in force.
+        low, high: the least and the largest.
+        low_price, high_price: keys of the prices that give these; empty where none goes beyond the value.
+    """
+
+    value: float
+    low: float
+    high: float
+    low_price: str
+    high_price: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +170,8 @@ def cluster_bill(parts: DeviceParts, evaluation: Evaluation, terms: CostTerms, *
             known=known,
         )
     modelled = rate * evaluation.iteration_time_s / joules if joules else None
-    return Bill(parts, device, owned, num_devices, terms, rate, modelled, run)
+    tokens_per_s = evaluation.throughput_tokens_per_s
+    return Bill(parts, device, owned, num_devices, terms, rate, tokens_per_s, modelled, run)
 
 
 def bill_of_design(evaluation: Evaluation, scenario: Scenario, constants: Constants, terms: CostTerms) -> Bill | None:
@@ -189,6 +219,32 @@ def own_chips(
     )
 
 
+def token_span(bill: Bill) -> PriceSpan:
+    """USD a token."""
+    return _span(bill.usd_per_token_at, bill.terms.prices)
+
+
+def token_ratio_span(bill: Bill, other: Bill) -> PriceSpan:
+    """USD a token over those of another bill, the same price moved in both."""
+
+    def ratio(prices: Constants) -> float:
+        return bill.usd_per_token_at(prices) / other.usd_per_token_at(prices)
+
+    return _span(ratio, bill.terms.prices)
+
+
+def _span(figure: Callable[[Constants], float], known: Constants) -> PriceSpan:
+    """A figure over the range of every price."""
+    value = figure(known)
+    ends = [
+        (figure(known.with_overrides({key: end})), key)
+        for key in known.uncertain
+        for end in (known.entries[key].low, known.entries[key].high)
+    ]
+    low, high = min([(value, ""), *ends]), max([(value, ""), *ends])
+    return PriceSpan(value, low[0], high[0], low[1], high[1])
+
+
 def vary_prices(evaluation: Evaluation, bill: Bill) -> tuple[PriceRow, ...]:
     """What the range of each price does, widest first; prices that change nothing of this bill are left out."""
     return tuple(sorted(_vary(evaluation, bill), key=lambda row: (-row.usd_span, row.key)))
@@ -196,13 +252,14 @@ def vary_prices(evaluation: Evaluation, bill: Bill) -> tuple[PriceRow, ...]:
 
 def _vary(evaluation: Evaluation, bill: Bill) -> Iterator[PriceRow]:
     known = bill.terms.prices
+    keys = known.uncertain_with(() if float(bill.parts.num_dies) == 1.0 else ("chiplets",))
 
     def over(key: str, value: float) -> tuple[float, float]:
         terms = CostTerms(known.with_overrides({key: value}), bill.terms.grid)
         other = cluster_bill(bill.parts, evaluation, terms, num_devices=bill.num_devices)
         return other.samples_per_usd / bill.samples_per_usd, other.samples_per_kg / bill.samples_per_kg
 
-    for key in known.uncertain:
+    for key in keys:
         entry = known.entries[key]
         (usd_low, kg_low), (usd_high, kg_high) = over(key, entry.low), over(key, entry.high)
         if {usd_low, usd_high, kg_low, kg_high} != {1.0}:

@@ -49,8 +49,8 @@ class Kind(Enum):
     """What the text of an option is read as.
 
     COUNT is an integer within limits, COUNTS are several of them (ascending, distinct; none where nothing was said),
-    AMOUNT a positive number, GAP a number from 0 to below 1, WORD one of a closed set or of the plug-ins' names, TEXT
-    and PATH what they say, TEXTS several texts, SWITCH yes or no.
+    AMOUNT a positive number (1.5T is 1.5e12; K, M, B likewise), GAP a number from 0 to below 1, WORD one of a closed
+    set or of the plug-ins' names, TEXT and PATH what they say, TEXTS several texts, SWITCH yes or no.
     """
 
     COUNT = "count"
@@ -269,8 +269,8 @@ class ScenarioOptions:
     )
     layer_fusion: str | None = _of_plan(
         None,
-        "Run layers of a stage in groups whose border tensors stay on the chip: exact (the best groups), genetic, or a "
-        "plug-in's.",
+        "Run layers of a stage in groups whose border tensors stay on the chip: exact (the best groups), genetic, "
+        "learned, or a plug-in's.",
         kind=Kind.WORD,
         shown="every layer alone",
         values="phaze_opt.fusers",

@@ -115,14 +115,16 @@ class _Pricer:
 def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = None) -> Iterator[SensitivityRow]:
     """The nominal row, then each uncertain constant at the ends of its range, then each option's alternatives.
 
-    Of the networks' constants only those of the case's own; of a design that states its links its latencies alone.
+    Of the networks' constants only those of the case's own; of a design that states its links its latencies alone. Of
+    those of later parameters of the chip only those that the design states.
     """
     nominal = case.scenario.constants_of(constants)
     pricer = _Pricer(case, Objective(case.scenario.without_budgets(), constants=nominal))
     yield pricer.row(nominal, assumption="", setting="", origin="nominal")
-    has_own_links = case.build_accelerator(nominal).link_bytes_per_s > 0
+    chip = case.build_accelerator(nominal)
+    has_own_links = chip.link_bytes_per_s > 0
     of_network = constants_of_network(case.network_name, nominal, has_own_links=has_own_links)
-    for key in nominal.uncertain:
+    for key in nominal.uncertain_with(chip.stated):
         if key.startswith(NETWORK_PREFIX) and key not in of_network:
             continue
         entry = nominal.entries[key]

@@ -14,6 +14,8 @@ LEAST_BEGINNING, MOST_BEGINNINGS = 3, 4
 LEAST_LIKENESS = 0.6
 """Share of letters that a mistyped name shares with the one that was meant."""
 _MAX_CHARACTERS = 100
+_SEEN_AS = str.maketrans("oil", "011")
+"""Letters that are taken for digits."""
 
 
 def suggest(name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> str:
@@ -46,7 +48,13 @@ def near(name: str, known: Iterable[str], *, most: int = 1, likeness: float = LE
     # No share of letters is larger than the lengths allow: difflib looks at what is left.
     fits = (each for each in known if 2 * min(len(each), len(text)) >= likeness * (len(each) + len(text)))
     lowered = {candidate.lower(): candidate for candidate in fits}
-    return [lowered[key] for key in difflib.get_close_matches(text, lowered, n=most, cutoff=likeness)]
+    found = difflib.get_close_matches(text, lowered, n=most, cutoff=likeness)
+    if not found:
+        seen = {key.translate(_SEEN_AS): key for key in lowered}
+        found = [
+            seen[key] for key in difflib.get_close_matches(text.translate(_SEEN_AS), seen, n=most, cutoff=likeness)
+        ]
+    return [lowered[key] for key in found]
 
 
 def differ_by_a_letter(given: str, known: str) -> bool:

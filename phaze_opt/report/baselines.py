@@ -1,25 +1,28 @@
 """The answer of ``evaluate`` beside the same job on other machines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from phaze_opt.hardware.economics.ownership import RunCost
+from phaze_opt.objective.bill import Bill, token_ratio_span, token_span
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.die import ASKED_BY, EACH_AS_IT_IS
 from phaze_opt.report.plans import known_figure
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
-from phaze_opt.report.text import format_mib, format_number, format_share, format_time
+from phaze_opt.report.text import format_amount, format_mib, format_number, format_share, format_time
 from phaze_opt.units import GIGA
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One machine with what the job comes to on it; ``usd`` of a device, None where that is not known."""
+    """One machine with what the job comes to on it; ``bill`` of its cluster, or ``unbilled``: why that is not known."""
 
     evaluation: Evaluation
     setting: PriceSetting
-    usd: float | None = None
+    bill: Bill | None = None
+    unbilled: str = ""
 
 
 def throughput_ratio(other: Evaluation, answer: Evaluation) -> float | None:
@@ -39,7 +42,6 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
         number("MFU", lambda item: _if_feasible(item, format_share(item.evaluation.mfu))),
         number("mm2", lambda item: _figure(item, "area_mm2")),
         number("W", lambda item: _figure(item, "tdp_w")),
-        number("USD", lambda item: "n/k" if item.usd is None else format_number(item.usd)),
         number("GB/s", lambda item: f"{item.evaluation.accelerator.hbm_bandwidth_bytes_per_s / GIGA:,.0f}"),
         number("buffer", lambda item: format_mib(item.evaluation.accelerator.glb_bytes)),
     )
@@ -49,8 +51,6 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     designs = [item.evaluation.accelerator for item in all_of_them if not item.setting.is_real]
     modelled = f", modelled {silicon_words(designs[0])} of designs" if designs else ""
     note.append(f"mm2 and W as published of machines that exist (n/p: not){modelled}")
-    if any(item.usd is not None for item in all_of_them):
-        note.append("USD of a device at the prices of `What it costs`, the same for all (n/k: not known)")
     if has_dies:
         note.append(f"{EACH_AS_IT_IS}; `{ASKED_BY} MACHINE` proves the best die on a machine's terms")
     note += [
@@ -76,3 +76,79 @@ def _ratio(item: Contestant, answer: Contestant) -> str:
 def _figure(item: Contestant, name: str) -> str:
     text = known_figure(item.evaluation, name, "")
     return "n/p" if text == "not published" else text
+
+
+def money_table(contestants: Sequence[Contestant]) -> TableContent | None:
+    """What each cluster costs, and a thousand million tokens and the run asked for on it; None where nothing is known.
+
+    Args:
+        contestants: the answer, then its baselines.
+    """
+    terms = next((item.bill.terms for item in contestants if item.bill is not None), None)
+    if terms is None:
+        return None
+    counted = contestants[0].setting.counted
+    fields: Fields[Contestant] = (
+        words("machine", lambda item: item.setting.machine),
+        number("a device", lambda item: _billed(item, lambda bill: format_number(bill.device_usd))),
+        number("capex", lambda item: _billed(item, lambda bill: format_amount(float(bill.owned.capex_usd)))),
+        number("TCO", lambda item: _billed(item, lambda bill: format_amount(float(bill.owned.tco_usd)))),
+        number(f"1B {counted}", lambda item: _billed(item, lambda bill: format_number(GIGA * bill.usd_per_token))),
+        number("range", lambda item: _billed(item, _range)),
+    )
+    if terms.tokens is not None:
+        fields += (
+            number("days", lambda item: _of_run(item, lambda run: format_number(run.days))),
+            number("the run", lambda item: _of_run(item, lambda run: format_amount(run.usd))),
+        )
+    note = [
+        "USD; TCO and what follows of it count electricity",
+        "range: one price alone at an end of its own, without the error of throughput",
+    ]
+    if any(item.bill is None for item in contestants):
+        note.append("n/k: not known")
+    note += [item.unbilled for item in contestants if item.bill is None and item.unbilled]
+    return table_of(
+        "The same job in money", fields, contestants, "; ".join(note), emphasis=lambda item: item is contestants[0]
+    )
+
+
+def money_sentence(contestants: Sequence[Contestant]) -> str:
+    """Which machine trains a token for least, and whether prices could turn that round; empty of fewer than two known.
+
+    Args:
+        contestants: the answer, then its baselines; it is the answer that the cheapest is held against, or the next
+            cheapest where that is the answer.
+    """
+    known = sorted(
+        ((item.setting.machine, item.bill) for item in contestants if item.bill is not None),
+        key=lambda pair: pair[1].usd_per_token,
+    )
+    own = contestants[0].bill
+    if len(known) < 2 or own is None:
+        return ""
+    name, least = known[0]
+    other, bill = known[1] if least is own else (contestants[0].setting.machine, own)
+    span = token_ratio_span(least, bill)
+    counted = contestants[0].setting.counted.removesuffix("s")
+    whole = "A" if len(known) == len(contestants) else "Where costs are known, a"
+    said = (
+        f"{whole} {counted} costs least on {name}: {span.value:.2f} times what it costs on {other} ({span.low:.2f} to "
+        f"{span.high:.2f} over the range of each price)"
+    )
+    return f"{said}; {span.high_price} may turn that round." if span.high > 1.0 else f"{said}."
+
+
+def _billed(item: Contestant, cell: Callable[[Bill], str]) -> str:
+    """A figure of a machine's bill."""
+    return "n/k" if item.bill is None else cell(item.bill)
+
+
+def _of_run(item: Contestant, cell: Callable[[RunCost], str]) -> str:
+    """A figure of the training run asked for."""
+    return "n/k" if item.bill is None or item.bill.run is None else cell(item.bill.run)
+
+
+def _range(bill: Bill) -> str:
+    span = token_span(bill)
+    return f"{format_number(GIGA * span.low)} to {format_number(GIGA * span.high)}"

@@ -7,12 +7,13 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design
+from phaze_opt.hardware.economics.ownership import RunCost
+from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design, token_span
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.die import DieBeside
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
-from phaze_opt.report.text import format_number, format_ratio, format_share
+from phaze_opt.report.text import format_amount, format_number, format_ratio, format_share
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -28,7 +29,6 @@ PARTS = {
 """Parts of a device's cost in words."""
 MOST_ROWS = 12
 TONNE_KG = 1000.0
-LARGE = 100.0
 
 
 def bill_table(bill: Bill) -> TableContent:
@@ -43,9 +43,9 @@ def bill_table(bill: Bill) -> TableContent:
     capex, power = float(owned.capex_usd), float(owned.electricity_usd)
     rows += [
         ("a device", format_number(bill.device_usd), format_share(count * bill.device_usd / tco)),
-        (f"{count:,} devices (capex)", _amount(capex), format_share(capex / tco)),
-        (f"electricity of {years:g} years", _amount(power), format_share(power / tco)),
-        ("total cost of ownership", _amount(tco), format_share(1.0)),
+        (f"{count:,} devices (capex)", format_amount(capex), format_share(capex / tco)),
+        (f"electricity of {years:g} years", format_amount(power), format_share(power / tco)),
+        ("total cost of ownership", format_amount(tco), format_share(1.0)),
     ]
     columns = (Column(""), *numbers("USD", "share"))
     note = (
@@ -85,9 +85,18 @@ def run_sentence(bill: Bill) -> str:
     if run is None or bill.terms.tokens is None:
         return ""
     return (
-        f"To train on {_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without interruptions, "
-        f"{_amount(run.usd)} USD, {_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
+        f"To train on {format_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without "
+        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)}), "
+        f"{format_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
     )
+
+
+def _run_range(bill: Bill, run: RunCost) -> str:
+    """The least and the most dollars of a run with one price alone at an end of its range."""
+    span = token_span(bill)
+    low, high = (format_amount(run.usd * end / span.value) for end in (span.low, span.high))
+    most = f", most by {span.high_price}" if span.high_price else ""
+    return f"{low} to {high} over the range of each price{most}"
 
 
 def bills_beside(
@@ -146,14 +155,6 @@ def _ends(low: float, high: float) -> str:
     return f"{100.0 * (low - 1.0):+.1f} to {100.0 * (high - 1.0):+.1f} %"
 
 
-def _amount(value: float) -> str:
-    """In words from a thousand million on, in full below."""
-    for scale, word in ((1e12, "trillion"), (1e9, "billion")):
-        if value >= scale:
-            return f"{format_number(value / scale)} {word}"
-    return f"{value:,.0f}" if value >= LARGE else format_number(value)
-
-
 def _mass(kg: float) -> str:
     return f"{format_number(kg / TONNE_KG)} t" if kg >= TONNE_KG else f"{format_number(kg)} kg"
 
@@ -162,7 +163,7 @@ def bill_to_json(bill: Bill | None, *, unsaid: str = "") -> dict[str, Any]:
     """A bill as JSON; ``unsaid`` says why there is none, and figures are null then."""
     if bill is None:
         return {name: unsaid if name == "unsaid" else None for name in BILL_KEYS}
-    owned, run = bill.owned, bill.run
+    owned, run, span = bill.owned, bill.run, token_span(bill)
     figures = {
         "device_usd": bill.device_usd,
         "parts_usd": {each.name: float(getattr(bill.device, each.name)) for each in fields(bill.device)},
@@ -170,6 +171,8 @@ def bill_to_json(bill: Bill | None, *, unsaid: str = "") -> dict[str, Any]:
         "electricity_usd": float(owned.electricity_usd),
         "tco_usd": float(owned.tco_usd),
         "throughput_per_usd": bill.samples_per_usd,
+        "usd_per_token": bill.usd_per_token,
+        "usd_per_token_range": [span.low, span.high],
         "throughput_per_joule": bill.samples_per_j,
         "modelled_throughput_per_joule": bill.modelled_samples_per_j,
         "embodied_kg": float(owned.embodied_kg),
@@ -183,7 +186,8 @@ def bill_to_json(bill: Bill | None, *, unsaid: str = "") -> dict[str, Any]:
 
 
 BILL_KEYS = (
-    "device_usd", "parts_usd", "capex_usd", "electricity_usd", "tco_usd", "throughput_per_usd", "throughput_per_joule",
-    "modelled_throughput_per_joule", "embodied_kg", "operational_kg", "grid", "prices_digest", "training_run", "unsaid",
+    "device_usd", "parts_usd", "capex_usd", "electricity_usd", "tco_usd", "throughput_per_usd", "usd_per_token",
+    "usd_per_token_range", "throughput_per_joule", "modelled_throughput_per_joule", "embodied_kg", "operational_kg",
+    "grid", "prices_digest", "training_run", "unsaid",
 )  # fmt: skip
 """Keys of a bill in JSON."""

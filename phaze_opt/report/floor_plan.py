@@ -6,7 +6,7 @@ The cost model knows areas and edges, no places; what lies between the edges is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport
@@ -24,7 +24,7 @@ LETTER_SHARE = 0.0075
 NARROW_PX = 300
 """Width of the drawing on a phone."""
 ON_LONG_SIDES = ("hbm", "dram")
-ON_SHORT_SIDES = ("links",)
+ON_SHORT_SIDES = ("links", "die_to_die")
 MOST_DIES = 2
 
 
@@ -53,8 +53,9 @@ class Placed:
 
 
 def floor_plan(die: DieReport) -> tuple[Placed, ...]:
-    """Every component of a die in a place of its own; areas add up to the die."""
-    parts = [part for part in die.areas if part.value > 0.0]
+    """Every component of a die, or of one of its chiplets, in a place of its own; areas add up to it."""
+    count = die.num_chiplets
+    parts = [replace(part, value=part.value / count) for part in die.areas if part.value > 0.0]
     area_mm2 = sum(part.value for part in parts)
     length = max(die.length_mm, die.width_mm)
     width = area_mm2 / length
@@ -117,23 +118,25 @@ def floor_plan_figure(dies: Dies) -> Figure:
             if len(COMPONENTS[each.part.name]) * LETTER_SHARE * whole_mm < each.place.width:
                 figure.add_annotation(**_label(each, left))
         length = max(die.length_mm, die.width_mm)
-        title = f"{name}: {format_number(whole)} mm<sup>2</sup>"
+        each_of = f", one of {die.num_chiplets} chiplets" if die.num_chiplets > 1 else ""
+        title = f"{name}{each_of}: {format_number(whole)} mm<sup>2</sup>"
         titles.append({"x": left + length / 2, "y": tallest + 1.2, "text": title, "showarrow": False})
         figure.add_annotation(**titles[-1])
         left += length + GAP_MM
-    figure.update_xaxes(title="mm", range=[-0.5, left - GAP_MM + 0.5], showgrid=False)
+    figure.update_xaxes(title="mm", range=[-0.5, left - GAP_MM + 0.5], constrain="domain", showgrid=False)
     figure.update_yaxes(title="mm", range=[-0.5, tallest + 2.4], scaleanchor="x", showgrid=False)
     apply_style(figure, "The die by component, areas to scale")
     below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
     figure.update_layout(legend=below, height=520, margin={"t": 60, "b": 130})
     height_px = round(NARROW_PX * (tallest + 3.0) / whole_mm) + 60
     below_px = LEGEND_ROW_PX * len(named)
-    # No letters fit into parts of a die on a phone; the legend has their names, and a touch their areas.
-    figure.update_layout(
-        meta={
-            "narrow": {"annotations": titles, "height": height_px + below_px, "margin.t": 8, "margin.b": 48 + below_px}
-        }
-    )
+    # No letters fit into parts of a die on a phone; the legend has their names, and a touch their areas. Names of dies
+    # side by side need two lines.
+    short = [
+        each | {"text": each["text"].replace(": ", "<br>"), "y": tallest + 0.4, "yanchor": "bottom"} for each in titles
+    ]
+    margins = {"margin.t": 28, "margin.b": 48 + below_px}
+    figure.update_layout(meta={"narrow": {"annotations": short, "height": height_px + below_px + 20, **margins}})
     return figure
 
 

@@ -41,25 +41,53 @@ def network_list(networks: Iterable[tuple[Network, str]]) -> TableContent:
     return table_of("Networks", fields, networks, "the outermost level grows to hold the cluster")
 
 
+def list_sentence(networks: Sequence[tuple[Network, str]]) -> str:
+    """How many there are, how many of them were measured, and how one is named."""
+    measured = sum(network.is_measured for network, _ in networks)
+    return (
+        f"{len(networks)} networks go by a name, {measured} of them with measured curves; a machine comes with its "
+        "own, --network takes another or a file, and `phaze-opt network show NAME` has its rates."
+    )
+
+
+def reach_sentence(network: Network, times: Sequence[AllReduceTimes]) -> str:
+    """What an all-reduce of a GiB takes on the smallest and on the largest group, level after level."""
+    row = next(each for each in times if each.payload_bytes == GIBI)
+    groups = [(name, seconds) for name, seconds in row.seconds if name.endswith(" devices")]
+    parts = [
+        f"{_time(seconds)} over {name} ({GIBI / seconds / GIGA:,.3g} GB/s of payload)"
+        for name, seconds in dict.fromkeys((groups[0], groups[-1]))
+    ]
+    return f"An all-reduce of 1 GiB on {network.name} takes {' and '.join(parts)}."
+
+
 def level_table(network: Network, *, source: str) -> TableContent:
     """Levels of one network."""
-    has_curves = any(isinstance(level, MeasuredDimension) for level in network.dimensions)
-    notes = ([source] if source else []) + ([_CURVE_NOTE] if has_curves else [])
     fields: Fields[tuple[int, NetworkDimension]] = (
         words("level", lambda item: str(item[0])),
         words("topology", lambda item: _words(item[1])),
         number("devices", lambda item: f"{item[1].size:,}"),
         number("GB/s", lambda item: _gb(item[1])),
         number("hop us", lambda item: f"{item[1].latency_s / MICRO:.3g}"),
+    )
+    return table_of(f"Network {network.name}", fields, enumerate(network.dimensions, start=1), source)
+
+
+def curve_tables(network: Network) -> tuple[TableContent, ...]:
+    """What measured levels reach by kind of collective; nothing of a network without any."""
+    if not any(isinstance(level, MeasuredDimension) for level in network.dimensions):
+        return ()
+    fields: Fields[tuple[int, NetworkDimension]] = (
+        words("level", lambda item: str(item[0])),
         *(_curve_field(kind) for kind in _SHOWN_KINDS),
     )
-    return table_of(f"Network {network.name}", fields, enumerate(network.dimensions, start=1), "; ".join(notes))
+    return (table_of("Measured, GB/s and us", fields, enumerate(network.dimensions, start=1), _CURVE_NOTE),)
 
 
 def _curve_field(kind: CollectiveKind) -> Field[tuple[int, NetworkDimension]]:
     """Bandwidth and latency of a kind of collective on levels that have a curve; empty for others."""
     name = kind.value.replace("_", "-")
-    return number(f"{name} GB/s, us", lambda item: _reached(kind, item[1]))
+    return number(name, lambda item: _reached(kind, item[1]))
 
 
 def _reached(kind: CollectiveKind, level: NetworkDimension) -> str:

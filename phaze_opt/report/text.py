@@ -18,6 +18,8 @@ GOAL_UNITS = {
 }
 """Units in which values of a goal are read, of a front of its fastest design; files and JSON keep samples/s/W."""
 WATTS_PER_KILOWATT = 1000.0
+LARGE = 100.0
+"""From here on amounts are written to the unit."""
 LEAST_DIGITS, MOST_DIGITS = 3, 7
 """Of figures that are to be told apart."""
 SAME = 1e-9
@@ -32,6 +34,14 @@ def format_number(value: float) -> str:
     if magnitude >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if magnitude >= 1 or value == 0 else f"{value:.3g}"
+
+
+def format_amount(value: float) -> str:
+    """In words from a thousand million on, in full below."""
+    for scale, word in ((1e12, "trillion"), (1e9, "billion")):
+        if value >= scale:
+            return f"{format_number(value / scale)} {word}"
+    return f"{value:,.0f}" if abs(value) >= LARGE else format_number(value)
 
 
 def numbers_apart(values: Sequence[float]) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ MAX_LABEL = 34
 """Characters of a line of a bar's label."""
 _ROW_PX = 26
 _LINE_PX = 12
+_OVERVIEW_ROW_PX = 18
 
 
 def scatter_figure(entry: SetResult) -> Figure:
@@ -223,7 +224,7 @@ def overview_figure(result: Validation, kept_out: Mapping[str, Mapping[str, floa
     figure.update_xaxes(title="mean error, %", type="log", tickvals=[0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
     # Sets without a marker of the first trace would otherwise be put behind all others.
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", categoryorder="array", categoryarray=names)
-    height = 150 + _ROW_PX * len(shown)
+    height = 150 + _OVERVIEW_ROW_PX * len(shown)
     num_legend = 3 + num_kept_out
     narrow = {"height": height + LEGEND_ROW_PX * math.ceil(num_legend / 2)}
     return finish_figure(figure, height=height, num_legend=num_legend, narrow=narrow)

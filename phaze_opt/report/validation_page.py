@@ -19,6 +19,7 @@ from phaze_opt.report.validation_tables import (
     format_signed,
     group_table,
     overview_table,
+    sources_table,
     worst_table,
 )
 from phaze_opt.validation.result import SetResult, Validation
@@ -53,6 +54,13 @@ def _findings(result: Validation) -> tuple[str, ...]:
     better = [entry for entry in result.sets if entry.scores.num_rows and entry.scores.mape < entry.baseline_mape]
     compared = [entry for entry in result.sets if entry.scores.num_rows and entry.baseline_mape >= 0]
     sentences = [f"{scored:,} of {rows:,} rows of {len(result.sets)} data sets are predicted and scored."]
+    shown = sorted((e for e in result.sets if e.scores.num_rows and not e.dataset.is_context), key=_mean_error)
+    if shown:
+        least, middle, most = shown[0], shown[len(shown) // 2], shown[-1]
+        sentences.append(
+            f"The mean error of a set is {_error(middle)} in the middle, from {_error(least)} ({least.name}) to "
+            f"{_error(most)} ({most.name})."
+        )
     met = [goal for goal in result.goals if goal.is_met]
     if result.goals:
         sentences.append(f"{len(met)} of {len(result.goals)} goals are met.")
@@ -63,6 +71,14 @@ def _findings(result: Validation) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def _mean_error(entry: SetResult) -> float:
+    return entry.scores.mape
+
+
+def _error(entry: SetResult) -> str:
+    return f"{format_figure(entry.scores.mape)} %"
+
+
 def _notices(result: Validation) -> tuple[str, ...]:
     missed = [describe_goal(goal) for goal in result.goals if not goal.is_met]
     return (f"Goals missed: {'; '.join(missed)}.",) if missed else ()
@@ -70,7 +86,13 @@ def _notices(result: Validation) -> tuple[str, ...]:
 
 def _overview(result: Validation, constants: FittedFile) -> Section:
     table = TableBlock(_with_kept_out(overview_table(result), constants))
-    blocks: list[Block] = [Folded("The same in figures, a row a set", (table,))]
+    blocks: list[Block] = [
+        Folded("The same in figures, a row a set", (table,)),
+        Folded(
+            "Training steps of publications that no fit saw, and how often their ranges hold",
+            (TableBlock(sources_table()),),
+        ),
+    ]
     shown = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     if shown:
         figure = FigureBlock(

@@ -6,13 +6,14 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
-from phaze_opt.hardware.spreads import UNSEEN
+from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
-from phaze_opt.report.text import format_time
+from phaze_opt.report.text import format_number, format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
@@ -29,7 +30,15 @@ OVERVIEW_NOTE = (
     "Range: half of what 90 % of rows kept out of a fit lay in, per cent of the prediction; held: per cent of the rows "
     "that lie in theirs. Rank: Spearman's correlation, marked where there is a goal for it."
 )
+SOURCES_COLUMNS = (Column("publication"), *numbers("rows", "MAPE", "bias", "held", "MAPE, named", "held, named"))
+_SOURCES_NOTE = (
+    "Each publication is kept out of every fit. MAPE, bias: errors in per cent, its software taken as unknown; held: "
+    "per cent of its rows that lie in the range that the other publications make. Named: the same with its software "
+    "known by name, with constants that others say."
+)
 CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
+THOUSAND, NEAR_A_UNIT = 1000.0, 0.2
+"""Between prefixes of units, and how near to a power of it (in such powers) a ratio is taken for another unit."""
 AT_BOUND = 1e-3
 """Share of itself, or of its range, within which a constant is at a bound."""
 _BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."
@@ -225,6 +234,23 @@ def own_unscored_sentences(result: Validation) -> tuple[str, ...]:
     return unscored_sentences(replace(result, sets=own))
 
 
+def unit_sentences(result: Validation) -> tuple[str, ...]:
+    """Sets whose times look as if they were given in another unit: a sentence each."""
+    found = []
+    for entry in result.sets:
+        ratios = [
+            each.measured_s / each.predicted_s for each in entry.rows if not each.reason and each.predicted_s > 0.0
+        ]
+        middle = median(ratios) if ratios else 1.0
+        steps = round(math.log(middle, THOUSAND)) if middle > 0.0 else 0
+        if steps and THOUSAND**-NEAR_A_UNIT < middle / THOUSAND**steps < THOUSAND**NEAR_A_UNIT:
+            found.append(
+                f"{entry.name}: what was measured is {format_number(middle)} times what is predicted, about a power of "
+                "1,000; look whether the column has the unit that its name ends with."
+            )
+    return tuple(found)
+
+
 def unmeasured_sentences(result: Validation) -> tuple[str, ...]:
     """What is predicted of dies whose area nobody published: a sentence a row of a user's set."""
     return tuple(
@@ -264,6 +290,17 @@ def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
     ordered = sorted(groups, key=lambda group: (-group.scores.mape, group.label))
     rows = tuple((group.label, f"{group.scores.num_rows}", *_figures(group)) for group in ordered)
     return TableContent(title, GROUP_COLUMNS, rows)
+
+
+def sources_table() -> TableContent:
+    """Steps of publications that no fit saw: errors, and how often ranges made without them hold."""
+    unseen, named = (load_spreads().entries[kind] for kind in (UNSEEN, NAMED))
+    rows = []
+    for name, own in sorted(unseen.groups.items(), key=lambda item: -item[1].num_rows):
+        other = named.groups[name]
+        texts = (format_figure(own.mape), format_signed(own.bias), f"{100 * own.held:.0f}")
+        rows.append((name, f"{own.num_rows}", *texts, format_figure(other.mape), f"{100 * other.held:.0f}"))
+    return TableContent("Publications that no fit saw", SOURCES_COLUMNS, tuple(rows), note=_SOURCES_NOTE)
 
 
 def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:

@@ -14,9 +14,11 @@ from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.certify.robust.worlds import WorldKind, build_worlds, find_assumptions, problem_in
 from phaze_opt.hardware.chip_template import NEVER_SLOWS
-from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.designed_chip import BANK_RULE
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.designed_chip import BANK_RULE, build_accelerator
 from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.pipelining import Pipelining
+from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of
 from phaze_opt.objective.alternatives import DIE_AREAS, SHARES
 from phaze_opt.objective.evaluate import Objective
@@ -170,6 +172,32 @@ def test_dies_have_the_areas_and_links_of_their_world():
             ranges = [(problem.constants.entries[each.key], each.value) for each in areas]
             assert all(entry.low <= value <= entry.high for entry, value in ranges)
     assert len(num_links) == 5, "as it stands, both ends, two samples"
+
+
+def test_worlds_vary_what_an_opened_parameter_adds_to_the_die():
+    problem, key = tiny_dies(), "arrays.stage_share"
+    entries = dict(problem.constants.entries) | {key: load_constants().entries[key]}
+    problem = replace(problem, constants=Constants(entries, problem.constants.options))
+    assert key not in {constant.key for constant in find_assumptions(problem).sampled}
+    kinds = (int(Pipelining.BASE), int(Pipelining.DMDB_WLS))
+    space = replace(problem.space, axes=replace(problem.space.axes, pipelining=kinds))
+    opened = replace(problem, space=space)
+    assumptions = find_assumptions(opened)
+    assert {constant.key for constant in assumptions.sampled} == {*DIE_AREAS, key} - {"die.process.logic"}
+    worlds = build_worlds(opened, assumptions, num_samples=2, seed=0)
+    nominal, *_, last = worlds
+    added = []
+    for world in (nominal, last):
+        posed = problem_in(opened, world)
+        points = [replace(Grid(space).point(0), pipelining=kind) for kind in kinds]
+        base, both = (
+            area_mm2_of(build_accelerator(point, constants=posed.constants), posed.constants) for point in points
+        )
+        share = posed.constants.value(key)
+        assert posed.space.constants.value(key) == share
+        added.append((both - base) / share)
+    assert added[0] > 0
+    assert last.problem_digest != nominal.problem_digest
 
 
 def test_costlier_silicon_builds_fewer_dies():

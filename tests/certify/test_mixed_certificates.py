@@ -82,7 +82,7 @@ def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
             assert check.memory_bytes(each) == pytest.approx(expected, rel=EXACT)
 
 
-@pytest.mark.parametrize("name", ["pairs", "experts", "layers"])
+@pytest.mark.parametrize("name", [pytest.param("pairs", marks=pytest.mark.slow), "experts", "layers"])
 def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
     software = "ideal" if name == "experts" else "maxtext"
     changes = {"plans": replace(PLANS, expert=(), zero=(0, 3), micro_batch=(1,))} if name == "experts" else {}

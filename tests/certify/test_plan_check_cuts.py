@@ -42,7 +42,7 @@ def small_scenario(rng, software, name="mixtral-8x7b"):
 
 
 @pytest.mark.parametrize("software", ["maxtext", "megatron-core", "deepspeed-zero3-2021"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_program_finds_the_least_of_all_cuts_and_recomputations(software, seed):
     rng = np.random.default_rng(seed)
     scenario = small_scenario(rng, software)

@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from child_process import run_python
 from command_runs import printed, refused, run_json
 from typer.main import get_command
 
@@ -121,3 +122,8 @@ def test_the_last_of_several_is_completed():
     from phaze_opt.cli.options import ModelOptions
 
     assert completer(declarations(ModelOptions)["models"])("bert-large,gpt2-x") == ["bert-large,gpt2-xl"]
+
+
+def test_the_package_runs_as_a_module():
+    done = run_python("-m", "phaze_opt", "--version", check=True)
+    assert done.stdout == f"phaze-opt {po.__version__}\n"

@@ -103,6 +103,9 @@ def test_catalogues(capsys):
     refused(["space", "--as", "phase"], capsys, "--as", "did you mean phaze?")
     for command in ("models", "architectures", "strategies", "space"):
         printed([command], capsys)
+    (row,) = run_json(["models", "Bert-Large"], capsys)
+    assert printed(["models", "bert-large"], capsys).startswith(f"bert-large has {row['parameters']:,} parameters.")
+    refused(["models", "llama-3-8B-x"], capsys, "NAME", "did you mean llama-3-8b")
 
 
 TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
@@ -118,6 +121,7 @@ def trials_of(directory):
     ]
 
 
+@pytest.mark.slow
 def test_search_json_and_reproducibility(tmp_path, capsys):
     arguments = [*SEARCH, "--strategy", "tpe", "--no-tracking", "--work-dir"]
     first = run_json([*arguments, str(tmp_path / "a")], capsys)

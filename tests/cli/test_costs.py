@@ -28,15 +28,22 @@ def test_evaluate_says_what_a_design_costs_and_a_run_on_it(capsys):
     assert real["parts_usd"]["memory"] == pytest.approx(800.0)
     assert unknown["device_usd"] is None
     assert "die" in unknown["unsaid"]
-    text = unwrapped(
-        printed(f"{DESIGN} --tokens 1e12 --grid taiwan --baseline a100-80g,b200 --details".split(), capsys)
-    )
+    text = unwrapped(printed(f"{DESIGN} --tokens 1T --grid taiwan --baseline a100-80g,b200 --details".split(), capsys))
     assert "What it costs" in text
     assert f"a device {cost['device_usd']:,.0f}" in text
     assert "To train on 1.00 trillion tokens takes" in text
     assert "on grid taiwan" in text
     assert f" {real['device_usd']:,.0f} " in text
-    assert "n/k" in text
+    assert "b200 n/k" in text
+    assert "what b200 costs is not known" in text
+    named = line["setting"]["machine"]
+    cheap, dear = sorted([(named, cost), ("a100-80g", real)], key=lambda pair: pair[1]["usd_per_token"])
+    ratio = cheap[1]["usd_per_token"] / dear[1]["usd_per_token"]
+    assert f"a token costs least on {cheap[0]}: {ratio:.2f} times what it costs on {dear[0]}" in text
+    assert f"{1e9 * real['usd_per_token']:#.3g}" in text
+    assert real["usd_per_token"] == pytest.approx(real["training_run"]["usd"] / 1e12)
+    low, high = real["usd_per_token_range"]
+    assert low < real["usd_per_token"] < high
 
 
 def test_sensitivity_names_the_prices_that_decide(capsys, tmp_path):
@@ -78,6 +85,7 @@ def test_where_costs_are_not_known_a_sentence_says_so(capsys):
 
 def test_options_that_break_a_rule_are_refused(tmp_path, capsys):
     refused(f"{DESIGN} --grid tawian".split(), capsys, "--grid", "did you mean taiwan")
+    refused(f"{DESIGN} --tokens 1Q".split(), capsys, "--tokens", "1Q")
     refused(f"{DESIGN} --tokens 0".split(), capsys, "--tokens", "positive")
     refused(f"{DESIGN} --prices {tmp_path / 'none.toml'}".split(), capsys, "none.toml")
     line = run_json(f"{DESIGN} --max-capex-usd 10".split(), capsys, code=3)

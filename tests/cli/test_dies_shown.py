@@ -23,6 +23,7 @@ def _space(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def unwrapped(text):
     return " ".join(text.split())
 

@@ -208,3 +208,14 @@ def test_files_are_written_though_nobody_reads_the_answer(data, tmp_path, capsys
     with pytest.raises(BrokenPipeError):
         validate_command.validate(data=data, constants=out, predictions=path)
     assert len(path.read_text().splitlines()) == 37
+
+
+@pytest.mark.parametrize(("factor", "is_said"), [(1.0, False), (3.0, False), (1e3, True), (1e-3, True)])
+def test_times_in_another_unit_are_suspected_first(data, tmp_path, capsys, factor, is_said):
+    path = tmp_path / "constants.json"
+    printed(["calibrate", "--data", data, "--out", path, "--no-held-out"], capsys)
+    rows = [line.rpartition(",") for line in toy_lines()]
+    lines = [f"{start},{factor * float(value)!r}" for start, _, value in rows]
+    data.write_text("\n".join([HEADER, *lines]) + "\n")
+    said = printed(["validate", "--data", data, "--constants", path], capsys)
+    assert ("about a power of 1,000" in " ".join(said.split("\n\n")[0].split())) == is_said

@@ -1,7 +1,7 @@
 """Damaged files: every command that reads one ends in order, within 10 s of CPU and 1 GB; no changed line is believed.
 
 A journal torn at any length costs nothing but time: the command goes on from what is whole, and ends with the answer of
-a whole one. `make test` tries a few mutants of each file and a few lengths, MUTANTS=2000 and TRUNCATIONS=1000 as many
+a whole one. `make test` tries one mutant of each file and one length, MUTANTS=2000 and TRUNCATIONS=1000 as many
 as one likes, KEEP_MUTANTS=folder keeps the guilty. Both stand in one file, as what commands leave is made once for it.
 """
 
@@ -18,9 +18,9 @@ from readers import CERTIFY, READERS, SEARCH, STUDY, MakeOrigin, Reader
 
 from phaze_opt.record.journal import parse_line
 
-NUM_MUTANTS = int(os.environ.get("MUTANTS", "2"))
+NUM_MUTANTS = int(os.environ.get("MUTANTS", "1"))
 FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
-NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "2"))
+NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "1"))
 JOURNALS = {
     "search": ("phaze-opt-runs/*/trials.jsonl", f"{SEARCH} --resume"),
     "proof": ("phaze-opt-certificates/*/journal/pieces.jsonl", f"{CERTIFY} --resume"),

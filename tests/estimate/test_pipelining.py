@@ -14,7 +14,8 @@ from phaze_opt.estimate.operator_table import MatmulShapes
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain
 from phaze_opt.estimate.pricing import ArrayRows, price_matmuls
 from phaze_opt.graph.operator import Matmul
-from phaze_opt.hardware.pipelining import AREA_SHARE, Pipelining, fold_cycles, mac_area, pipelining_of, run_cycles
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.pipelining import Pipelining, fold_cycles, mac_area, pipelining_of, run_cycles
 
 small = st.integers(1, 5)
 ORDERED = (Pipelining.BASE, Pipelining.PIPE, Pipelining.WLBP, Pipelining.DB_WLS, Pipelining.DMDB_WLS)
@@ -156,7 +157,7 @@ def test_instructions_of_rasa_take_what_its_sub_stages_say(kind, saved_pct):
 
 def priced(size, kind, num_tc=4, width=8, depth=12, bytes_per_cycle=64.0, **options):
     columns = (np.array([x]) for x in (num_tc, width, depth, 4096, 2))
-    rows = ArrayRows(*columns, np.array([1.0 / bytes_per_cycle]), np.array([kind]), np.array([0]))
+    rows = ArrayRows(*columns, np.array([1.0 / bytes_per_cycle]), np.array([kind]), *(np.array([0]) for _ in range(5)))
     return price_matmuls(MatmulShapes.of([Matmul(*size)]), rows, EstimatorOptions(**options))
 
 
@@ -195,7 +196,7 @@ def test_what_is_not_said_is_base():
 
 
 def test_registers_and_second_multipliers_are_paid_for():
-    areas = mac_area(np.arange(7))
+    areas = mac_area(np.arange(7), load_constants())
     assert list(areas[:4]) == [1.0] * 4
-    assert list(areas[4:]) == pytest.approx([1.0 + AREA_SHARE] * 2 + [1.0 + 2.0 * AREA_SHARE])
+    assert list(areas[4:]) == pytest.approx([1.03] * 2 + [1.06])
     assert AnalyticEstimator().options.fill_and_drain is FillAndDrain.PER_FOLD

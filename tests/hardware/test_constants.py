@@ -13,6 +13,7 @@ from phaze_opt.graph.operator import VectorKind
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import HbmForm, build_accelerator
+from phaze_opt.hardware.flexibility import SWITCHES
 
 CONSTANTS = load_constants()
 MINIMAL = '[glb.bytes_per_cycle]\nvalue = 6144\nunit = "B"\nassumption = "x"\n'
@@ -23,7 +24,7 @@ def test_every_constant_has_unit_origin_and_a_range_around_its_value() -> None:
         assert entry.unit, key
         assert entry.source, key
         assert entry.low <= entry.value <= entry.high, key
-        if entry.is_assumption:
+        if entry.is_assumption and not entry.parameter:
             assert (entry.low, entry.high) == (entry.value / 2, entry.value * 2), key
 
 
@@ -114,6 +115,33 @@ def test_a_file_of_before_an_option_leaves_it_unsaid(tmp_path: Path) -> None:
     assert read == CONSTANTS.with_options({"residency": "none"})
     assert read.option("residency") == "none"
     assert read.with_options({"residency": "planned"}) == CONSTANTS.with_options({"residency": "planned"})
+
+
+SHARES = {
+    "arrays.stage_share": "pipelining",
+    "arrays.choice_share": "sparse_array",
+    **{f"arrays.{name}_share": name for name in SWITCHES},
+}
+
+
+@pytest.mark.parametrize("key", SHARES)
+def test_what_a_later_parameter_reads_is_said_where_it_is_otherwise(key: str) -> None:
+    """Digests are those of before; a value that is not of before, shipped or given, is told from it."""
+    without = Constants({name: entry for name, entry in CONSTANTS.entries.items() if name != key}, CONSTANTS.options)
+    assert without == CONSTANTS
+    assert CONSTANTS.with_overrides({key: CONSTANTS.entries[key].high}) != CONSTANTS
+    assert set(CONSTANTS.uncertain_with([SHARES[key]])) - set(CONSTANTS.uncertain) == {key}
+
+
+def test_a_file_of_before_a_parameter_has_the_shipped_value(tmp_path: Path) -> None:
+    text = resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text(encoding="utf-8")
+    for key in SHARES:
+        before, _, rest = text.partition(f"[{key}]")
+        text = before + "\n[".join(["", *rest.split("\n[")[1:]])
+    (tmp_path / "before.toml").write_text(text, encoding="utf-8")
+    assert "[arrays." not in text
+    read = load_constants(tmp_path / "before.toml")
+    assert {key: read.value(key) for key in SHARES} == {key: CONSTANTS.value(key) for key in SHARES}
 
 
 def test_pickle_keeps_equality_and_hash() -> None:

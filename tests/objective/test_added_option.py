@@ -68,6 +68,7 @@ def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_package(tmp_path_factory.mktemp("package"), ADDED)
 
 
+@pytest.mark.slow
 def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     free, narrow, study, _ = run(package, tmp_path, [

@@ -17,7 +17,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of
-from phaze_opt.objective.bill import CostTerms, bill_of_design, own_chips, vary_prices
+from phaze_opt.objective.bill import CostTerms, bill_of_design, own_chips, token_ratio_span, token_span, vary_prices
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.goals import Goal, goal_values, posed_for
@@ -197,6 +197,29 @@ def test_rows_of_prices_are_bills_at_the_ends_of_ranges(evaluations, bill):
     spans = [each.usd_span for each in rows.values()]
     assert spans == sorted(spans, reverse=True)
     assert not any(key.startswith("process.n5.") for key in rows), "of another process"
+
+
+def test_spans_of_a_token_are_bills_at_other_prices(evaluations, bill):
+    tokens_per_s = evaluations[-1].throughput_tokens_per_s
+    assert bill.usd_per_token == pytest.approx(float(bill.owned.usd_per_s) / tokens_per_s)
+    span = token_span(bill)
+    assert span.value == pytest.approx(bill.usd_per_token)
+    key = span.high_price
+    others = [
+        bill_of_design(evaluations[-1], SCENARIO, CONSTANTS, CostTerms(KNOWN.with_overrides({key: end})))
+        for end in (KNOWN.entries[key].low, KNOWN.entries[key].high)
+    ]
+    assert span.high == pytest.approx(max(other.usd_per_token for other in others))
+    rows = vary_prices(evaluations[-1], bill)
+    assert span.low == pytest.approx(bill.usd_per_token / max(max(row.usd_low, row.usd_high) for row in rows))
+
+
+def test_a_price_moves_both_bills_that_are_compared(evaluations, bill):
+    """Two machines of the same parts are as far apart at all prices, however wide the span of each."""
+    slower = replace(bill, tokens_per_s=bill.tokens_per_s / 2.0)
+    span = token_ratio_span(bill, slower)
+    assert (span.low, span.value, span.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert token_span(bill).high > 1.5 * token_span(bill).low
 
 
 def test_making_decides_nothing_of_carbon_where_grids_are_dirty(evaluations):

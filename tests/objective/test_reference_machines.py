@@ -222,7 +222,7 @@ def planned_of(name: str, **options: object) -> Scenario:
     return planned_scenario(name, **({"devices": 1024, "global_batch": 4096, "micro_batch": (1, 4)} | options))
 
 
-@pytest.mark.parametrize("name", ["bert-large", "opt-1.3b"])
+@pytest.mark.parametrize("name", ["bert-large", pytest.param("opt-1.3b", marks=pytest.mark.slow)])
 def test_under_full_plans_it_is_the_plan_of_its_degrees_and_cuts(name: str) -> None:
     """The least of all its micro-batches and recomputations, each priced alone; never above the best plan there is."""
     scenario = planned_of(name, recompute="none", schedule_gap=0)

@@ -91,6 +91,24 @@ def test_a_tdp_budget_holds_under_every_constant():
     assert rows[STATIC, "low"].throughput_samples_per_s > 0
 
 
+def test_a_design_has_rows_of_the_parameters_that_it_states():
+    text = "num_tc=8,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=4096,hbm_stacks=2"
+    scenario = make_scenario("tiny", devices=16, global_batch=16, tensor_parallel=(1,))
+    shares = []
+    for more in ("", ",pipelining=dmdb-wls", ",sparse_array=2:4"):
+        case = SensitivityCase(
+            scenario=replace(scenario, silicon=silicon_of(7, scenario.cluster.network)),
+            build_accelerator=lambda varied, more=more: load_architecture(text + more, constants=varied),
+            micro_batch=2,
+            network_name="two-level",
+        )
+        rows = [row for row in analyse_sensitivity(case) if row.assumption.startswith("arrays.")]
+        shares.append({row.assumption for row in rows})
+        powers = {row.throughput_per_tdp for row in rows}
+        assert len(powers) == len(rows), "area and power follow"
+    assert shares == [set(), {"arrays.stage_share"}, {"arrays.choice_share"}]
+
+
 @pytest.mark.parametrize("links", ["", ",link_gb_per_s=800"])
 def test_a_design_that_states_its_links_has_no_bandwidths_of_the_network(links):
     text = f"num_tc=8,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=4096,hbm_stacks=2{links}"

@@ -121,7 +121,7 @@ SOFTWARE = st.sampled_from(
 )
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     num_layers=st.integers(2, 4),
     num_devices=st.sampled_from([4, 8, 16]),

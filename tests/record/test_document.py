@@ -101,6 +101,7 @@ def test_spelling() -> None:
     assert suggest("alpha", known) == "did you mean Alpha?"
     assert suggest("BETA", known) == "did you mean beta or betamax?"
     assert suggest("zzz", known) == "known: Alpha, alpine, beta, betamax"
+    assert suggest("h1oo", ["b200", "h100", "h200"]).startswith("did you mean h100"), "letters taken for digits"
     assert suggest("zzz", []) == "known: none"
     assert suggest("", map(str, range(40))).endswith("7, 8, ...") is False
     assert suggest("", [f"{n:02}" for n in range(40)]).endswith("28, 29, ...")

@@ -404,6 +404,7 @@ def _kill_and_resume(work_dir: Path, delays: list[float], *, jobs: int) -> int:
     return kills
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_again_and_again_it_ends_with_the_same_table(
     undisturbed: list[object], tmp_path: Path, jobs: int

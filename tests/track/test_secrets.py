@@ -40,7 +40,10 @@ def watch_arguments(ended: threading.Event, found: list[str]) -> None:
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc to look into")
 @pytest.mark.parametrize(
     "uri",
-    [f"http://me:{SECRET}@127.0.0.1:9", f"postgresql://me:a/{SECRET}#b@127.0.0.1:9/db"],
+    [
+        pytest.param(f"http://me:{SECRET}@127.0.0.1:9", marks=pytest.mark.slow),
+        f"postgresql://me:a/{SECRET}#b@127.0.0.1:9/db",
+    ],
     ids=["http", "postgresql"],  # runners may show a test's name among the arguments of their processes
 )
 def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
@@ -76,7 +77,7 @@ class Assumptions:
     Attributes:
         groups: at either end in corners, each constant by itself in samples.
         left_out: groups that are not varied.
-        sampled: constants that only samples vary: areas of dies, of which choices have all together.
+        sampled: constants that only samples vary: areas of dies, of which choices have all together, and of parameters.
         alternatives: choices of the model made otherwise, each a world.
         not_varied: choices that are not.
     """
@@ -101,9 +102,18 @@ def find_assumptions(problem: CertifyProblem) -> Assumptions:
             left_out.append(LeftOut(group, keys))
         else:
             groups.append(GroupRange(group, tuple(_constant(key, problem.constants) for key in keys)))
-    sampled = [_constant(key, problem.constants) for key in DIE_AREAS if key in problem.constants.uncertain]
+    sampled = [_constant(key, problem.constants) for key in _sampled_keys(problem)]
     others, not_varied = alternatives_of_worlds(problem.scenario, problem.constants, is_powered=depends_on_tdp(problem))
     return Assumptions(tuple(groups), tuple(left_out), tuple(sampled), others, not_varied)
+
+
+def _sampled_keys(problem: CertifyProblem) -> Iterator[str]:
+    """Areas of dies, and what the parameters that the space opens add to them."""
+    constants = problem.constants
+    yield from (key for key in DIE_AREAS if key in constants.uncertain)
+    if has_die(constants):
+        opened = [axis.name for axis in AXES if getattr(problem.space.axes, axis.name)]
+        yield from (key for key in constants.uncertain_with(opened) if constants.entries[key].parameter)
 
 
 def follows_constants(problem: CertifyProblem) -> bool:

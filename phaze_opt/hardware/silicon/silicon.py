@@ -40,6 +40,8 @@ _PROCESS, _RESIDENCY = "process", "residency"
 DIE_PREFIX = f"{DIE}."
 LINK_RATE = f"{DIE_PREFIX}link.bytes_per_s"
 _STACKS = "hbm.stack_"
+_OF_DIES = (DIE_PREFIX, _STACKS, "arrays.")
+"""Constants that dies are priced by."""
 _OF_TABLES = ("area.", "energy.", "hbm.fixed_")
 """Constants that a die has no use for."""
 GENERATION_OF: Mapping[str, str] = MappingProxyType(
@@ -164,7 +166,7 @@ def _refuse_changed_tables(constants: Constants) -> None:
 
 def silicon_under(silicon: Silicon, values: Mapping[str, float], network: Network) -> Silicon:
     """The silicon where some constants are otherwise: those that dies are priced by, and the links of the network."""
-    mine = dict(silicon.values) | {key: value for key, value in values.items() if key.startswith((DIE_PREFIX, _STACKS))}
+    mine = dict(silicon.values) | {key: value for key, value in values.items() if key.startswith(_OF_DIES)}
     return replace(silicon, link_bytes_per_s=link_rate(network), values=tuple(sorted(mine.items())))
 
 
@@ -225,6 +227,11 @@ class DieModel:
     stack: HbmStack
     link_bytes_per_s: float
     limits: Constants
+
+    @property
+    def crossing_bytes_per_s(self) -> float:
+        """What a chiplet sends to others of its die, one way, at most."""
+        return self.limits.value("edge.die_to_die_gb_per_s") * GIGA
 
 
 @lru_cache(maxsize=64)
