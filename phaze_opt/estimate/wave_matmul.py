@@ -8,10 +8,10 @@ A matmul takes
     P = FLOPs / (peak x sustained)     M = bytes / (bandwidth x share x cache)
 
 waves = ceil(batch x ceil(m / a) x ceil(n / c) x s / SM). L is what one multiprocessor takes to load the operands of a
-tile: where few tiles walk a long k, neither the peak nor the memory is what shows. P is the rate that the power limit leaves over long matmuls. M
-grows faster where the operands of repeated calls still lie in the last cache. Quantising the left operand before has
-launches, bytes, and rows that one block each reads and that take turns at one sum. Every constant is an array that holds a
-value for every matmul priced (`estimate.kernel_constants` says where they come from).
+tile: where few tiles walk a long k, neither the peak nor the memory is what shows. P is the rate that the power limit
+leaves over long matmuls. M grows faster where the operands of repeated calls still lie in the last cache. Quantising
+the left operand before has launches, bytes, and rows that one block each reads and that take turns at one sum. Every
+constant is an array that holds a value for every matmul priced (`estimate.kernel_constants` says where they come from).
 """
 
 import math
@@ -166,7 +166,7 @@ class WaveOptions:
 
     Attributes:
         filled: multiply-accumulates of full waves for one element of k.
-        loads_s: of the operands of all waves for one element of k, at a multiprocessor's part of the memory's bandwidth.
+        loads_s: of the operands of all waves for one element of k, at a multiprocessor's part of the memory's rate.
         depth: elements of k in a split.
         sums_s: of partial sums.
         smallness: sqrt(128 x 256 / tile) - 1, shape (num_options, 1).
