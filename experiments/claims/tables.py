@@ -1,4 +1,4 @@
-"""Writes the tables of docs/claims.md from claims.json and ../silicon/optima.json; what is not measured is a dash.
+"""Writes the tables of docs/claims.md from claims.json, worth.json and ../silicon/optima.json; a dash: not measured.
 
 Run: python experiments/claims/tables.py
 """
@@ -135,10 +135,45 @@ def equal_terms(_: Mapping[str, Any]) -> str:
     return rows_of(("model", "as found, 826 mm2", *(f"its {name}" for name in TERMS)), rows)
 
 
+LARGE = 1000.0
+"""Rates from which on decimals say nothing."""
+WORTH = ("bert-large", "gpt3-175b", "resnet-50", "mixtral-8x7b")
+WORTH_COLUMNS = {
+    "sub-stages (RASA)": ("pipelining", "times"),
+    "ceiling of the base die": ("ceilings", "pipelining_times"),
+    "of any die": ("no-fill", "times"),
+    "2:4 weights": ("sparsity", "times"),
+    "ceiling": ("ceilings", "sparsity_times"),
+    "layer fusion": ("fusion", "times"),
+    "its ceiling": ("ceilings", "fusion_times"),
+    "flexibility": ("flexibility", "times"),
+    "ceiling of flexibility": ("ceilings", "flexibility_times"),
+    "sub-stages and 2:4": ("together", "times"),
+    "and fusion": ("together+fusion", "times"),
+    "and flexibility": ("everything+fusion", "times"),
+    "ceiling of all": ("ceilings", "everything_times"),
+}
+"""What is told of each mechanism, and where worth.json has it."""
+
+
+def worth(_: Mapping[str, Any]) -> str:
+    """What each mechanism is worth at equal area and watts, over the base die, with its ceilings."""
+    record = json.loads((HERE / "worth.json").read_text(encoding="utf-8"))["models"]
+    rows = []
+    for model in WORTH:
+        found = [find(record, model, *path) for path in WORTH_COLUMNS.values()]
+        base = find(record, model, "base", "throughput_samples_per_s")
+        cells = [MISSING if value is None else f"{value:.3f}" for value in found]
+        rate = MISSING if base is None else f"{base:,.0f}" if base > LARGE else f"{base:.2f}"
+        rows.append([model, rate, *cells])
+    return rows_of(("model", "base, samples/s", *WORTH_COLUMNS), rows)
+
+
 TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "published form": published,
     "dies": dies,
     "equal terms": equal_terms,
+    "worth": worth,
 }
 
 

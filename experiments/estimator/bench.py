@@ -22,6 +22,7 @@ from phaze_opt.estimate.pricing import num_threads
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.flexibility import SWITCHES
 
 BUDGET_UM2 = 278_826_676.31216
 EDGES = (64, 128, 256, 1024)
@@ -49,7 +50,7 @@ def phaze_table() -> AcceleratorTable:
         hbm_stacks=np.zeros_like(num_tc),
         vc_l2_bytes=np.zeros_like(num_tc),
         link_bytes_per_s=0.0 * ones,
-        pipelining=np.zeros_like(num_tc),
+        **{name: np.zeros_like(num_tc) for name in ("pipelining", "sparse_array", *SWITCHES, "chiplets")},
     )
     area = area_um2_table(table)
     fits = area <= BUDGET_UM2 * (1 + 1e-12)

@@ -104,6 +104,7 @@ _CERTIFIED = (
         inputs=("studies/zoo.toml",),
     ),
     replace(_script("certified/dense", f"--models {ALL_MODELS}", 5, script="dense"), models=tuple(_FOUR.split())),
+    _script("certified/axes", "", 5, script="axes"),
     _script("certified/growth", "points layers operators devices plot", 10, script="growth", suffixes="json svg"),
 )
 _ENCODING = (
@@ -142,6 +143,10 @@ _SCHEDULE = (
     ),
 )
 _STUDIES = (
+    replace(
+        _study("flexibility", 2),
+        inputs=("studies/flexibility.toml", "studies/spaces", "studies/models", "tests/traced_models"),
+    ),
     _study("quickstart", 1),
     _study("strategies-bert", 8),
     _study("wham-vs-spotlight", 9),
@@ -230,10 +235,30 @@ RECORDS = (
         inputs=("experiments/certified/zoo.json", "experiments/studies/wham-vs-spotlight.json"),
         finish="python experiments/claims/tables.py",
     ),
+    replace(
+        _script("claims/worth", "", 6, script="worth"),
+        inputs=("studies/models",),
+        finish="python experiments/claims/tables.py",
+    ),
+    replace(
+        _script("claims/papers", "", 2, script="papers"),
+        inputs=(
+            "experiments/studies/strategies-bert.json",
+            "experiments/samplers/optima.json",
+            "experiments/network",
+            "studies/models",
+            "tests/traced_models",
+        ),
+    ),
     *_ENCODING,
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),
     _script("layer_fusion/compare", "", 2, script="compare"),
+    _script("layer_fusion/order", "", 5, script="order"),
+    *(
+        replace(_script(f"flexibility/{name}", "", 2, script=name), inputs=("studies/models", "tests/traced_models"))
+        for name in ("future_proofing", "loop_nests", "bred_mappings")
+    ),
     replace(_script("evaluate/warm", "", 2, script="warm"), inputs=("tests/traced_models", "studies/models")),
     _script("network/curve_forms", "--write", 1, script="curve_forms"),
     _script("network/paper_gains", "--write", 1, script="paper_gains"),

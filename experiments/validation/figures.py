@@ -1,20 +1,33 @@
-"""Writes the table of figures in docs/validation.md from generalisation.json, which generalise.py wrote.
+"""Writes the table of figures in docs/validation.md.
+
+Mean errors are those that calibrate.py wrote beside the constants when they were fitted, so that they are of the
+constants in force; errors of groups, ranks and the trivial model are of generalisation.json, which generalise.py wrote.
 
 Run: python experiments/validation/figures.py
 """
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from generalise import baseline_mape
+
+from phaze_opt.hardware.fitted import read_own_file
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.validation_tables import format_figure, format_rank
+from phaze_opt.validation.baselines import fit_baselines
+from phaze_opt.validation.calibrate import CELLS, error_name
+from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.goals import ERROR_GOALS, RANK_GOALS, ErrorGoal
+from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "validation.md"
+MOST_GROUPS = 12
+"""Groups of a family that are named one by one."""
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 HEADER = (
     "| data set | rows | goal | fitted | cells kept out | others kept out | trivial | rank |\n"
@@ -45,10 +58,34 @@ def main() -> None:
     replace_file(DOCUMENT, f"{before}{BEGIN}{table(record)}{END}{after}")
 
 
+def with_constants(sets: dict[str, Any]) -> dict[str, Any]:
+    """Figures of every set, its mean errors as the file of constants has them."""
+    errors, datasets = read_own_file().sets, read_datasets(None)[0]
+    baselines = fit_baselines(datasets)
+    found = {}
+    for data in (data for data in datasets if data.name in errors):
+        own, known = errors[data.name], sets.get(data.name, {})
+        tests = [name.removesuffix("_out_mape").removeprefix("leave_one_") for name in own if name.startswith("leave")]
+        rows = {"rows": len(data.rows)} | {key: figure["rows"] for key, figure in known.get("kept_out", {}).items()}
+        found[data.name] = {
+            "baseline_mape": baseline_mape(data, baselines),
+            "groups": {},
+            **known,
+            "fitted": {"rows": len(data.rows), "spearman": None, **known.get("fitted", {}), "mape": own["mape"]},
+            "kept_out": {
+                test: {"rows": rows.get(test, len(data.rows)), "mape": own[error_name(test)]}
+                for test in (CELLS, *tests)
+                if error_name(test) in own
+            },
+        }
+    return found
+
+
 def table(record: dict[str, Any]) -> str:
-    sets = {name: item for family in record["families"].values() for name, item in family["sets"].items()}
+    stated = {name: item for family in record["families"].values() for name, item in family["sets"].items()}
+    sets = with_constants(stated)
     lines = [line for name in DATASET_SCHEMAS if name in sets for line in of_set(name, sets[name])]
-    return f"\n{HEADER}{''.join(lines)}\n{kept_out_table(sets)}\n{constants_table(record)}\n"
+    return f"\n{HEADER}{''.join(lines)}\n{kept_out_table(sets)}\n{constants_table()}\n"
 
 
 def kept_out_table(sets: dict[str, Any]) -> str:
@@ -64,12 +101,17 @@ def kept_out_table(sets: dict[str, Any]) -> str:
     return "".join(lines)
 
 
-def constants_table(record: dict[str, Any]) -> str:
+def constants_table() -> str:
     """Numbers of constants by family and group."""
     lines = ["| family | constants | of each group |\n", "|---|---|---|\n"]
-    for name, family in sorted(record["families"].items()):
-        groups = ", ".join(f"{group} {count}" for group, count in sorted(family["constants_by_group"].items()))
-        lines.append(f"| {name} | {family['num_constants']} | {groups} |\n")
+    rows = [row for data in read_datasets(None)[0] for row in data.rows]
+    for family in sorted(load_families(), key=lambda each: each.name):
+        parameters = family.parameters([row for row in rows if row.dataset in family.datasets])
+        counts = Counter(parameter.group for parameter in parameters)
+        groups = ", ".join(f"{group} {count}" for group, count in sorted(counts.items()))
+        if counts:
+            shown = groups if len(counts) <= MOST_GROUPS else f"{len(counts)} groups"
+            lines.append(f"| {family.name} | {len(parameters)} | {shown} |\n")
     return "".join(lines)
 
 

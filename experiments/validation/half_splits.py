@@ -43,7 +43,7 @@ def main() -> None:
     known = json.loads(OUT.read_text())["sets"] if OUT.exists() else {}
     for family in load_families(options.only):
         rows = [row for data in read_datasets(None)[0] for row in data.rows if row.dataset in family.datasets]
-        if family.parameters(rows):
+        if family.parameters(rows) and any(goal.dataset in family.datasets for goal in ERROR_GOALS):
             known |= measure(family, rows, options.seeds)
             record = {"_meta": meta(), "sets": known}
             replace_file(OUT, json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")

@@ -60,7 +60,15 @@ class ClosingLoop:
     Of a front each point has a limit of its own: what solved points attain that are no worse in the known goals.
     """
 
-    def __init__(self, state: ProofState, bench: ProofBench, *, refine: Refine, tolerance: float) -> None:
+    def __init__(
+        self,
+        state: ProofState,
+        bench: ProofBench,
+        *,
+        refine: Refine,
+        tolerance: float,
+        additions: tuple[bytes, ...] = (),
+    ) -> None:
         """Start with a state whose points are all bounded.
 
         Args:
@@ -68,14 +76,15 @@ class ClosingLoop:
             bench: of this process; its pools grow.
             refine: does a round.
             tolerance: relative.
+            additions: packed pool entries of rounds before, which the pools of ``bench`` have.
         """
         self.state = state
         self.effort = ProofEffort()
         self._bench = bench
         self._refine = refine
         self._slack = max(tolerance, PROOF_SLACK)
-        self._additions: list[bytes] = []
-        self._num_rounds = 0
+        self._additions = list(additions)
+        self._num_rounds = len(additions)
         self._num_after_giving_up = 0
         self._is_current = np.zeros(len(state.rate_upper), dtype=np.bool_)
 

@@ -59,6 +59,7 @@ class Infeasibility(StrEnum):
     OVER_AREA = "over the area budget"
     OVER_TDP = "over the TDP budget"
     OUT_OF_MEMORY = "no placement fits the memory"
+    OVER_CAPEX = "over the capex budget"
 
 
 @dataclass(frozen=True, slots=True)

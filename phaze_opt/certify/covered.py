@@ -6,7 +6,7 @@ row's bound over the die's watts bounds it. Dies for which that is more than som
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.exact_solution import solve_point
 from phaze_opt.certify.point_table import Begun, solved_value
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns
+from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
@@ -24,9 +24,9 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators, has_costs
+from phaze_opt.objective.goals import goal_denominators
 from phaze_opt.space.axes import ROW_AXES, Axes
-from phaze_opt.space.frontier import FrontierRows
+from phaze_opt.space.frontier import FrontierRows, with_no_slower
 from phaze_opt.space.grid import Grid, PartOfSpace
 from phaze_opt.space.search_space import SearchSpace
 
@@ -37,6 +37,7 @@ MORE_ROWS = 4096
 LOOKED_AT = 8
 """Dies evaluated after each time, the largest bounds first: what one attains closes the others."""
 _CHUNK = 65536
+Bound = Callable[[Ints], BoundRows]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,8 +48,8 @@ class DieCover:
         problem: over more than throughput alone.
         whole: dies within its area.
         bounder: of all combinations of the axes.
-        dies: indices on the grid of those within the budget of power, rising.
-        area_mm2, tdp_w, cost_usd: theirs; costs only where they are a goal.
+        dies: indices on the grid of those within the budgets, rising.
+        area_mm2, tdp_w, cost_usd: theirs; costs only where they decide.
         rate_upper: bounds of the rows so far, samples/s, by index on the grid; infinite where there is none.
         parts: indices on the grid of the rows so far, and their bounds.
     """
@@ -65,7 +66,7 @@ class DieCover:
 
     @classmethod
     def of(cls, problem: CertifyProblem) -> "DieCover":
-        """The dies within the budgets, and the rows of the frontier."""
+        """The dies within the budgets; none has a row."""
         whole, known = replace(problem.within_budgets, frontier=None), problem.constants
         grid = Grid(whole)
         dies = grid.of(whole)
@@ -73,19 +74,28 @@ class DieCover:
         area_mm2, tdp_w, cost_usd = (np.concatenate(column) for column in zip(*priced, strict=True))
         budget = problem.scenario.max_tdp_w
         within = np.ones(len(dies), dtype=np.bool_) if budget is None else tdp_w / budget - 1.0 <= 0.0
+        if problem.capex is not None:
+            within &= problem.capex.keeps(cost_usd)
         bounder = SpaceBounder(Objective(problem.scenario, constants=known), grid)
         known_of = (area_mm2[within], tdp_w[within], cost_usd[within] if len(cost_usd) else cost_usd)
-        cover = cls(problem, whole, bounder, dies[within], *known_of, np.full(grid.size, np.inf))
-        cover.add(grid.of(problem.within_budgets))
-        return cover
+        return cls(problem, whole, bounder, dies[within], *known_of, np.full(grid.size, np.inf))
 
-    def add(self, indices: Ints) -> None:
-        """Bound the architectures of dies, by indices on the grid: they are rows from then on."""
+    def add_frontier(self, bound: Bound | None = None) -> None:
+        """Bound the dies of the frontier."""
+        self.add(Grid(self.whole).of(self.problem.within_budgets), bound)
+
+    def add(self, indices: Ints, bound: Bound | None = None) -> None:
+        """Bound the architectures of dies, by indices on the grid: they are rows from then on.
+
+        Args:
+            indices: of the dies.
+            bound: bounds points by index; the bounder unless given.
+        """
         num_joined = math.prod(self.problem.space.axes.joined_shape)
         indices = (np.unique(indices // num_joined)[:, None] * num_joined + np.arange(num_joined)).reshape(-1)
         for start in range(0, len(indices), _CHUNK):
             here = indices[start : start + _CHUNK]
-            rows = self.bounder.bound(here)
+            rows = (bound or self.bounder.bound)(here)
             # What breaks a budget bounds nothing.
             is_bounded = (rows.reason == 0) | (rows.reason == OUT_OF_MEMORY)
             self.rate_upper[here] = np.where(is_bounded, rows.rate_upper, np.inf)
@@ -112,12 +122,12 @@ class DieCover:
 
 
 def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floats, Floats]:
-    """Area, power and, where it is a goal, cost of dies."""
+    """Area, power and, where it decides, cost of dies."""
     known = problem.constants
     chips = chips_of(points, known)
     dies = Dies.of(chips, known)
     usd = np.zeros(0)
-    if has_costs(problem.goal, problem.axes):
+    if problem.has_costs:
         links, prices = link_rate(problem.scenario.cluster.network), prices_with(problem.scenario.prices or ())
         usd = chip_cost(chips, known, link_bytes_per_s=links, prices=prices).usd
     return dies.area.total, dies.power.total, usd
@@ -126,6 +136,7 @@ def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floa
 def with_covering_rows(problem: CertifyProblem) -> tuple[CertifyProblem, Begun]:
     """The problem with rows whose bounds leave no other die a better value than a row attains, and what they gave."""
     cover = DieCover.of(problem)
+    cover.add_frontier()
     denominators = goal_denominators(problem.goal, problem.scenario, tdp_w=cover.tdp_w, device_usd=cover.cost_usd)
     solved: dict[int, float] = {}
     _look(cover, denominators, solved)
@@ -167,11 +178,8 @@ def with_rows_at(problem: CertifyProblem, columns: Mapping[str, Ints]) -> Certif
 
 
 def least_of_more(axes: Axes, rate_upper: Floats) -> Floats:
-    """The least bound of rows with the same cores and links and at least as much of the rest, by index on the grid."""
-    least = rate_upper.reshape((*axes.shape, -1))
-    for place in (place for place, name in enumerate(ROW_AXES) if name in NEVER_SLOWS):
-        least = np.flip(np.minimum.accumulate(np.flip(least, place), axis=place), place)
-    return np.asarray(least.reshape(-1))
+    """The least bound of rows that the lemma says are no slower, by index on the grid."""
+    return with_no_slower(axes, rate_upper.reshape((*axes.shape, -1)), np.minimum).reshape(-1)
 
 
 def _listed(axes: Axes, architectures: Ints) -> FrontierRows:

@@ -3,35 +3,48 @@
 A die without a row has the least bound of rows with the same cores and at least as much of the rest (`covered`), and
 area, power and cost of its own. It is off the front within the tolerance where a solved die is no worse in these and
 attains that bound over one and the tolerance. Rows are looked for as if every row attained its bound, which costs a
-hundredth of a solution; then the rows that may be on the front are solved, and what they leave open gets rows too.
+hundredth of a solution; then the rows that may be on the front are solved, a round at a time, with dual vectors of
+their own as long as bounds are loose, which lower those of their like before these are chosen; what they leave open
+gets rows too.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.best_first import LARGEST_ROUND, MAX_STAIRS, PROOF_SLACK
+from phaze_opt.certify.best_first import AHEAD, FIRST_ROUND, LARGEST_ROUND, MAX_STAIRS, PROOF_SLACK, SAME
 from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.covered import DieCover
-from phaze_opt.certify.exact_solution import SolvedPoint, solve_point
+from phaze_opt.certify.exact_solution import SolvedPoint
+from phaze_opt.certify.finished_tasks import ProofPieces
 from phaze_opt.certify.front import NEAR, KnownGoals
 from phaze_opt.certify.front_kernels import attained_for, front_of
-from phaze_opt.certify.point_table import Begun
+from phaze_opt.certify.point_proof import RefineGoal
+from phaze_opt.certify.point_table import Begun, LoweredRows
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.proof import OnProgress, Proof
+from phaze_opt.certify.proof import OnProgress, Proof, do_round
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
+from phaze_opt.certify.tasks import BoundPoints, ProofBench, RefineWork, Workers, pack_entries
 from phaze_opt.hardware.chip_template import JOINED_AXES, NEVER_SLOWS
 from phaze_opt.space.axes import ROW_AXES
-from phaze_opt.space.grid import Grid
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 SHARE_OF_BOUNDS = 0.25
 """Share of the tolerance that dies may keep open by bounds alone: solutions fall short of them by some."""
+RELAXED_AHEAD = 512
+"""Rows that could be on the front and are bounded again once pools have grown, before the next are chosen."""
+LOOSE = 0.25
+"""Share of a round whose bounds exceed what it attains by more than the tolerance, above which the next one is closed
+by vectors of its own: a few dozen rows with such make nearly all others tight."""
+CHUNK = 4096
+"""Points bounded in one piece of work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +57,13 @@ class FrontCover:
         slack: tolerance of the front.
         group: number of each die's cores: dies of one differ only in what never slows.
         attained: samples/s of dies that were solved, else 0.
+        bench, workers, pieces: do the work here and elsewhere, and keep its rounds.
         solved: dies that were evaluated, by place.
-        exact: bounds by optimal placements or plans, by place.
+        relaxed, exact: lower bounds than those of the first pools, and those by optimal placements or plans, by place.
+        visited, closed: dies that were taken up, and those of them with vectors and trees of their own, by place.
+        is_loose: whether bounds of the last round were too high for many, so that the next one gets vectors.
+        additions: packed pool entries of all rounds.
+        current: dies of which these bounds are of the pools as they are.
     """
 
     cover: DieCover
@@ -53,16 +71,24 @@ class FrontCover:
     slack: float
     group: Ints
     attained: Floats
+    bench: ProofBench
+    workers: Workers
+    pieces: ProofPieces
     solved: dict[int, SolvedPoint] = field(default_factory=dict)
+    relaxed: dict[int, BoundRows] = field(default_factory=dict)
     exact: dict[int, BoundRows] = field(default_factory=dict)
+    visited: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
+    is_loose: bool = True
+    additions: list[bytes] = field(default_factory=list)
+    current: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
 
     @classmethod
-    def of(cls, problem: CertifyProblem, *, tolerance: float) -> "FrontCover":
-        """Begin with the rows of the frontier."""
-        cover = DieCover.of(problem)
+    def of(cls, cover: DieCover, bench: ProofBench, workers: Workers, pieces: ProofPieces, *, slack: float) -> Self:
+        """Begin without rows."""
+        problem = cover.problem
         known = KnownGoals.of(problem.axes, area_mm2=cover.area_mm2, tdp_w=cover.tdp_w, cost_usd=cover.cost_usd)
-        nothing = np.zeros(len(cover.dies))
-        return cls(cover, known, max(tolerance, PROOF_SLACK), _groups(cover), nothing)
+        return cls(cover, known, slack, _groups(cover), np.zeros(len(cover.dies)), bench, workers, pieces)
 
     @property
     def has_row(self) -> Flags:
@@ -86,7 +112,7 @@ class FrontCover:
         """Rows that could be on the front and were not solved, the largest bounds first, none beaten by another."""
         own = self.cover.own
         is_fresh = self.has_row.copy()
-        is_fresh[list(self.solved)] = False
+        is_fresh[list(self.visited)] = False
         rows = np.flatnonzero(is_fresh)
         rows = self._unmatched(rows, own[rows], *self._solved_front(), slack=self.slack)
         front, _ = self._front(rows, self.known.worth(own[rows]))
@@ -97,34 +123,83 @@ class FrontCover:
         order = among[np.lexsort((self.cover.area_mm2[among], self.group[among]))]
         _, starts, counts = np.unique(self.group[order], return_index=True, return_counts=True)
         picked = [order[at + _spread(count)] for at, count in zip(starts.tolist(), counts.tolist(), strict=True)]
-        self.cover.add(self.cover.dies[np.concatenate(picked)])
+        self.cover.add(self.cover.dies[np.concatenate(picked)], self.bound)
+
+    def bound(self, indices: Ints) -> BoundRows:
+        """Bounds of points of the grid by the pools as they are, by all processes."""
+        kept = tuple(self.additions)
+        works = [BoundPoints(indices[at : at + CHUNK], kept) for at in range(0, len(indices), CHUNK)]
+        return BoundRows.joined(list(self.workers.map(works)))
 
     def solve_round(self) -> bool:
-        """Solve the leading rows that could be on the front, bounded exactly first; False if there was none."""
-        for _ in range(MAX_STAIRS):
-            leading = self.open_rows()[:LARGEST_ROUND]
-            stale = [place for place in leading.tolist() if place not in self.exact]
-            if not stale:
+        """Close the leading rows that could be on the front; False if there was none."""
+        leading = self._leading(min(FIRST_ROUND << len(self.additions), LARGEST_ROUND))
+        if not len(leading):
+            return False
+        before = self.cover.own[leading]
+        outcomes = do_round(self.workers, self.pieces, len(self.additions), self._works(leading))
+        if self.is_loose:
+            self.closed.update(leading.tolist())
+        for place, outcome in zip(leading.tolist(), outcomes, strict=True):
+            self.visited.add(place)
+            if outcome.solved is not None and outcome.solution is not None:
+                self.solved[place] = outcome.solved
+                self.attained[place] = outcome.solved.evaluation.throughput_samples_per_s
+        self.additions.append(pack_entries(tuple(entry for outcome in outcomes for entry in outcome.entries)))
+        if self.bench.sync(tuple(self.additions)):
+            self.current = set(), set()
+            self._bound_exactly(leading)
+        attained = self.attained[leading]
+        is_short = before[attained > 0.0] > attained[attained > 0.0] * (1.0 + self.slack)
+        self.is_loose = float(is_short.sum()) > LOOSE * len(is_short)
+        return True
+
+    def _leading(self, size: int) -> Ints:
+        """Rows of the next round, once bounds by the pools as they are leave none before them."""
+        for _ in range(2 * MAX_STAIRS):
+            ahead = self.open_rows()
+            relaxed = np.array([place for place in ahead[:RELAXED_AHEAD].tolist() if place not in self.current[0]])
+            exact = np.array([place for place in ahead[:AHEAD].tolist() if place not in self.current[1]])
+            if len(relaxed) and self.additions:
+                self._bound_again(relaxed)
+            elif len(exact):
+                self._bound_exactly(exact)
+            else:
                 break
-            self._bound_exactly(np.array(stale, dtype=np.int64))
-        grid = Grid(self.cover.whole)
-        for place in leading.tolist():
-            solved = solve_point(self.cover.bounder.objective, grid, int(self.cover.dies[place]))
-            self.solved[place] = solved
-            self.attained[place] = solved.evaluation.throughput_samples_per_s if solved.solution is not None else 0.0
-        return len(leading) > 0
+        return self.open_rows()[:size]
+
+    def _works(self, leading: Ints) -> list[RefineWork]:
+        """What closes some rows: until solved ones that are no worse attain enough, or each is as good as its bound."""
+        front, worth = self._solved_front()
+        values, nothing = self.known.values, np.zeros(len(leading))
+        attained = attained_for(values[leading], nothing, values[front], worth, NEAR)
+        return [
+            RefineWork(
+                index=int(self.cover.dies[place]),
+                goal=RefineGoal(enough_rate=rate * (1.0 + self.slack), slack=1.0 + self.slack, effort=0),
+                is_solved_at_once=not (self.is_loose and self.known.has_throughput),
+                additions=tuple(self.additions),
+            )
+            for place, rate in zip(leading.tolist(), (attained * (1.0 - SAME)).tolist(), strict=True)
+        ]
 
     def rows(self) -> tuple[CertifyProblem, Begun]:
         """The problem with its rows, and what is known of them."""
         problem, indices, bounds = self.cover.rows()
         row_of = {int(index): row for row, index in enumerate(indices.tolist())}
-        at = {place: row_of[int(self.cover.dies[place])] for place in {*self.solved, *self.exact}}
+        at = {place: row_of[int(self.cover.dies[place])] for place in {*self.visited, *self.relaxed, *self.exact}}
+        lowered = tuple(
+            LoweredRows(
+                np.array([at[place] for place in sorted(found)], dtype=np.int64),
+                BoundRows.joined([found[place] for place in sorted(found)]),
+                is_exact,
+            )
+            for found, is_exact in ((self.relaxed, False), (self.exact, True))
+            if found
+        )
         solved = {at[place]: _moved(self.solved[place], at[place]) for place in sorted(self.solved)}
-        if not self.exact:
-            return problem, Begun(bounds, solved)
-        places = sorted(self.exact)
-        exact = BoundRows.joined([self.exact[place] for place in places])
-        return problem, Begun(bounds, solved, (np.array([at[place] for place in places], dtype=np.int64), exact))
+        visited = tuple(sorted(at[place] for place in self.closed))
+        return problem, Begun(bounds, solved, lowered, visited, tuple(self.additions))
 
     def with_rest(self, proof: Proof) -> Proof:
         """The proof with a gap that counts the dies without a row too."""
@@ -151,12 +226,23 @@ class FrontCover:
         found = attained_for(values[rest], np.zeros(len(rest)), values[front], worth, NEAR)
         return float("inf") if (found == 0.0).any() else float((upper / found).max()) - 1.0
 
+    def _bound_again(self, places: Ints) -> None:
+        """Bound rows by the pools as they are."""
+        self._lower(places, self.bound(self.cover.dies[places]), self.relaxed)
+        self.current[0].update(places.tolist())
+
     def _bound_exactly(self, places: Ints) -> None:
-        rows = self.cover.bounder.bound_exactly(self.cover.dies[places])
-        for number, place in enumerate(places.tolist()):
-            self.exact[place] = rows.take(slice(number, number + 1))
+        """Bound rows by optimal placements or plans."""
+        self._lower(places, self.cover.bounder.bound_exactly(self.cover.dies[places]), self.exact)
+        self.current[1].update(places.tolist())
+
+    def _lower(self, places: Ints, rows: BoundRows, kept: dict[int, BoundRows]) -> None:
+        """Take in the bounds that are lower."""
         here = self.cover.dies[places]
-        self.cover.rate_upper[here] = np.minimum(self.cover.rate_upper[here], rows.rate_upper)
+        is_lower = rows.rate_upper < self.cover.rate_upper[here]
+        for number in np.flatnonzero(is_lower).tolist():
+            kept[int(places[number])] = rows.take(slice(number, number + 1))
+        self.cover.rate_upper[here[is_lower]] = rows.rate_upper[is_lower]
 
     def _solved_front(self) -> tuple[Ints, Floats]:
         places = np.flatnonzero(self.attained > 0.0)
@@ -175,9 +261,24 @@ class FrontCover:
         return np.asarray(places[(upper > 0.0) & (found == 0.0)])
 
 
-def cover_front(problem: CertifyProblem, *, tolerance: float, on_progress: OnProgress) -> FrontCover:
+def cover_front(
+    problem: CertifyProblem, *, tolerance: float, jobs: int, pieces: ProofPieces, on_progress: OnProgress
+) -> FrontCover:
     """Rows, and solutions of those on the front, by which every die is on the front or off it within the tolerance."""
-    front, started_s = FrontCover.of(problem, tolerance=tolerance), time.perf_counter()
+    cover = DieCover.of(problem)
+    space = cover.bounder.space
+    bench = ProofBench(problem, objective=cover.bounder.objective, pools=cover.bounder.pools, space=space)
+    build = partial(ProofBench, problem, space=space)
+    with Workers(build, jobs=jobs, here=bench) as workers:
+        front = FrontCover.of(cover, bench, workers, pieces, slack=max(tolerance, PROOF_SLACK))
+        cover.add_frontier(front.bound)
+        _close(front, on_progress)
+    return front
+
+
+def _close(front: FrontCover, on_progress: OnProgress) -> None:
+    """Add rows and solve until nothing is open."""
+    started_s = time.perf_counter()
 
     def tell(num_open: int) -> None:
         num_points = len(front.cover.dies)
@@ -201,7 +302,7 @@ def cover_front(problem: CertifyProblem, *, tolerance: float, on_progress: OnPro
         left = front.open_dies()
         tell(len(left))
         if not len(left):
-            return front
+            return
         front.add(left)
 
 

@@ -37,11 +37,14 @@ def with_effort(scenario: Scenario, effort: int) -> Scenario:
 
 
 def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, effort: int = 0) -> SolvedPoint:
-    """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput."""
+    """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput.
+
+    Layers run each alone, whatever groups the scenario lets them form: that is attained by plan and schedules.
+    """
     point = space.point(index)
     chip = objective.accelerator(point)
     objective = objective.at_links(chip.link_bytes_per_s)
-    scenario = with_effort(objective.scenario, effort)
+    scenario = replace(with_effort(objective.scenario, effort), layer_fusion="")
     evaluations: list[Evaluation] = []
     models: list[SolvedModel | None] = []
     for model in range(len(scenario.models)):

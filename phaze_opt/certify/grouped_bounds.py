@@ -15,8 +15,12 @@ from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.exact_solution import solve_point
 from phaze_opt.certify.point_table import ProofState
 from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, DesignPoint, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+CHUNK_PRICED = 65536
+"""Points priced at once."""
 CHUNK_GROUPS = 64
 """Groups looked into before the best of their points are solved."""
 NUM_TRIED, NUM_TRIED_AGAIN = 6, 2
@@ -55,17 +59,17 @@ def bound_by_groups(state: ProofState, bounder: SpaceBounder, *, seeds: Sequence
     """Bound every point of a proof whose problem has a frontier, and find a first incumbent.
 
     Args:
-        state: of a proof without bounds. Its areas and powers stay zero: throughput does not ask for them.
+        state: of a proof without bounds.
         bounder: of its problem.
         seeds: designs whose cores are looked into first.
         slack: points whose bound exceeds the incumbent by no more than this, relative, keep that of their group.
     """
     points = state.problem.rows.columns(np.arange(state.problem.rows.size, dtype=np.int64))
     groups = Groups.of(points)
-    free, nothing = _free(bounder), np.zeros(len(points))
+    free, (area_mm2, tdp_w) = _free(bounder), _amounts(bounder, points)
     shared = free.bound_columns(groups.chips)
     rates, reasons = shared.rate_upper[groups.of_point], shared.reason[groups.of_point]
-    state.fill(0, BoundRows(rates, reasons, nothing, nothing, shared.entries), groups.of_point)
+    state.fill(0, BoundRows(rates, reasons, area_mm2, tdp_w, shared.entries), groups.of_point)
     state.is_shared[:] = True
     for rows in _rows_of_seeds(points, seeds):
         _look_into(state, bounder, rows, groups.of_point[rows], slack=slack)
@@ -81,11 +85,21 @@ def bound_by_groups(state: ProofState, bounder: SpaceBounder, *, seeds: Sequence
         rates = free.rates_exactly(groups.chips.take(leading), enough_rate=limit)
         for group, rate in zip(leading.tolist(), rates.tolist(), strict=True):
             mine = np.flatnonzero(groups.of_point == group)
-            state.rate_upper[mine] = np.minimum(state.rate_upper[mine], rate)
+            state.cap(mine, np.full(len(mine), rate))
         is_left = np.isin(groups.of_point, leading[rates > limit])
         rest = np.flatnonzero(is_left & state.is_shared)
         if len(rest):
             _look_into(state, bounder, rest, groups.of_point[rest], slack=slack)
+
+
+def _amounts(bounder: SpaceBounder, points: PointColumns) -> tuple[Floats, Floats]:
+    """Area, mm2, and TDP, W, of points."""
+    parts = []
+    for start in range(0, len(points), CHUNK_PRICED):
+        chips = chips_of(points.take(slice(start, start + CHUNK_PRICED)), bounder.objective.constants)
+        parts.append(bounder.bounder.broken_budgets(chips)[:2])
+    area_mm2, tdp_w = zip(*parts, strict=True)
+    return np.concatenate(area_mm2), np.concatenate(tdp_w)
 
 
 def _free(bounder: SpaceBounder) -> SpaceBounder:
@@ -119,6 +133,8 @@ def _look_into(state: ProofState, bounder: SpaceBounder, rows: Ints, groups: Int
     """Bound points each by itself, by the optimal plan too where that matters, and solve the most promising ones."""
     own = bounder.bound(rows)
     state.lower(rows, own, is_exact=False)
+    # The group's bound, where it is the lower one, follows from these all the more.
+    state.enter(rows, own.entries)
     order = np.lexsort((rows, -own.rate_upper, -state.values_upper[rows]))
     _, first = np.unique(groups[order], return_index=True)
     _solve(state, bounder, rows[order[np.sort(first)]][:NUM_TRIED])
@@ -126,7 +142,7 @@ def _look_into(state: ProofState, bounder: SpaceBounder, rows: Ints, groups: Int
     if len(left):
         points = state.problem.rows.columns(left)
         rates = bounder.rates_exactly(points, enough_rate=_limit(state, slack))
-        state.rate_upper[left] = np.minimum(state.rate_upper[left], rates)
+        state.cap(left, rates)
         _solve(state, bounder, left[np.argsort(-state.values_upper[left], kind="stable")][:NUM_TRIED_AGAIN])
 
 

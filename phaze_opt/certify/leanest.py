@@ -1,8 +1,8 @@
 """The leanest of the best designs: as fast with less buffer, HBM or clock, so that nothing is built that no step uses.
 
-The frontier of a space holds the designs with the most of everything. Throughput never rises where one of these
-parameters falls, so along each the least value that keeps it is found by bisection; the result cannot give up any more
-of any of them.
+The frontier of a space holds the designs with the most of everything, and of the quickest kinds. Throughput never rises
+where one of these parameters falls, so along each the least value that keeps it is found by bisection; the result
+cannot give up any more of any of them. Of kinds the first that keeps it is taken, which has the least beside it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.point_table import Incumbent, ProofState, solved_value
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
+from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, ORDERED_KINDS, DesignPoint
 from phaze_opt.space.search_space import Positions
 
 SAME = 1e-10
@@ -84,12 +84,22 @@ def _least(best: Incumbent) -> float:
 def _leanest(state: ProofState, best: Incumbent, solve: Callable[[Positions], SolvedPoint]) -> Positions:
     whole = replace(state.problem.rows, frontier=None)
     positions = whole.positions(state.problem.rows.point(best.index))
+
+    def keeps(other: Positions) -> bool:
+        return solved_value(state.problem, solve(other)) >= _least(best)
+
+    for name in (name for name in ORDERED_KINDS if getattr(whole.axes, name)):
+        values, place = getattr(whole.axes, name), getattr(positions, name)
+        slower = [
+            replace(positions, **{name: at})
+            for at in range(place)
+            if (values[at], values[place]) in AXIS[name].no_slower
+        ]
+        positions = next((other for other in slower if whole.keeps(other) and keeps(other)), positions)
     for name in dict.fromkeys(name for name in LEAN_ORDER if getattr(whole.axes, name)):
         lower = [replace(positions, **{name: place}) for place in range(getattr(positions, name))]
         legal = [other for other in lower if whole.keeps(other)]
-        positions = first_that(
-            [*legal, positions], lambda other: solved_value(state.problem, solve(other)) >= _least(best)
-        )
+        positions = first_that([*legal, positions], keeps)
     return positions
 
 

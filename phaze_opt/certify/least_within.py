@@ -17,7 +17,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_denominators, goal_values, has_costs
+from phaze_opt.objective.goals import Goal, goal_denominators, goal_values
 from phaze_opt.objective.least_within import WITHIN, LeastDesign, LeastOf, ValuedDesign, least_among, savings_of
 from phaze_opt.space.search_space import Positions
 
@@ -52,7 +52,7 @@ def find_least(
 
 def _valuer(problem: CertifyProblem) -> Callable[[DesignPoint], ValuedDesign]:
     """Evaluates points, each once."""
-    objective = Objective(problem.scenario, constants=problem.constants)
+    objective = Objective(problem.attained, constants=problem.constants)
     known: dict[DesignPoint, ValuedDesign] = {}
 
     def value_of(point: DesignPoint) -> ValuedDesign:
@@ -113,7 +113,7 @@ class _Bounds:
         if self._bounder is None:
             self._bounder = SpaceBounder(Objective(problem.scenario, constants=problem.constants), problem.rows)
         points, watts = problem.rows.columns(rows), self._bounder.bound(rows).tdp_w
-        device_usd = costs_of(problem)[rows] if has_costs(problem.goal, ()) else np.zeros(0)
+        device_usd = costs_of(problem)[rows] if problem.goal is Goal.THROUGHPUT_PER_USD else np.zeros(0)
         denominators = goal_denominators(problem.goal, problem.scenario, tdp_w=watts, device_usd=device_usd)
         rates = self._bounder.rates_exactly(points, enough_rate=0.0)
         return bool((rates / denominators < enough).all())

@@ -219,8 +219,7 @@ class _Refining:
     def _open(self, index: int) -> _OpenModel:
         """One model with the bounds of the pools."""
         objective = self._bounder.objective
-        compiled = objective.compiled(index, self._micro_batch)
-        estimates = objective.estimate_table(self._chip, self._micro_batch, index=index)
+        compiled, estimates = objective.bounded(self._chip, self._micro_batch, index=index)
         bounds = self._bounder.pools.bounds_and_choices(compiled, estimates, self._chip)
         chosen = iter(bounds.choices[0].tolist())
         phases: list[list[_OpenPhase]] = [[] for _ in compiled.options]

@@ -17,7 +17,7 @@ from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
-from phaze_opt.objective.goals import goal_denominators, goal_values, has_costs
+from phaze_opt.objective.goals import goal_denominators, goal_values
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -73,18 +73,31 @@ class MultiplierTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LoweredRows:
+    """Bounds of some rows, by optimal placements or plans where ``is_exact``."""
+
+    rows: Ints
+    bounds: BoundRows
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Begun:
     """What is known before a proof begins, by the rows of its problem.
 
     Attributes:
         bounds: of all rows.
         solved: rows that were evaluated.
-        exact: bounds of some rows by optimal placements or plans, and which rows.
+        lowered: bounds of some rows that are lower.
+        visited: rows that were taken up to be closed.
+        additions: packed pool entries of all rounds before.
     """
 
     bounds: BoundRows
     solved: Mapping[int, SolvedPoint] = field(default_factory=dict)
-    exact: tuple[Ints, BoundRows] | None = None
+    lowered: tuple[LoweredRows, ...] = ()
+    visited: tuple[int, ...] = ()
+    additions: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +150,7 @@ class ProofState:
         self.rate_upper, self.area_mm2, self.tdp_w = (np.zeros(size) for _ in range(3))
         self.reason, self.visits = (np.zeros(size, dtype=np.int8) for _ in range(2))
         self.row = np.full(size, NO_MULTIPLIERS, dtype=np.int32)
-        if has_costs(self.problem.goal, self.problem.axes):
+        if self.problem.has_costs:
             self.cost_usd = costs_of(self.problem)
         self.is_exact, self.is_shared = (np.zeros(size, dtype=np.bool_) for _ in range(2))
 
@@ -158,15 +171,26 @@ class ProofState:
     def lower(self, indices: Ints, rows: BoundRows, *, is_exact: bool) -> None:
         """Take in new bounds of some points where they are lower than the known ones."""
         is_better = rows.rate_upper < self.rate_upper[indices]
-        micro_batches = self.problem.rows.columns(indices).micro_batch
-        for micro_batch in np.unique(micro_batches).tolist():
-            mine = is_better & (micro_batches == micro_batch)
-            self.row[indices[mine]] = self.table.add(micro_batch, rows.entries[mine])
         better = indices[is_better]
+        self.enter(better, rows.entries[is_better])
         self.rate_upper[better] = rows.rate_upper[is_better]
         self.reason[better] = rows.reason[is_better]
         self.is_exact[better] = is_exact
         self.is_shared[indices] = False
+
+    def cap(self, indices: Ints, rates: Floats) -> None:
+        """Take in bounds by optimal placements or plans where they are lower, by the pool entries that points have."""
+        is_better = rates < self.rate_upper[indices]
+        better, rates = indices[is_better], rates[is_better]
+        self.rate_upper[better], self.is_exact[better] = rates, True
+        self.reason[better[rates == 0.0]] = OUT_OF_MEMORY
+
+    def enter(self, indices: Ints, entries: Rows) -> None:
+        """Note the pool entries by which points are bounded."""
+        micro_batches = self.problem.rows.columns(indices).micro_batch
+        for micro_batch in np.unique(micro_batches).tolist():
+            mine = micro_batches == micro_batch
+            self.row[indices[mine]] = self.table.add(micro_batch, entries[mine])
 
     def begin_front(self) -> None:
         """Start to count what solved points attain, once areas and powers of all points are known."""

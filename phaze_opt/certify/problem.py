@@ -4,14 +4,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, ORDERED_KINDS, DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.silicon import has_die
-from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, is_provable, posed_for, problem_digest
+from phaze_opt.objective.fusion_bounds import check_has_bounds
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, has_costs, is_provable, posed_for, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.space.grid import PartOfSpace
-from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.space.search_space import CapexBudget, SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
 CERTIFICATES_DIRECTORY = "phaze-opt-certificates"
@@ -36,31 +37,29 @@ class CertifyProblem:
     axes: tuple[FrontAxis, ...] = ()
 
     def __post_init__(self) -> None:
-        """Plans need free stages; no goal of energy and no budget of capex is certified; costs are of dies."""
+        """Plans need free stages; no goal of energy is certified; costs are of dies."""
         if self.goal is Goal.PARETO and not self.axes:
             object.__setattr__(self, "axes", PARETO_AXES)
-        if not is_provable(self.scenario, self.goal):
-            is_budget = is_provable(replace(self.scenario, max_capex_usd=None), self.goal)
-            what, key = ("the budget of capex", "max_capex_usd") if is_budget else (f"'{self.goal}'", "objective")
-            way = "leave it out" if is_budget else "give throughput, or it over TDP or USD"
-            message = f"{what} is searched, not proved: {way}, or search"
-            raise InputError(message, key=key)
+        if not is_provable(self.goal):
+            message = f"'{self.goal}' is searched, not proved: give throughput, or it over TDP or USD, or search"
+            raise InputError(message, key="objective")
         object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
         check_same_silicon(self.scenario, self.space)
+        check_has_bounds(self.scenario)
         if FrontAxis.COST in self.axes and not has_die(self.constants):
             message = (
                 "'cost' is of dies: the 22 nm tables have no prices; leave it out, or give --silicon with a process"
             )
             raise InputError(message, key="objective")
-        if self.scenario.layer_fusion:
-            message = (
-                "bounds are of layers run alone, and groups may be faster: leave it out, or search without a pruner"
-            )
-            raise InputError(message, source="--layer-fusion")
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
+
+    @property
+    def attained(self) -> Scenario:
+        """The scenario as designs are solved in it: each layer alone, whatever groups bounds allow for."""
+        return replace(self.scenario, layer_fusion="") if self.scenario.layer_fusion else self.scenario
 
     @property
     def has_frontier(self) -> bool:
@@ -84,10 +83,11 @@ class CertifyProblem:
     def comparable_axes(self) -> tuple[str, ...]:
         """Axes on which the rows differ and at each value of which they have its best point.
 
-        A frontier has only the dies with the most of what never slows: its rows do not say what less would cost.
+        A frontier has only the dies with the most of what never slows, and of kinds often the quickest: its rows do
+        not say what others would cost.
         """
-        varying = self.rows.varying_axes()
-        return tuple(name for name in varying if name not in NEVER_SLOWS) if self.has_frontier else varying
+        varying, stood_for = self.rows.varying_axes(), (*NEVER_SLOWS, *ORDERED_KINDS)
+        return tuple(name for name in varying if name not in stood_for) if self.has_frontier else varying
 
     @property
     def rows(self) -> SearchSpace:
@@ -100,11 +100,24 @@ class CertifyProblem:
 
     @property
     def within_budgets(self) -> SearchSpace:
-        """The frontier of the dies within the budgets of area and power, and ``also``."""
+        """The frontier of the dies within the budgets of area, power and capex, and ``also``."""
         limit, space = self.scenario.max_area_mm2, self.space
         if limit is not None and limit * UM2_PER_MM2 < space.max_area_um2:
             space = space.restrict(max_area_mm2=limit)
-        return space.frontier_within(self.scenario.max_tdp_w, also=self.also)
+        return space.frontier_within(self.scenario.max_tdp_w, capex=self.capex, also=self.also)
+
+    @property
+    def capex(self) -> CapexBudget | None:
+        """What the cluster may cost, if that is limited."""
+        scenario = self.scenario
+        if scenario.max_capex_usd is None:
+            return None
+        return CapexBudget(scenario.max_capex_usd, scenario.cluster.num_devices, scenario.prices or ())
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether its points have a cost each."""
+        return has_costs(self.scenario, self.goal, self.axes)
 
     @property
     def digest(self) -> str:

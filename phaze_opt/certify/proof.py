@@ -62,6 +62,7 @@ class _Proving:
     on_progress: OnProgress
     since_s: float
     history: list[CertifyProgress] = field(default_factory=list)
+    additions: tuple[bytes, ...] = ()
 
     def bound_all(self) -> None:
         """Bound every point by the relaxed placement, in chunks, those kept from the pieces."""
@@ -82,8 +83,11 @@ class _Proving:
         for start in range(0, size, CHUNK_POINTS):
             chunk = BoundChunk.of(begun.bounds.take(slice(start, start + CHUNK_POINTS)))
             self.state.fill(start, chunk.rows, chunk.row_of)
-        if begun.exact is not None:
-            self.state.lower(*begun.exact, is_exact=True)
+        for each in begun.lowered:
+            self.state.lower(each.rows, each.bounds, is_exact=each.is_exact)
+        self.state.visits[list(begun.visited)] = 1
+        self.additions = begun.additions
+        self.bench.sync(begun.additions)
         self._tell(CertifyStage.BOUNDING, num_bounded=size, num_open=0)
 
     def bound_groups(self, seeds: Sequence[DesignPoint], *, slack: float) -> None:
@@ -96,7 +100,7 @@ class _Proving:
 
         ``is_best_enough``: one best design is the incumbent, though others within the tolerance may be better.
         """
-        loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
+        loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance, additions=self.additions)
 
         def on_round() -> None:
             num_points, num_open = self.state.problem.rows.size, len(loop.open_points())
@@ -109,11 +113,7 @@ class _Proving:
 
     def _refine(self, number: int, works: Sequence[RefineWork]) -> Sequence[PointOutcome]:
         """The outcomes of a round, from the pieces if they are there."""
-        outcomes: Sequence[PointOutcome] | None = self.pieces.round(number, [work.index for work in works])
-        if outcomes is None:
-            outcomes = list(self.workers.map(works))
-            self.pieces.keep_round(number, outcomes)
-        return outcomes
+        return do_round(self.workers, self.pieces, number, works)
 
     def _tell(self, stage: CertifyStage, *, num_bounded: int, num_open: int) -> None:
         """Report; remember it if the incumbent or the largest bound moved."""
@@ -134,6 +134,15 @@ class _Proving:
         if is_bounded and before != [(progress.value, progress.value_upper, progress.front_gap)]:
             self.history.append(progress)
         self.on_progress(progress)
+
+
+def do_round(workers: Workers, pieces: ProofPieces, number: int, works: Sequence[RefineWork]) -> Sequence[PointOutcome]:
+    """The outcomes of a round, from the pieces if they are there."""
+    outcomes: Sequence[PointOutcome] | None = pieces.round(number, [work.index for work in works])
+    if outcomes is None:
+        outcomes = list(workers.map(works))
+        pieces.keep_round(number, outcomes)
+    return outcomes
 
 
 def prove_problem(

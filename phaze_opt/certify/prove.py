@@ -29,8 +29,9 @@ from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, FrontDesign
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import Aim, FrontAxis, goal_denominators, has_costs
+from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -109,7 +110,9 @@ def _prove(
     started_s = time.perf_counter() - pieces.spent_s
     begun, front = None, None
     if problem.is_covered and problem.axes:
-        front = cover_front(problem, tolerance=options.tolerance, on_progress=on_progress)
+        front = cover_front(
+            problem, tolerance=options.tolerance, jobs=options.jobs, pieces=pieces, on_progress=on_progress
+        )
         problem, begun = front.rows()
     elif problem.is_covered:
         problem, begun = with_covering_rows(problem)
@@ -119,6 +122,7 @@ def _prove(
         num_best=options.num_best,
         jobs=options.jobs,
         pieces=pieces,
+        seeds=() if _has_kinds(problem) else None,
         begun=begun,
         on_progress=on_progress,
     )
@@ -136,6 +140,12 @@ def _prove(
         wall_s=wall_s,
         front=read_front(certificate, directory, proof.state.problem),
     )
+
+
+def _has_kinds(problem: CertifyProblem) -> bool:
+    """Whether a frontier has arrays of several kinds: so many dies of other kinds are bounded by groups first."""
+    axes = problem.space.axes
+    return problem.has_frontier and any(len(getattr(axes, name)) > 1 for name in ORDERED_KINDS)
 
 
 def _read_finished(directory: Path) -> Certificate | None:
@@ -190,7 +200,7 @@ def read_values(certificate: Certificate, directory: Path) -> PointValues:
     """
     names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w")
     attained, rate_upper, tdp_w = point_columns(directory, names)
-    is_of_money = has_costs(certificate.goal, ())
+    is_of_money = certificate.goal is Goal.THROUGHPUT_PER_USD
     device_usd = point_columns(directory, ("cost_usd",))[0] if is_of_money else np.zeros(0)
     denominators = goal_denominators(certificate.goal, certificate.scenario, tdp_w=tdp_w, device_usd=device_usd)
     return PointValues(attained / denominators, rate_upper / denominators)

@@ -17,6 +17,8 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.record.workers import Bench, Tell, WorkerPool
+from phaze_opt.space.grid import Grid
+from phaze_opt.space.search_space import SearchSpace
 
 QUICK_S = 4.0
 """Work that takes no longer than this is done here, whatever the number of jobs."""
@@ -28,6 +30,14 @@ class BoundWork:
 
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundPoints:
+    """Bound some points by the pools that ``additions`` make, as in `RefineWork`."""
+
+    indices: NDArray[np.int64]
+    additions: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +88,32 @@ class ProofBench:
     """Does the work of one proof; its pools grow only by `sync`, the same in every process."""
 
     def __init__(
-        self, problem: CertifyProblem, *, objective: Objective | None = None, pools: PhasePools | None = None
+        self,
+        problem: CertifyProblem,
+        *,
+        objective: Objective | None = None,
+        pools: PhasePools | None = None,
+        space: SearchSpace | Grid | None = None,
     ) -> None:
-        """Grow the first pools unless given."""
+        """Grow the first pools unless given; points are those of ``space``, or the rows of the problem."""
         if objective is None:
             objective = Objective(problem.scenario, constants=problem.constants)
-        self.bounder = SpaceBounder(objective, problem.rows, pools=pools)
+        self.bounder = SpaceBounder(objective, problem.rows if space is None else space, pools=pools)
         self.refiner = PointRefiner(self.bounder)
         self._writer = PoolWriter(self.bounder)
         self._num_synced = 0
 
-    def do(self, work: object, tell: Tell, /) -> BoundChunk | PointOutcome:  # noqa: ARG002 -- short, so it tells nothing
-        """One piece of work."""
+    def do(  # noqa: D102 -- of `record.workers.Bench`
+        self,
+        work: object,
+        tell: Tell,  # noqa: ARG002 -- short, so it tells nothing
+        /,
+    ) -> BoundChunk | BoundRows | PointOutcome:
         if isinstance(work, BoundWork):
             return self._bound(work)
+        if isinstance(work, BoundPoints):
+            self.sync(work.additions)
+            return self.bounder.bound(work.indices)
         assert isinstance(work, RefineWork)
         self.sync(work.additions)
         if work.is_solved_at_once:

@@ -188,9 +188,19 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
             "bound": _words(bound, (PlacementBound.RELAXED, PlacementBound.EXACT, PlacementBound.NONE)),
             "reason": _words(state.reason, _REASONS),
             "multipliers_index": numbers,
+            **({} if state.reach is None else {"arch": _archs(state)}),
         }
     )
     pq.write_table(table, path)
+
+
+def _archs(state: ProofState) -> pa.Array:
+    """Designs on a front as ``evaluate --arch`` takes them; empty elsewhere."""
+    import pyarrow as pa
+
+    front = set(state.front().tolist())
+    size, rows = len(state.row), state.problem.rows
+    return pa.array([rows.point(row).inline() if row in front else "" for row in range(size)], type=pa.string())
 
 
 def _words(codes: NDArray[Any], words: tuple[str, ...]) -> pa.Array:

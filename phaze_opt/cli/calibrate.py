@@ -178,7 +178,7 @@ def _rows_of_own(found: Calibration) -> str:
         for group in found.groups
         if group.startswith(measurements.OF_SOFTWARE) and group.count("/") > 1
     ]
-    return f", whose rows say {own[0]} or nothing in their column software" if len(own) == 1 else ""
+    return f", whose rows say {own[0]}, nothing or an unknown name in their column software" if len(own) == 1 else ""
 
 
 def _software_option(found: Calibration) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from phaze_opt.certify.check.report import CheckReport
     from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.graph.any_model import AnyModel
+    from phaze_opt.objective.bill import CostTerms
+    from phaze_opt.objective.goals import Aim
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.space.search_space import SearchSpace
 
@@ -157,8 +159,7 @@ def pose_proof(
     from phaze_opt.certify.robust.result import RobustOptions
     from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.hardware.economics.prices import changed_prices
-    from phaze_opt.objective.goals import Aim, FrontAxis, Goal
+    from phaze_opt.objective.goals import Aim, has_costs
     from phaze_opt.study.certified_truth import certificates_directory
     from phaze_opt.track.guard import open_certificate_tracker
 
@@ -166,18 +167,15 @@ def pose_proof(
     problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
     aim = Aim.parse(proof.objective, source="--objective")
-    if aim.axes and (proof.robust or proof.equal_to):
+    if aim.axes and proof.robust:
         message = f"is of one best design, and {aim} is a front; leave it out, or give --objective throughput"
-        raise InputError(message, source="--robust" if proof.robust else "--equal-to")
+        raise InputError(message, source="--robust")
     terms = costs.terms()
-    if aim.goal is Goal.THROUGHPUT_PER_USD:
+    if has_costs(problem_scenario, aim.goal, aim.axes):
         if proof.robust:
-            message = f"varies constants of dies and no prices, and '{aim}' is of both; leave it out"
+            message = "varies constants of dies and no prices, and the goal or a budget is of both; leave it out"
             raise InputError(message, source="--robust")
-        problem_scenario = replace(problem_scenario, prices=changed_prices(terms.prices))
-    if FrontAxis.COST in aim.axes and changed_prices(terms.prices):
-        message = "is left out of a front over cost, which is proved at the package's prices; leave one of them out"
-        raise InputError(message, source="--prices")
+        problem_scenario = replace(problem_scenario, prices=_prices_of(problem_scenario, aim, terms))
     runs_directory(records.work_dir)
     check_machines(beside.names, constants)
     check_file_to_write(report, option="--report", example="certificate.html")
@@ -196,6 +194,16 @@ def pose_proof(
         is_json=is_json,
         is_detailed=is_detailed,
     )
+
+
+def _prices_of(scenario: "Scenario", aim: "Aim", terms: "CostTerms") -> tuple[tuple[str, float], ...] | None:
+    """Prices of a proof of money; of a front over cost alone none are stated where they are the package's."""
+    from phaze_opt.hardware.economics.prices import changed_prices
+    from phaze_opt.objective.goals import Goal
+
+    changed = changed_prices(terms.prices)
+    is_stated = bool(changed) or aim.goal is Goal.THROUGHPUT_PER_USD or scenario.max_capex_usd is not None
+    return changed if is_stated else None
 
 
 def _refuse_beside_check(context: typer.Context) -> None:

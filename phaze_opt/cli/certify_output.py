@@ -1,7 +1,7 @@
 """What ``phaze-opt certify`` prints: one line of JSON, or sentences and tables for a person."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,21 @@ from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unprove
 from phaze_opt.report.design import members_table
 from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
-from phaze_opt.report.front import front_ends_sentence, front_sentence, front_table, front_ties_sentence, front_to_json
+from phaze_opt.report.front import (
+    again_lines,
+    arch_table,
+    choices_to_json,
+    front_sentence,
+    front_table,
+    front_ties_sentence,
+    front_to_json,
+    members_of,
+    trade_off_sentences,
+)
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.robust import minimax_sentences, robust_summary
+from phaze_opt.report.table import TableContent
 from phaze_opt.track.protocol import CertificateTrackingSession
 
 CHECK_COUNTS = (
@@ -61,6 +72,7 @@ class ProofAnswer:
         bills: what the same cost.
         least: the smallest, coolest and cheapest design near the best.
         amounts: what the best design takes.
+        ranges: of the fastest design and the knee of a front, by number.
     """
 
     result: CertifyResult
@@ -77,6 +89,7 @@ class ProofAnswer:
     bills: Mapping[str, Bill]
     least: tuple[LeastDesign, ...]
     amounts: Mapping[LeastOf, float]
+    ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
 
     @property
     def priced(self) -> tuple[PricedAs, ...]:
@@ -98,6 +111,12 @@ def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> 
         **beside_to_json(answer.beside),
         **bills_to_json(answer.bills),
         "least_within": least_to_json(answer.least),
+        "choices": choices_to_json(
+            members_of(answer.result),
+            answer.result.certificate.axes,
+            has_plans=answer.result.certificate.scenario.plans is not None,
+            ranges=answer.ranges,
+        ),
         "equal_to": equal_to_json(answer.equal, answer.result, answer.constants),
     }
 
@@ -107,8 +126,12 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
     result, certificate = answer.result, answer.result.certificate
     notes = told_notes(answer.notes)
     if certificate.axes:
-        front = (front_table(result),) if result.front else ()
-        return ShortAnswer((front_sentence(result), front_ends_sentence(result)), front, notes)
+        front, axes = members_of(result), certificate.axes
+        sentences = (front_sentence(result), *trade_off_sentences(front, axes))
+        if answer.equal is not None:
+            sentences = (*sentences, equal_sentence(answer.equal, result))
+        tables = (*_equal_tables(answer), *((front_table(front, axes),) if front else ()))
+        return ShortAnswer(sentences, tables, notes)
     if not result.best:
         return ShortAnswer((words.claim_sentence(result),), (), notes)
     best, goal = result.best[0], certificate.goal
@@ -134,8 +157,12 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
         is_mean=bool(best.evaluation.members),
     )
     tables = (members_table(best.evaluation), table) if best.evaluation.members else (table,)
-    equal = () if answer.equal is None else (equal_table(answer.equal, result),)
-    return ShortAnswer(sentences, (*equal, *tables), notes)
+    return ShortAnswer(sentences, (*_equal_tables(answer), *tables), notes)
+
+
+def _equal_tables(answer: ProofAnswer) -> tuple[TableContent, ...]:
+    """Optima on the terms of a machine, where one was named."""
+    return () if answer.equal is None else (equal_table(answer.equal, answer.result),)
 
 
 def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
@@ -157,11 +184,20 @@ def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
         )
     if answer.robust is not None:
         print_robust(answer.robust, answer.robust_file)
-    again = inline_architecture(result.best[0].point, result.certificate.scenario) if result.best else ""
     output.print_more(
-        *((f"The best design again: --arch {again}",) if again and not result.certificate.axes else ()),
+        *_again(result),
         f"The certificate: {result.directory}; check it with:",
         f"  phaze-opt certify --check '{result.directory}'",
+    )
+
+
+def _again(result: CertifyResult) -> tuple[str, ...]:
+    """How to evaluate the best design, or designs of a front."""
+    scenario, axes = result.certificate.scenario, result.certificate.axes
+    if axes:
+        return again_lines(members_of(result), axes, has_plans=scenario.plans is not None)
+    return tuple(
+        f"The best design again: --arch {inline_architecture(each.point, scenario)}" for each in result.best[:1]
     )
 
 
@@ -259,6 +295,9 @@ def _print_front(result: CertifyResult) -> None:
     """What equals designs of a front, and how it was proved."""
     if result.front:
         out().print(front_ties_sentence(result))
+        certificate = result.certificate
+        has_plans = certificate.scenario.plans is not None
+        print_tables(arch_table(members_of(result), certificate.axes, has_plans=has_plans))
     if result.front and len(result.history) > 1:
         print_tables(words.history_table(result))
         out().print("")

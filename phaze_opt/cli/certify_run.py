@@ -25,12 +25,12 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.bill import Bill, CostTerms
-from phaze_opt.objective.caveats import notes_about
+from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
-from phaze_opt.objective.least_within import LeastDesign, amounts_of
+from phaze_opt.objective.least_within import LeastDesign, amounts_of, ranges_of
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.report.bill import bills_beside
@@ -47,7 +47,7 @@ from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import DieBeside, dies_beside
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
-from phaze_opt.report.front import front_sentence
+from phaze_opt.report.front import front_sentence, members_of
 from phaze_opt.report.page import write_report
 from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
@@ -150,7 +150,7 @@ class ProofRun:
     def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
         problem = self.problem
         batches = problem.space.axes.micro_batch
-        return evaluate_machines(problem.scenario, batches, names, constants=problem.constants)
+        return evaluate_machines(problem.attained, batches, names, constants=problem.constants)
 
     def _prove(self, problem: CertifyProblem) -> CertifyResult:
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
@@ -256,13 +256,17 @@ class ProofRun:
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),
             headline=self._range(result) if has_range else None,
-            notes=notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
+            notes=(
+                *notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
+                *_fusion_notes(problem),
+            ),
             constants=problem.constants,
             held=held,
             beside=beside,
             bills=bills,
             least=self._least(result),
             amounts={} if best is None else amounts_of(best, problem.constants, self._prices()),
+            ranges=self._ranges(result) if self.has_range and is_front else {},
         )
 
     def _prices(self) -> Constants | None:
@@ -276,9 +280,8 @@ class ProofRun:
             best = each.result.best[0].evaluation if each.result.best else None
             beside = dies_beside(best, {equal.name: equal.evaluation}, self.problem.constants)
             terms = f"{TERMS[each.terms].replace('its', 'the', 1)} of {equal.name}"
-            document = build_document(
-                each.result, ties=count_ties(each.result), runner_up=None, beside=beside, terms=terms
-            )  # fmt: skip
+            ties = Ties(0, 0) if each.result.certificate.axes else count_ties(each.result)
+            document = build_document(each.result, ties=ties, runner_up=None, beside=beside, terms=terms)
             write_report(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
 
     def _beside(self, best: Evaluation | None) -> dict[str, Evaluation]:
@@ -297,9 +300,15 @@ class ProofRun:
     def _range(self, result: CertifyResult) -> HeadlineRange:
         """The range of the best design's throughput."""
         best, problem = result.best[0], self.problem
-        objective = Objective(problem.scenario, constants=problem.constants)
+        objective = Objective(problem.attained, constants=problem.constants)
         with output.working("pricing the design under each doubt"):
             return range_of_point(objective, best.point, best.evaluation)
+
+    def _ranges(self, result: CertifyResult) -> Mapping[int, HeadlineRange]:
+        """The ranges of the fastest design of a front and of its knee, by number."""
+        objective = Objective(self.problem.attained, constants=self.problem.constants)
+        with output.working("pricing two designs under each doubt"):
+            return ranges_of(members_of(result), self.problem.axes, objective)
 
     def _least(self, result: CertifyResult) -> tuple[LeastDesign, ...]:
         """The smallest, coolest and cheapest design near the best one."""
@@ -392,7 +401,7 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     is_open = (attained < least) & (upper > 0.0)
     order = [index for index in np.argsort(-upper, kind="stable").tolist() if is_open[index]]
     num_tied = int(np.count_nonzero(attained >= least))
-    objective = Objective(problem.scenario, constants=problem.constants)
+    objective = Objective(problem.attained, constants=problem.constants)
     second: RankedDesign | None = None
     for count, index in enumerate(order):
         if second is not None and upper[index] <= second.value:
@@ -407,3 +416,14 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
             point = problem.rows.point(index)
             second = RankedDesign(1 + num_tied, index, point, value, float(upper[index]), evaluation)
     return second, True
+
+
+def _fusion_notes(problem: CertifyProblem) -> tuple[Note, ...]:
+    """What of a proof is with layers in groups."""
+    if not problem.scenario.layer_fusion:
+        return ()
+    sentence = (
+        "layer fusion: what designs attain is of layers each alone, and the bound holds for layers in any groups; "
+        "evaluate --layer-fusion says what the best design takes in its groups"
+    )
+    return (Note("layer_fusion", sentence),)

@@ -10,10 +10,8 @@ from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
 from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
-from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_rows
-from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
 from phaze_opt.graph.flops import model_flops
@@ -35,26 +33,27 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, no_attention_note, traced_model_note
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, no_attention_note, traced_model_note
+from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
-from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, cut_places, no_plan_fault, plan_choices
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import build_space, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
+from phaze_opt.objective.scheduled_plan import FusedPlan, PlannedModel, fuse_best_plan
 from phaze_opt.objective.silicon_options import chosen_silicon
-from phaze_opt.plan.optimum import optimal_plan
+from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import SoftwareChoice, error_share, software_notes, step_kinds
+from phaze_opt.report.software import SoftwareChoice, assumed_note, error_share, software_notes, step_kinds
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.sparsity import only_weights
@@ -113,6 +112,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         dtype="" if device is None else number_format,
         float8=request.machine.float8,
         is_one_of_several=request.is_one_of_several,
+        is_transformer=has_transformer(request.models),
     )
     path = _path(number_format)
     network = _network(request, device, fitted)
@@ -127,7 +127,14 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
     ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
-    fused = _fused(request, job, ranking, has_die=has_die(known))
+    fused = None
+    chosen = _fused(request, job, ranking, choices, has_die=has_die(known))
+    if chosen is not None:
+        fused = chosen.fused
+        if chosen.ranked.plan != ranking.ranked[0].plan:
+            ranking = _rank(job, choices, has_cuts=True, also=chosen.ranked.plan)
+            ranking = replace(ranking, ranked=ranking.ranked.led_by(chosen.ranked.plan))
+        ranked = RankedJob(job, ranking)
     evaluation = evaluate_ranking(job, ranking, fused=fused)
     if fused is not None:
         notes = (*notes, Note("layer_fusion", fused.sentence))
@@ -135,7 +142,9 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     return PricedJob(evaluation, setting, notes, ranked, die=die, parts=parts, unbilled=unbilled)
 
 
-def _fused(request: EvaluateRequest, job: PlannedJob, ranking: PlanRanking, *, has_die: bool) -> FusedStep | None:
+def _fused(
+    request: EvaluateRequest, job: PlannedJob, ranking: PlanRanking, choices: PlanChoices, *, has_die: bool
+) -> FusedPlan | None:
     """The best plan of a die with its layers in groups; None where that is not asked for, or no plan fits.
 
     Raises:
@@ -145,9 +154,9 @@ def _fused(request: EvaluateRequest, job: PlannedJob, ranking: PlanRanking, *, h
     check_can_fuse(name, is_planned=True, has_die=has_die)
     if not (name and ranking.ranked and isinstance(clock, ScheduleClock)):
         return None
-    plan = ranking.ranked[0].plan
-    step = compile_step(job.model, job.training, plan, stack=job.machine.stack)
-    return fuse_step(step, clock, clock.times(step), network=plan_network(job.machine.network, plan), name=name)
+    degrees = free_degrees(job.model, job.training, num_devices=job.num_devices, choices=choices, machine=job.machine)
+    planned = PlannedModel(compile_steps(degrees.prices.sets), degrees, tuple)
+    return fuse_best_plan(planned, clock, ranking.ranked[0], memory_bytes=job.machine.memory_bytes, name=name)
 
 
 def _parts(chip: _Chip, device: Device | None, links: float, known: Constants) -> tuple[DeviceParts | None, str]:
@@ -162,8 +171,11 @@ def _parts(chip: _Chip, device: Device | None, links: float, known: Constants) -
         return None, str(error).removeprefix(f"'{error.key}': ")
 
 
-def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanking:
-    """All plans of even stages that fit, fastest first; where cuts are free, the best of all plans among them."""
+def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool, also: ParallelPlan | None = None) -> PlanRanking:
+    """All plans of even stages that fit, fastest first; where cuts are free, the best of all plans among them.
+
+    ``also`` is another plan that is among them, whatever its stages.
+    """
     model, training, devices = job.model, job.training, job.num_devices
     near = replace(choices, has_near_cuts=not has_cuts)
     first = near if model.has_experts else choices
@@ -177,6 +189,8 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool) -> PlanRanki
         best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
         if best is not None and (best.plan.blocks or best.plan.stage_recompute):
             plans = PlanColumns.joined([plans, PlanColumns.of([best.plan])])
+    if also is not None and (also.blocks or also.stage_recompute):
+        plans = PlanColumns.joined([plans, PlanColumns.of([also])])
     return without_beaten(rank_plans(model, training, plans, machine=job.machine))
 
 
@@ -347,6 +361,9 @@ def _notes(
     said = (*said, *(Note(key, sentence.rstrip(".")) for key, sentence in of_model.items() if sentence))
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
+    assumed = assumed_note(stack.options, has_limit=request.machine.power_limit_w is not None)
+    if assumed:
+        said = (*said, Note("assumed_options", assumed))
     if request.machine.power_limit_w is not None:
         said = (*said, Note("power_limit", _power_note(device, stack)))
     if device.network or request.network:

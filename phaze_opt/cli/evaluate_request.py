@@ -33,7 +33,10 @@ class MachineOptions:
     dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16, fp8 with --float8")
     float8: str | None = of_run("float8")
     power_limit_w: float | None = _planned(
-        None, "Limit of power of a device, W, as nvidia-smi sets it.", Kind.AMOUNT, shown="its data sheet's"
+        None,
+        "Limit of power of a device, W, as nvidia-smi sets it; what it changes is assumed.",
+        Kind.AMOUNT,
+        shown="its data sheet's",
     )
     constants: Path | None = _planned(
         None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"
@@ -158,8 +161,11 @@ def choose_software(
     dtype: str = "",
     float8: str | None = None,
     is_one_of_several: bool = False,
+    is_transformer: bool = True,
 ) -> ChosenSoftware:
     """The software asked for, else the one measured on a real machine, else that of the rule.
+
+    Of models that are no transformers, and on a machine that exists, it is one that trains any module.
 
     Args:
         scenario: names the software, its attention form (which only the ideal one takes) and the width of gradients.
@@ -168,16 +174,21 @@ def choose_software(
         dtype: of a real machine's matmuls.
         float8: recipe of 8-bit ones; the software's own unless given.
         is_one_of_several: as of `EvaluateRequest`.
+        is_transformer: whether any of the models is a transformer.
 
     Raises:
         InputError: no software goes by the name, or an option does not go with it.
     """
     from phaze_opt.cost.stacks import usual_software
+    from phaze_opt.cost.suited_software import software_of_any_module
     from phaze_opt.objective.scenario import named_stack
     from phaze_opt.report.software import SoftwareChoice
 
     name, is_measured = usual_software(device)
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
+    of_any = "" if is_transformer or device is None else software_of_any_module(device)
+    if scenario.software is None and of_any:
+        name, choice = of_any, SoftwareChoice.ANY_MODULE
     if scenario.software is not None:
         name = scenario.software
         choice = SoftwareChoice.SUITED if is_one_of_several else SoftwareChoice.NAMED

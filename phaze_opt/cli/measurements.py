@@ -94,10 +94,24 @@ def read_measurements(
         if dataset.unread:
             columns = ", ".join(shorten(name) for name in dataset.unread[:MOST_NAMED])
             say(f"note: {dataset.name}: columns that no model reads are passed over: {columns}")
-        sentence = _likeness_sentence(dataset)
-        if sentence:
+        for sentence in filter(None, (_likeness_sentence(dataset), _drops_sentence(dataset))):
             say(f"note: {sentence}")
     return datasets
+
+
+def _drops_sentence(dataset: Dataset) -> str:
+    """That some rows say by their note alone that experts drop tokens; empty if none does."""
+    from phaze_opt.validation.schema import TRAINING
+    from phaze_opt.validation.training.row import drops_by_note
+
+    count = sum(map(drops_by_note, dataset.rows)) if dataset.schema is TRAINING else 0
+    if not count:
+        return ""
+    rows = "1 row says" if count == 1 else f"{count:,} rows say"
+    return (
+        f"{dataset.name}: {rows} in the column note that tokens are dropped, and no column how many an expert takes: "
+        "priced as the mean; a column capacity says otherwise"
+    )
 
 
 def _likeness_sentence(dataset: Dataset) -> str:
@@ -132,8 +146,8 @@ def with_own_software(
 ) -> tuple[Dataset, ...]:
     """Rows of training that name a software of the user's own have it, and under its constants those that name none.
 
-    Constants of one software of the user's own are of all rows without the column; where they hold several, or none,
-    such rows are of the software that their set's models say.
+    Constants of one software of the user's own are of all rows that name none, or one that nobody knows; where they
+    hold several, or none, such rows are of the software that their set's models say.
 
     Args:
         datasets: as read.
@@ -150,7 +164,7 @@ def with_own_software(
 
     def software(row: Row) -> str:
         named = find_software(row.text("software", ""), fitted)
-        if "/" in named or not (is_calibrated and row.is_guessed and not row.text("software", "")):
+        if named or not (is_calibrated and row.is_guessed):
             return named if "/" in named else ""
         if len(own) == 1:
             return own[0]

@@ -10,7 +10,7 @@ from phaze_opt.cli.options import machine_names
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.stacks import find_software, list_stacks
-from phaze_opt.cost.suited_software import middle_place, software_of_machine, suited_software
+from phaze_opt.cost.suited_software import middle_place, software_of_any_module, software_of_machine, suited_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
@@ -19,7 +19,7 @@ from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.bill import cluster_bill, vary_prices
-from phaze_opt.objective.caveats import Note
+from phaze_opt.objective.caveats import Note, has_transformer
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import CAPEX, Evaluation, EvaluationStatus, broken_budget
 from phaze_opt.objective.headline_range import (
@@ -198,7 +198,8 @@ def _suited(request: EvaluateRequest) -> tuple[str, ...]:
     if not (name and name.strip()) or device is None or find_software(name, load_fitted(request.machine.constants)):
         return ()
     lengths = [training_length(model, request.scenario.sequence_length) for model in request.models]
-    return software_of_machine(device, sequence_length=max(lengths))
+    any_module = "" if has_transformer(request.models) else software_of_any_module(device)
+    return (any_module,) if any_module else software_of_machine(device, sequence_length=max(lengths))
 
 
 def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:

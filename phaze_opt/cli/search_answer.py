@@ -12,10 +12,18 @@ from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import goal_directions, goal_values, problem_digest
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-from phaze_opt.objective.least_within import LeastDesign, LeastOf, ValuedDesign, amounts_of, least_among
+from phaze_opt.objective.least_within import (
+    FrontMember,
+    LeastDesign,
+    LeastOf,
+    ValuedDesign,
+    amounts_of,
+    least_among,
+    ranges_of,
+)
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines, evaluate_references, machines_of
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.bill import bills_beside
@@ -52,6 +60,7 @@ class SearchAnswer:
         amounts: what the best design takes; empty where nothing is feasible.
         baselines: names of the references that it is held against first.
         later_s: what was found of the best design after the search, and how long it took.
+        ranges: of the fastest design of a front and of its knee, by trial.
     """
 
     result: SearchResult
@@ -70,6 +79,12 @@ class SearchAnswer:
     amounts: Mapping[LeastOf, float] = field(default_factory=dict)
     baselines: tuple[str, ...] = ()
     later_s: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
+
+    @property
+    def front(self) -> tuple[FrontMember, ...]:
+        """The designs on the front that was found, by trial; none where there is one goal."""
+        return _front_of(self.result, self.config)
 
     @property
     def regret(self) -> float | None:
@@ -105,7 +120,8 @@ def find_answer(
     with _timed(later_s, "a design for each stage", is_asked=is_heterogeneous and is_found):
         pipeline = _find_pipeline(result, scenario) if is_heterogeneous and is_found else None
     with _timed(later_s, "the range", is_asked=has_range and is_found):
-        headline = _find_range(result, scenario, constants) if has_range and is_found else None
+        ranges = _find_ranges(result, config, scenario, constants) if has_range and is_found else {}
+        headline = ranges.get(result.best_number)
     batches = space.axes.micro_batch
     named = evaluate_machines(
         scenario, batches, [name for name in baselines if name not in REFERENCES], constants=constants
@@ -127,6 +143,7 @@ def find_answer(
         amounts={} if result.best is None else amounts_of(result.best, constants, costs.prices),
         baselines=baselines,
         later_s=later_s,
+        ranges=ranges,
         least=_find_least(result, config, constants, costs.prices),
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
@@ -210,12 +227,33 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
     return truth if truth.front or best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
-def _find_range(result: SearchResult, scenario: Scenario, constants: Constants) -> HeadlineRange:
-    """The range of the best design's throughput."""
+def _find_ranges(
+    result: SearchResult, config: SearchConfig, scenario: Scenario, constants: Constants
+) -> Mapping[int, HeadlineRange]:
+    """The range of the best design's throughput, by its trial; of a front that of its knee too."""
     assert result.best is not None
-    point = result.trials[result.best_number].point
+    objective, best = Objective(scenario, constants=constants), result.best_number
     with working("pricing the design under each doubt"):
-        return range_of_point(Objective(scenario, constants=constants), point, result.best)
+        front = _front_of(result, config)
+        found = dict(ranges_of(front, PARETO_AXES, objective)) if front else {}
+        if best not in found:
+            found[best] = range_of_point(objective, result.trials[best].point, result.best)
+        return found
+
+
+def _front_of(result: SearchResult, config: SearchConfig) -> tuple[FrontMember, ...]:
+    """The designs on a front, by trial; none where there is one goal."""
+    if len(goal_directions(config.goal)) == 1:
+        return ()
+    return tuple(
+        FrontMember(
+            trial.number,
+            trial.point,
+            trial.evaluation.throughput_samples_per_s,
+            {FrontAxis.AREA: trial.evaluation.area_mm2, FrontAxis.TDP: trial.evaluation.tdp_w},
+        )
+        for trial in result.pareto_front
+    )
 
 
 def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:

@@ -16,15 +16,26 @@ from phaze_opt.cli.search_answer import SearchAnswer
 from phaze_opt.objective.caveats import notes_to_json
 from phaze_opt.objective.design_detail import detail_design
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
+from phaze_opt.objective.goals import PARETO_AXES
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
-from phaze_opt.report.answer import ShortAnswer, design_sentences, is_told, near_sentence, told_notes
+from phaze_opt.report.answer import (
+    ShortAnswer,
+    compared_words,
+    design_sentences,
+    is_told,
+    near_sentence,
+    overturn_sentence,
+    told_notes,
+)
 from phaze_opt.report.bill import bills_to_json
+from phaze_opt.report.certificate import axes_words
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.document import ReportDocument
+from phaze_opt.report.front import again_lines, choices_to_json, front_table, trade_off_sentences
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
@@ -34,7 +45,6 @@ from phaze_opt.report.search import (
     best_records,
     heterogeneous_contents,
     own_contents,
-    runners_up_table,
     search_contents,
     search_document,
     standing_words,
@@ -71,6 +81,9 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
         "least_within": least_to_json(answer.least),
         "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
+        "choices": choices_to_json(
+            answer.front, PARETO_AXES, has_plans=answer.scenario.plans is not None, ranges=answer.ranges
+        ),
         **beside_to_json(answer.beside),
         **bills_to_json(answer.bills),
         "search_id": result.search_id,
@@ -117,6 +130,8 @@ def first_of(answer: SearchAnswer) -> ShortAnswer:
     best = result.best
     if best is None:
         return ShortAnswer(())
+    if answer.front:
+        return _front_first(answer, best)
     held = {name: answer.references[name] for name in answer.baselines}
     sentences = design_sentences(
         best,
@@ -132,14 +147,35 @@ def first_of(answer: SearchAnswer) -> ShortAnswer:
     return ShortAnswer(sentences, _first_tables(answer, best), told_notes(answer.notes), more)
 
 
+def _front_first(answer: SearchAnswer, best: Evaluation) -> ShortAnswer:
+    """What is said of several goals first: the front, then the fastest design against the baselines."""
+    result, has_plans = answer.result, answer.scenario.plans is not None
+    count, standing = len(answer.front), standing_words(result, space_size=answer.space.size, optimum=answer.optimum)
+    designs = f"{count:,} designs are" if count != 1 else "one design is"
+    held = {name: answer.references[name] for name in answer.baselines}
+    compared = compared_words(best, held, {})
+    rates = {name: each.throughput_samples_per_s for name, each in held.items()}
+    overturn = overturn_sentence(answer.headline, rates)
+    sentences = (
+        f"Of {result.distinct_evaluations:,} designs evaluated {designs} on the front of {axes_words(PARETO_AXES)}; "
+        f"{standing}.",
+        *trade_off_sentences(answer.front, PARETO_AXES),
+        f"The fastest is {compared}." if compared else "",
+        overturn.replace("It may", "The fastest may", 1),
+    )
+    own = (members_table(best),) if best.members else ()
+    table = front_table(answer.front, PARETO_AXES, numbered="trial")
+    return ShortAnswer(
+        sentences, (*own, table), told_notes(answer.notes), again_lines(answer.front, PARETO_AXES, has_plans=has_plans)
+    )
+
+
 def _first_tables(answer: SearchAnswer, best: Evaluation) -> tuple[TableContent, ...]:
-    """The best design and what is near it, or the front; of a common design what each model gets comes first."""
+    """The best design and what is near it; of a common design what each model gets comes first."""
     result, goal, least = answer.result, answer.config.goal, answer.least
     own = tuple(own_contents(answer.own)[:1]) if answer.own else ()
     if not own and best.members:
         own = (members_table(best),)
-    if len(result.trials[result.best_number].values) > 1:
-        return (*own, runners_up_table(result))
     values = [trial.values[0] for trial in best_records(result.trials)]
     point = result.trials[result.best_number].point
     table = near_table(

@@ -152,13 +152,17 @@ def _print(result: Validation, *, is_detailed: bool) -> None:
 
 
 def _print_details(result: Validation) -> None:
-    """Why rows are unscored and what shapes cost; of a single set its regimes and worst rows."""
+    """Why rows are unscored and what shapes cost, errors of steps by publication; of one set regimes, worst rows."""
     from phaze_opt.report import validation_tables
+    from phaze_opt.validation.schema import TRAINING
 
     screen = out()
     told = (validation_tables.unscored_sentences, validation_tables.shape_sentences)
     for sentence in (each for say_of in told for each in say_of(result)):
         screen.print(sentence)
+    if any(entry.dataset.schema is TRAINING for entry in result.sets):
+        screen.print()
+        print_plain_table(validation_tables.sources_table())
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()
         print_plain_table(validation_tables.group_table("Error by regime", result.sets[0].regimes))

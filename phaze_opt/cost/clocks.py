@@ -16,8 +16,8 @@ from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleResult
-from phaze_opt.schedule.solve import solve_compiled
-from phaze_opt.schedule.structure import compile_structure
+from phaze_opt.schedule.solve import bound_compiled, solve_compiled
+from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 
 _Problem = tuple[tuple[CoreType, ...], tuple[tuple[int, int], ...], bytes, bytes, float]
 """A schedule's graph and latencies, and its floor."""
@@ -138,6 +138,12 @@ class ScheduleClock:
         attention_s = step.graph.of_parts(attention_s, is_again=True)
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
+
+    def least_s(self, structure: ScheduleStructure, one_core_s: Floats, spread_s: Floats, *, floor_s: float) -> float:
+        """What no schedule of operators of such latencies goes below, in closed form, s."""
+        cores, exclusivity = Cores.of(self._accelerator), self._exclusivity
+        bounds = bound_compiled(structure, one_core_s, spread_s, cores=cores, exclusivity=exclusivity, floor_s=floor_s)
+        return bounds.lower_s
 
     def schedule(self, graph: OperatorGraph) -> ScheduleResult:
         """One problem's schedule; collectives are contracted, as `price_step` adds them."""

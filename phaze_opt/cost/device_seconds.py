@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import FORWARD, CompiledStep
 from phaze_opt.cost.operator_timers import NARROW, OperatorTimer, timer_of
 from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
-from phaze_opt.estimate.machine_attention import softmax_s
+from phaze_opt.estimate.machine_operators import softmax_s
 from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.mlp import num_launches

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate import machine_attention
 from phaze_opt.estimate.calibrated import WIDE_BYTES, DesignTerms
 from phaze_opt.estimate.machine import MachineModel, machine_model
-from phaze_opt.estimate.machine_operators import operator_seconds
+from phaze_opt.estimate.machine_operators import operator_seconds, products_s
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
@@ -96,7 +95,7 @@ class TileTimer:
 
     def products_s(self) -> Floats:
         """Tiles in waves."""
-        return machine_attention.products_s(self.compiled, self.machine)
+        return products_s(self.compiled, self.machine)
 
 
 @dataclass(frozen=True, slots=True)

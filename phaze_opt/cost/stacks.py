@@ -23,9 +23,9 @@ from phaze_opt.workload.software import IDEAL_STACK, StackMemory, TrainingStack
 
 _STACK = "stack/"
 _FOLDER, _OPTIONS = "software", "software_options.toml"
-_ABLE = "of"
+_ABLE, _ROWS = "of", "rows"
 """Key of an option's table: software that has it, with all that extends it."""
-_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot")
+_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot", "trains_any")
 """Keys of a software's file that state no field of a stack: its options are what it can do, a stack's are in force."""
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
@@ -152,7 +152,7 @@ def _option(software: str, option: str) -> Mapping[str, Any]:
     """What a software's runs with an option do otherwise: as its own files state it, else as most software does."""
     own = software_options(software)
     found = own[option] if option in own else option_tables().get(option, {})
-    return {key: value for key, value in found.items() if key != _ABLE}
+    return {key: value for key, value in found.items() if key not in (_ABLE, _ROWS)}
 
 
 def can_run(software: str, option: str) -> bool:
@@ -163,6 +163,11 @@ def can_run(software: str, option: str) -> bool:
     return option in software_options(software) or not set(own).isdisjoint(
         option_tables().get(option, {}).get(_ABLE, ())
     )
+
+
+def rows_of_option(option: str) -> tuple[str, ...]:
+    """Data sets whose rows say an option; empty of one that no measured step ran with."""
+    return tuple(option_tables().get(option, {}).get(_ROWS, ()))
 
 
 def no_option(software: str, option: str) -> str:

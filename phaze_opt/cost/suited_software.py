@@ -83,6 +83,26 @@ def software_of_machine(device: Device, *, sequence_length: int) -> tuple[str, .
     )
 
 
+def software_of_any_module(device: Device) -> str:
+    """Name of the measured software that trains models which are no transformers; empty where none suits a machine.
+
+    It is the one that was measured on the machine, else on machines of its generation, else of its style.
+    """
+    known = {name: rows for name in sorted(software_tables()) if (rows := _of_any_module(name)) is not None}
+    kin = {name: {_kind(load_device(each.machine)) for each in rows.rows} for name, rows in known.items()}
+    style = device.style
+    found = (
+        [name for name, rows in known.items() if device.name in rows.machines],
+        [name for name in known if _kind(device) in kin[name]],
+        [name for name in known if any(style is each for each, _ in kin[name])],
+    )
+    return next((names[0] for names in found if names), "")
+
+
+def _of_any_module(name: str) -> SoftwareRows | None:
+    return measured_rows(name) if software_tables()[name].get("trains_any") else None
+
+
 def _known_rows(name: str, without: Collection[str]) -> SoftwareRows | None:
     """Rows of a software outside some data sets; None of profiles, and where none is left."""
     rows = measured_rows(name)

@@ -33,7 +33,7 @@ from phaze_opt.estimate.sparse_products import run_sparse, spared_bytes, sparse_
 from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.silicon.chip_silicon import chip_energies
+from phaze_opt.hardware.silicon.chip_silicon import chip_energies, fed_chips
 from phaze_opt.hardware.silicon.die_columns import LANE_BYTES_PER_CYCLE
 
 Floats = NDArray[np.float64]
@@ -220,7 +220,8 @@ class AnalyticEstimator:
     def price(self, compiled: CompiledOperators, table: AcceleratorTable) -> OperatorPrices:
         """Cycles of matmuls and HBM bytes, which no rate changes."""
         reference = self._constants.value("glb.proportional_reference_bytes")
-        rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
+        fed = fed_chips(table, self._constants)
+        rows, row_of = build_array_rows(fed, self._options.glb_limit, reference_glb_bytes=reference)
         skips = len(compiled.sparse.index) > 0 and bool(sparse_codes(table.sparse_array))
         kinds = (table.sparse_array,) if skips else ()
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes, *kinds)

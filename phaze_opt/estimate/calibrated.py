@@ -160,7 +160,7 @@ class CalibratedEstimator:
 
         A real machine multiplies 8-bit operands at a rate of their own on the same arrays.
         """
-        from phaze_opt.estimate.kernels import add_waits
+        from phaze_opt.estimate.traffic_kernels import add_waits
 
         rates, ideal = self._rates(accelerators, array_speed), chip_rates(accelerators)
         found = self._analytic.estimate_at(compiled, accelerators, rates, prices=prices)

@@ -94,6 +94,22 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             ),
             _recipe("quantise_s", "s", (1e-7, 5e-5, 3e-6), "launches of quantising the left operand"),
             _recipe("quantise_share", "", (0.05, 1.5, 0.6), "share of the bandwidth in quantising the left operand"),
+            _recipe(
+                "quantise_element_s",
+                "s",
+                (1e-12, 5e-9, 5e-11),
+                "time of an element of a row in quantising, by one block",
+            ),
+            _recipe(
+                "quantise_row_s",
+                "s",
+                (1e-12, 5e-8, 6e-10),
+                "time of a row in quantising, where rows take turns at a sum",
+            ),
+            _recipe(
+                "unit_loads", "", (0.5, 50.0, 4.0), "rate of a multiprocessor's loads over its part of the memory's"
+            ),
+            _recipe("split_sums", "", (0.2, 100.0, 1.0), "what partial sums of a split k cost over what they move"),
             _recipe(HOST_CALLS, "", (0.2, 6.0, 1.0), "an eager call of the recipe over the machine's"),
         ),
         KernelKind.ATTENTION: (

@@ -14,6 +14,9 @@ m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an operand th
 once for all of them. Operands of sparse products count with the scales of `MatmulShapes`. t_m = t_n =
 floor(sqrt(tile)), stretched when an edge is shorter.
 
+Not every chip allows every mapping (`hardware.flexibility`): splits along dimensions, dataflows and tiles that a
+configuration does not have are left out (`estimate.traffic_kernels`).
+
 Grouped products may share an array block-diagonally: where one product's part of what stands in the array takes x
 rows and y columns of it, p = min(floor(d/x), floor(w/y)) of them stand side by side, and ceil(b'/p) fills replace b'
 (docs/decisions/0280).
@@ -29,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import OperatorColumns, Results, RowTables
+from phaze_opt.estimate.traffic_kernels import pass_buffer, set_passes
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
@@ -40,6 +44,8 @@ NUM_FIELDS = 6
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
 NEVER = 1e200
 """Folds of a dataflow that cannot be; large and finite, as a rule of 0 cycles a fold multiplies it."""
+EVERY_ORDER = 0b111
+"""All dataflows allowed."""
 NO_AXIS = -1
 """Passed through `int`: numba compiles a kernel anew for every literal that it is called with."""
 
@@ -47,7 +53,8 @@ NO_AXIS = -1
 class Arrays(NamedTuple):
     """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted.
 
-    ``each``, ``once`` and ``least`` are those of `hardware.pipelining.FoldCycles`.
+    ``each``, ``once`` and ``least`` are those of `hardware.pipelining.FoldCycles`; ``tiling``, ``order`` and ``split``
+    what `hardware.flexibility` makes of the switches, sorted by ``tiling`` where tiles are alike.
     """
 
     width: Floats
@@ -59,6 +66,9 @@ class Arrays(NamedTuple):
     once: Floats
     least: Floats
     most: Ints
+    tiling: Ints
+    order: Ints
+    split: Ints
 
 
 class Wanted(NamedTuple):
@@ -92,6 +102,9 @@ class Array(NamedTuple):
     once: float
     least: float
     ideal: float
+    tiling: int
+    order: int
+    split: int
 
 
 class SplitTables(NamedTuple):
@@ -122,25 +135,24 @@ def _log2_ceil(value: float, most: int) -> int:
 
 
 @compiled
-def _set_passes(passes: Floats, m: float, n: float, tile: float) -> None:
-    """GLB passes over shares of ``m`` rows and ``n`` columns; see the head of this file."""
-    edge = math.floor(math.sqrt(tile))
-    t_m, t_n = float(edge), float(edge)
-    if m < edge:
-        t_m, t_n = m, float(math.floor(tile / m))
-    elif n < edge:
-        t_m, t_n = float(math.floor(tile / n)), n
-    passes[0] = math.ceil(n / t_n)
-    passes[1] = math.ceil(m / t_m)
+def _weights(rules: Rules, parts_m: float, parts_n: float) -> tuple[float, float]:
+    """What an element of the left and of the right operand counts for on each of so many arrays."""
+    if rules.is_multicast:
+        return rules.left_scale / parts_n, rules.right_scale / parts_m
+    return rules.left_scale, rules.right_scale
 
 
 @compiled
-def _fill_passes(tables: SplitTables, size: Floats, tile: float, most: int) -> None:
+def _fill_passes(  # noqa: PLR0917
+    tables: SplitTables, size: Floats, tile: float, most: int, tiling: int, rules: Rules
+) -> None:
     """GLB passes of every split of m and n by powers of two whose product is at most 2**most."""
     for e_m in range(tables.limits[1] + 1):
         m = float(math.ceil(size[1] / (1 << e_m)))
         for e_n in range(min(tables.limits[2], most - e_m) + 1):
-            _set_passes(tables.passes[e_m, e_n], m, float(math.ceil(size[2] / (1 << e_n))), tile)
+            n = float(math.ceil(size[2] / (1 << e_n)))
+            left, right = _weights(rules, float(1 << e_m), float(1 << e_n))
+            set_passes(tables.passes[e_m, e_n], m, n, tile, tiling, left, right)
 
 
 @compiled
@@ -161,6 +173,12 @@ def _fills(batch: float, down: float, across: float, array: Array) -> float:
 def _fill(folds: float, stream: float, array: Array) -> float:
     """Cycles of folds beyond their streams."""
     return folds * array.each + array.once + (folds - 1.0) * max(0.0, array.least - stream)
+
+
+@compiled
+def _allowed(folds: float, array: Array, dataflow: int) -> float:
+    """Folds of a dataflow; as good as endless where the array does not have it."""
+    return folds if array.order >> dataflow & 1 else float(NEVER)
 
 
 @compiled
@@ -221,6 +239,9 @@ def _price_level(  # noqa: PLR0917
                     fills[1] * (m_down * n_across),
                     fills[2] * (k_down * m_across),
                 )
+                if array.order != EVERY_ORDER:
+                    weight, output = _allowed(weight, array, 0), _allowed(output, array, 1)
+                    inputs = _allowed(inputs, array, 2)
                 # Columns of sparse weights meet other inputs each, so that none can stand in the array for all.
                 if rules.right_scale > 1.0:
                     inputs = float(NEVER)
@@ -281,17 +302,21 @@ def _price_count(  # noqa: PLR0917
     spare = tables.shares.shape[1] - 1
     for axis in range(4):
         for exponent in range(most + 1):
-            if not tables.is_useful[axis, odd << exponent]:
+            if not (tables.is_useful[axis, odd << exponent] and array.split >> axis & 1):
                 continue
             parts, level = float(odd << exponent), most - exponent
             _set_share(tables.shares[axis, spare], size[axis], parts, array)
             share = tables.shares[axis, spare, 0]
             if axis == 1:
                 for e_n in range(min(tables.limits[2], level) + 1):
-                    _set_passes(tables.passes[spare, e_n], share, tables.shares[2, e_n, 0], array.tile)
+                    left, right = _weights(rules, parts, float(1 << e_n))
+                    n = tables.shares[2, e_n, 0]
+                    set_passes(tables.passes[spare, e_n], share, n, array.tile, array.tiling, left, right)
             elif axis == 2:
                 for e_m in range(min(tables.limits[1], level) + 1):
-                    _set_passes(tables.passes[e_m, spare], tables.shares[1, e_m, 0], share, array.tile)
+                    left, right = _weights(rules, float(1 << e_m), parts)
+                    m = tables.shares[1, e_m, 0]
+                    set_passes(tables.passes[e_m, spare], m, share, array.tile, array.tiling, left, right)
             _price_level(tables, array, rules, level, axis, parts, out)
 
 
@@ -361,19 +386,20 @@ def price_arrays(  # noqa: PLR0917
     )
     for u in range(start, len(sizes), step):
         size = sizes[u]
-        for axis in range(4):
-            tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
         _mark_useful(tables.is_useful, size)
         is_packed = rules.is_packed and size[6] > 0.0
         own = Rules(rules.is_multicast, is_packed, size[7], size[8])
         macs = size[0] * size[1] * size[2] * size[3]
         for r in range(len(arrays.width)):
             tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]
-            if r == 0 or tile != arrays.tile[r - 1]:
-                _fill_passes(tables, size, tile, levels - 1)
+            tiling, split = arrays.tiling[r], arrays.split[r]
+            if r == 0 or split != arrays.split[r - 1] or tile != arrays.tile[r - 1] or tiling != arrays.tiling[r - 1]:
+                for axis in range(4):
+                    tables.limits[axis] = _log2_ceil(size[axis], levels - 1) if split >> axis & 1 else 0
+                _fill_passes(tables, size, tile, levels - 1, tiling, own)
             array = Array(
                 width, depth, tile, arrays.dtype[r], arrays.cycles_per_byte[r], arrays.each[r], arrays.once[r],
-                arrays.least[r], macs / (width * depth),
+                arrays.least[r], macs / (width * depth), tiling, arrays.order[r], split,
             )  # fmt: skip
             costs = table[r, u, : arrays.most[r] + 1]
             _price_powers(size, tables, array, own, costs)
@@ -453,35 +479,7 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
                 if _is_on_lanes(columns, o, tables.cycles[row, o] * rates[a, 0], rates[a, 1]):
                     energy_j[o] = moved[o] * hbm_j + (work[o] + columns.product_lane_cycles[o]) * lane_j
         if len(tables.passed_bytes) > 0:
-            _pass_buffer(spread_s, one_core_s, columns, rates[a])
+            pass_buffer(spread_s, one_core_s, columns, rates[a])
             passed = tables.passed_bytes[tables.buffer_of[a]]
             for o in range(count):
                 energy_j[o] += passed[o] * glb_j
-
-
-@compiled
-def _pass_buffer(spread_s: Floats, one_core_s: Floats, columns: OperatorColumns, rates: Floats) -> None:
-    """Every byte that an operator is given or gives passes the buffer, or comes from HBM where that is the faster."""
-    num_bytes, on_tc = columns.compulsory_bytes, columns.on_tc
-    byte_s, tc_byte_s, vc_byte_s = min(rates[3], rates[6]), min(rates[4], rates[7]), min(rates[5], rates[8])
-    for o in range(len(num_bytes)):
-        spread_s[o] = max(spread_s[o], num_bytes[o] * byte_s)
-    for o in range(len(num_bytes)):
-        one_core_s[o] = max(one_core_s[o], num_bytes[o] * (on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s))
-
-
-@compiled
-def add_waits(seconds: Floats, launch_s: Floats, num_starts: Floats, byte_s: Floats, num_bytes: Floats) -> None:
-    """Add starts and exposed reading to the time of every operator (column) on every accelerator (row), in place.
-
-    Args:
-        seconds: shape (num_accelerators, num_operators).
-        launch_s: of an operator, by accelerator.
-        num_starts: of each operator.
-        byte_s: of reading, by accelerator.
-        num_bytes: that each operator waits for.
-    """
-    for a in range(len(launch_s)):
-        row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
-        for o in range(len(num_bytes)):
-            row[o] += start_s * num_starts[o] + read_s * num_bytes[o]

@@ -5,9 +5,9 @@ Few of the columns of a table of chips decide the cost of a matmul, so it is pri
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes, O
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER, SWITCHES, TILINGS, shapes_of
 from phaze_opt.hardware.pipelining import FoldCycles, fold_cycles
 
 Floats = NDArray[np.float64]
@@ -45,6 +46,7 @@ class ArrayRows:
         glb_cycles_per_byte: chip-wide; zero when the GLB never binds.
         pipelining: how folds overlap, by `hardware.pipelining.Pipelining`.
         sparse_array: which zeros an array skips, by `hardware.sparse_array.SPARSE_ARRAYS`.
+        tiling, loop_order, core_split, array_shape: which mappings it allows, by `hardware.flexibility.SWITCHES`.
     """
 
     num_tc: NDArray[np.int64]
@@ -55,6 +57,10 @@ class ArrayRows:
     glb_cycles_per_byte: NDArray[np.float64]
     pipelining: NDArray[np.int64]
     sparse_array: NDArray[np.int64]
+    tiling: NDArray[np.int64]
+    loop_order: NDArray[np.int64]
+    core_split: NDArray[np.int64]
+    array_shape: NDArray[np.int64]
 
     def __len__(self) -> int:
         """Number of distinct configurations."""
@@ -101,9 +107,10 @@ def build_array_rows(
     """
     per_byte = _glb_cycles_per_byte(table, glb_limit, reference_glb_bytes=reference_glb_bytes)
     sizes = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes)
-    rows = distinct_rows(*sizes, table.pipelining, table.sparse_array, per_byte)
+    kinds = {name: getattr(table, name) for name in ("pipelining", "sparse_array", *SWITCHES)}
+    rows = distinct_rows(*sizes, *kinds.values(), per_byte)
     num_tc, width, depth, l2_bytes, dtype_bytes = (column[rows.first] for column in sizes)
-    kinds = {"pipelining": table.pipelining[rows.first], "sparse_array": table.sparse_array[rows.first]}
+    kinds = {name: column[rows.first] for name, column in kinds.items()}
     tile_elements = np.maximum(1, l2_bytes // (2 * dtype_bytes))
     return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first], **kinds), rows.inverse
 
@@ -176,6 +183,33 @@ def price_matmuls(
 ) -> MatmulPrices:
     """Costs of distinct matmuls on distinct configurations, the same whatever the number of threads.
 
+    Each is the least over the mappings that a configuration allows, over shapes as built where several are as fast.
+    """
+    prices = _price_as_built(shapes, rows, options, threads=threads)
+    for at, others in other_shapes(rows):
+        found = _price_as_built(shapes, others, options, threads=threads)
+        is_faster = found.cycles < prices.cycles[at]
+        alone = np.minimum(found.one_core_cycles, prices.one_core_cycles[at])
+        for each in fields(MatmulPrices):
+            table = getattr(prices, each.name)
+            table[at] = np.where(is_faster, getattr(found, each.name), table[at])
+        prices.one_core_cycles[at] = alone
+    return prices
+
+
+def other_shapes(rows: ArrayRows) -> Iterator[tuple[NDArray[np.intp], ArrayRows]]:
+    """Configurations that can take other shapes than as built: which, and each as in its next shape, until none can."""
+    edges = zip(rows.width.tolist(), rows.depth.tolist(), rows.array_shape.tolist(), strict=True)
+    shapes = [shapes_of(*each) for each in edges]
+    for place in range(1, max(map(len, shapes))):
+        at = np.array([row for row, each in enumerate(shapes) if len(each) > place], dtype=np.intp)
+        width, depth = np.array([shapes[row][place] for row in at], dtype=np.int64).T
+        yield at, replace(rows.take(at), width=width, depth=depth)
+
+
+def _price_as_built(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions, *, threads: int) -> MatmulPrices:
+    """Costs of distinct matmuls on arrays of the shapes that rows say.
+
     One kernel run over the distinct arrays, whatever their number.
     A row whose number of arrays is a power of two reads its level, log2 of it; another has figures of its own.
     """
@@ -183,8 +217,9 @@ def price_matmuls(
 
     level = np.frexp(rows.num_tc)[1] - 1
     integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes, rows.pipelining)
-    distinct = distinct_rows(*integers, rows.glb_cycles_per_byte)
-    order = np.argsort(rows.tile_elements[distinct.first], kind="stable")
+    mappings = (TILINGS[rows.tiling], LOOP_ORDER.masks[rows.loop_order], CORE_SPLIT.masks[rows.core_split])
+    distinct = distinct_rows(*integers, *mappings, rows.glb_cycles_per_byte)
+    order = np.lexsort((mappings[0][distinct.first], rows.tile_elements[distinct.first]))
     first = distinct.first[order]
     array_of = np.argsort(order)[distinct.inverse]
     most = np.zeros(len(order), dtype=np.int64)
@@ -192,7 +227,18 @@ def price_matmuls(
     width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers[:4])
     folds = _fold_cycles(rows.width[first], rows.depth[first], rows.pipelining[first], options.fill_and_drain)
     per_byte = rows.glb_cycles_per_byte[first]
-    arrays = kernels.Arrays(width, depth, tile, dtype, per_byte, folds.each, folds.once, folds.least, most)
+    arrays = kernels.Arrays(
+        width,
+        depth,
+        tile,
+        dtype,
+        per_byte,
+        folds.each,
+        folds.once,
+        folds.least,
+        most,
+        *(each[first] for each in mappings),
+    )
     other = np.flatnonzero(rows.num_tc & (rows.num_tc - 1))
     other = other[np.lexsort((rows.num_tc[other], array_of[other]))]
     starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
@@ -247,7 +293,7 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
         shapes: distinct matmuls.
         glb_elements: elements that half the GLB holds, shape (num_buffers,), at least 1.
     """
-    from phaze_opt.estimate import resident_kernels as kernels
+    from phaze_opt.estimate import traffic_kernels as kernels
 
     return kernels.tiled_traffic_elements(shapes.table(), glb_elements.astype(np.float64))
 
@@ -273,7 +319,7 @@ def resident_traffic(
         dtype_bytes: of an element on each.
         tile_bytes: of a buffer that hold no tensor.
     """
-    from phaze_opt.estimate import resident_kernels as kernels
+    from phaze_opt.estimate import traffic_kernels as kernels
 
     owners = np.concatenate([np.empty(0, np.intp), *(each for each, _ in compiled.terms)])
     matmuls = np.concatenate([np.empty(0, np.intp), *(each for _, each in compiled.terms)])

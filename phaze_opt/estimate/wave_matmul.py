@@ -3,12 +3,15 @@
 A matmul takes
 
     t = launch + norm(C, M)            C = (W^8 + P^8)^(1/8)
-    W = least of tiles and splits: 2 SM a c waves (k / s + k_ramp) x tile cost / (peak e), and partial sums
+    W = least of tiles and splits: (k / s + k_ramp) (X^2 + L^2)^(1/2), and partial sums x split_sums
+    X = 2 SM a c waves x tile cost / (peak e)     L = waves (a left + c right bytes) SM / (bandwidth x unit_loads)
     P = FLOPs / (peak x sustained)     M = bytes / (bandwidth x share x cache)
 
-waves = ceil(batch x ceil(m / a) x ceil(n / c) x s / SM). P is the rate that the power limit leaves over long matmuls. M
-grows faster where the operands of repeated calls still lie in the last cache. Every constant is an array that holds a
-value for every matmul priced (`estimate.kernel_constants` says where they come from).
+waves = ceil(batch x ceil(m / a) x ceil(n / c) x s / SM). L is what one multiprocessor takes to load the operands of a
+tile: where few tiles walk a long k, neither the peak nor the memory is what shows. P is the rate that the power limit
+leaves over long matmuls. M grows faster where the operands of repeated calls still lie in the last cache. Quantising
+the left operand before has launches, bytes, and rows that one block each reads and that take turns at one sum. Every
+constant is an array that holds a value for every matmul priced (`estimate.kernel_constants` says where they come from).
 """
 
 import math
@@ -23,7 +26,7 @@ TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64
 """Rows and columns of the output tiles that libraries choose among."""
 SLIM_TILES = ((16, 64), (32, 64), (32, 128))
 """Tiles of few rows, for the steps of a decoder."""
-K_SPLITS = (1, 2, 4, 8)
+K_SPLITS = (1, 2, 4, 8, 16, 32)
 """Parts that k may be cut into, each summed by multiprocessors of its own."""
 GOOD_TILE = 128
 """Rows and columns from which tiles run at nearly the full rate."""
@@ -73,6 +76,10 @@ class WaveConstants:
         overlap_norm: order of the norm of compute and memory.
         quantise_s: launches of quantising the left operand; 0: none.
         quantise_share: of the memory's bandwidth in doing so.
+        quantise_element_s: time of an element of a row in doing so, which one block reads.
+        quantise_row_s: time of a row in doing so, where rows take turns at one sum.
+        unit_loads: rate at which a multiprocessor loads tiles, over its part of the memory's bandwidth.
+        split_sums: what partial sums cost over what they move and add.
     """
 
     launch_s: Floats
@@ -87,6 +94,10 @@ class WaveConstants:
     overlap_norm: Floats
     quantise_s: Floats
     quantise_share: Floats
+    quantise_element_s: Floats
+    quantise_row_s: Floats
+    unit_loads: Floats
+    split_sums: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +166,14 @@ class WaveOptions:
 
     Attributes:
         filled: multiply-accumulates of full waves for one element of k.
+        loads_s: of the operands of all waves for one element of k, at a multiprocessor's part of the memory's rate.
         depth: elements of k in a split.
         sums_s: of partial sums.
         smallness: sqrt(128 x 256 / tile) - 1, shape (num_options, 1).
     """
 
     filled: Floats
+    loads_s: Floats
     depth: Floats
     sums_s: Floats
     smallness: Floats
@@ -168,34 +181,35 @@ class WaveOptions:
 
 def wave_options(rows: MatmulRows, sheet: GpuSheet) -> WaveOptions:
     """Full waves of every tile and split of some matmuls."""
-    filled, depth, sums, smallness = [], [], [], []
+    filled, loads, depth, sums, smallness = [], [], [], [], []
+    part = sheet.bandwidth_bytes_per_s / sheet.num_units
     for a, c in (*TILES, *SLIM_TILES):
         tiles = rows.batch * np.ceil(rows.m / a) * np.ceil(rows.n / c)
+        loaded = np.minimum(a, rows.m) * rows.left_bytes + np.minimum(c, rows.n) * rows.right_bytes
         for split in K_SPLITS:
             waves = np.ceil(tiles * split / sheet.num_units)
             filled.append(sheet.num_units * waves * (a * c))
+            loads.append(waves * loaded / part)
             depth.append(rows.k / split)
             moved = SUM_BYTES * (split + 1) * rows.batch * rows.m * rows.n
             once = SUM_S + moved / (SUM_BANDWIDTHS * sheet.bandwidth_bytes_per_s)
             sums.append(once if split > 1 else np.zeros_like(once))
             smallness.append(math.sqrt(128 * 256 / (a * c)) - 1.0)
-    return WaveOptions(np.array(filled), np.array(depth), np.array(sums), np.array(smallness)[:, None])
+    arrays = (np.array(each) for each in (filled, loads, depth, sums))
+    return WaveOptions(*arrays, np.array(smallness)[:, None])
 
 
 def wave_terms(rows: MatmulRows, options: WaveOptions, sheet: GpuSheet, constants: WaveConstants) -> WaveTerms:
     """Times of matmuls by term."""
     cost = 1.0 + constants.small_tile * options.smallness
-    work = 2.0 * options.filled * (options.depth + constants.k_ramp) * cost
-    waves = (work / (sheet.peak_flops_per_s * constants.efficiency) + options.sums_s).min(axis=0)
+    work = 2.0 * options.filled * cost / (sheet.peak_flops_per_s * constants.efficiency)
+    loads = options.loads_s / constants.unit_loads
+    tiles = (options.depth + constants.k_ramp) * np.sqrt(work * work + loads * loads)
+    waves = (tiles + options.sums_s * constants.split_sums).min(axis=0)
     ideal = rows.flops / sheet.peak_flops_per_s
     compute = stable_norm(waves, ideal / constants.sustained, LIMIT_ORDER)
     busy = stable_norm(compute, _memory_s(rows, sheet, constants), constants.overlap_norm)
-    quantised = rows.batch * rows.m * rows.k * rows.quantise_bytes
-    quantise = np.where(
-        rows.quantise_bytes > 0,
-        constants.quantise_s + quantised / (sheet.bandwidth_bytes_per_s * constants.quantise_share),
-        0.0,
-    )
+    quantise = _quantise_s(rows, sheet, constants)
     device = constants.launch_s + busy + quantise
     host = stable_norm(device, constants.host_s, LIMIT_ORDER) - device
     return WaveTerms(constants.launch_s, ideal, waves - ideal, compute - waves, busy - compute, quantise, host)
@@ -205,6 +219,17 @@ def _memory_s(rows: MatmulRows, sheet: GpuSheet, constants: WaveConstants) -> Fl
     num_bytes = rows.num_bytes
     ratio = cached_ratio(num_bytes * constants.cache_copies, sheet.cache_bytes, constants.cache_ratio)
     return np.asarray(num_bytes / (sheet.bandwidth_bytes_per_s * constants.memory_share * ratio))
+
+
+def _quantise_s(rows: MatmulRows, sheet: GpuSheet, constants: WaveConstants) -> Floats:
+    """Time of quantising the left operand; its 16-bit elements are about half of what is moved."""
+    num_bytes = rows.batch * rows.m * rows.k * rows.quantise_bytes
+    ratio = cached_ratio(num_bytes / 2.0, sheet.cache_bytes, constants.cache_ratio)
+    memory = num_bytes / (sheet.bandwidth_bytes_per_s * constants.quantise_share * ratio)
+    turns = rows.batch * rows.m * constants.quantise_row_s
+    alone = stable_norm(rows.k * constants.quantise_element_s, turns, LIMIT_ORDER)
+    busy = constants.quantise_s + stable_norm(memory, alone, LIMIT_ORDER)
+    return np.where(rows.quantise_bytes > 0, busy, 0.0)
 
 
 def cached_ratio(num_bytes: Floats, cache_bytes: Floats, ratio: Floats) -> Floats:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import MOST_CHIPLETS
+from phaze_opt.hardware.flexibility import SWITCHES, check_switches
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.record.plain_data import later
@@ -22,7 +24,9 @@ class Accelerator:
     ``hbm_stacks`` and ``hbm_generation`` are those of a die (`hardware.silicon`); 0 and empty of other chips.
     ``vc_l2_bytes`` is of a vector core, 0 for what its lanes make it (`area.vc_l2_bytes_of`); ``link_bytes_per_s`` one
     way, all dimensions of the network together, 0 for the network's. ``pipelining`` numbers a `pipelining.Pipelining`,
-    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense.
+    0 for ``base``, ``sparse_array`` a `sparse_array.SPARSE_ARRAYS`, 0 for dense, from ``tiling`` on values of switches
+    (`flexibility.SWITCHES`), 0 for what is usual. ``chiplets`` are equal ones of a die that is split
+    (`silicon.chiplets`), 0 for one die.
     """
 
     num_tc: int
@@ -44,6 +48,11 @@ class Accelerator:
     link_bytes_per_s: Annotated[float, later(0.0)] = 0.0
     pipelining: Annotated[int, later(0)] = 0
     sparse_array: Annotated[int, later(0)] = 0
+    tiling: Annotated[int, later(0)] = 0
+    loop_order: Annotated[int, later(0)] = 0
+    core_split: Annotated[int, later(0)] = 0
+    array_shape: Annotated[int, later(0)] = 0
+    chiplets: Annotated[int, later(0)] = 0
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""
@@ -58,6 +67,10 @@ class Accelerator:
                 raise InputError(message, key=field.name)
         pipelining_of(self.pipelining)
         sparse_array_of(self.sparse_array)
+        check_switches(self)
+        if self.chiplets > MOST_CHIPLETS:
+            message = f"chiplets = {self.chiplets} must be from 1 to {MOST_CHIPLETS}, or 0 for a whole die"
+            raise InputError(message, key="chiplets")
 
     @property
     def stated(self) -> tuple[str, ...]:
@@ -81,7 +94,7 @@ class Accelerator:
 
 
 _LABELS = ("name", "hbm_stacks", "hbm_generation")
-UNSAID = ("vc_l2_bytes", "link_bytes_per_s", "pipelining", "sparse_array")
+UNSAID = ("vc_l2_bytes", "link_bytes_per_s", "pipelining", "sparse_array", *SWITCHES, "chiplets")
 """Fields that are 0 where something else says them."""
 
 
@@ -109,6 +122,11 @@ class AcceleratorTable:
     link_bytes_per_s: NDArray[np.float64]
     pipelining: NDArray[np.int64]
     sparse_array: NDArray[np.int64]
+    tiling: NDArray[np.int64]
+    loop_order: NDArray[np.int64]
+    core_split: NDArray[np.int64]
+    array_shape: NDArray[np.int64]
+    chiplets: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""

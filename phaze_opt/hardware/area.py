@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.flexibility import freedom_scale, longest_edges
 from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
 from phaze_opt.hardware.pipelining import mac_area
-from phaze_opt.hardware.sparse_array import choice_scale
+from phaze_opt.hardware.sparse_array import choice_scale, ports_down
 from phaze_opt.units import um2_to_mm2
 
 
@@ -31,7 +32,8 @@ def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = Non
     """Area of every chip in um^2, shape (num_accelerators,).
 
     area = num_tc (w d a_mac p + A_L2(l2 of a tensor core)) + num_vc (w_vc a_lane + A_L2(l2 of a vector core)) + A_GLB.
-    p is what sub-stages and the choice of inputs add (`pipelining.mac_area`, `sparse_array.choice_scale`). HBM, links
+    p is what sub-stages, the choice of inputs and freedom of mappings add (`pipelining.mac_area`,
+    `sparse_array.choice_scale`, `flexibility.freedom_scale`). HBM, links
     and interconnect are not counted, as in the published estimator.
 
     Args:
@@ -48,10 +50,16 @@ def area_parts_um2(
     """Areas of all tensor cores, of one vector core and of the global buffer, um^2; columns may broadcast."""
     known = load_constants() if constants is None else constants
     macs = table.tc_width * table.tc_depth * mac_area(table.pipelining, known)
-    macs = macs * choice_scale(table.sparse_array, known)
+    macs = macs * choice_scale(table.sparse_array, known) * freedom_scale(table, known)
     tensor_core = tc_area_um2(macs, table.l2_bytes, constants=constants)
     vector_core = vc_area_um2(table.vc_width, table.vc_l2_bytes, constants=constants)
     return table.num_tc * tensor_core, vector_core, glb_area_um2(table.glb_bytes)
+
+
+def array_inputs(table: AcceleratorTable) -> NDArray[np.int64]:
+    """Elements that an array takes in a cycle: w + d, more where it skips zeros or has longer shapes."""
+    built = table.tc_width + ports_down(table.tc_depth, table.sparse_array)
+    return longest_edges(table.tc_width, table.tc_depth, table.array_shape, built)
 
 
 def tc_area_um2(

@@ -17,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, TILING
 from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
+from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
+from phaze_opt.hardware.sparse_array import NO_SLOWER as NO_SLOWER_SPARSE
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
@@ -27,6 +30,8 @@ Ints = NDArray[np.int64]
 
 LEAST_CLOCK_GHZ, MOST_CLOCK_GHZ = 0.7, 2.1
 """Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
+MOST_CHIPLETS = 16
+"""Equal chiplets that a die may be split into."""
 
 
 class AxisRole(StrEnum):
@@ -68,6 +73,7 @@ class Axis:
         given_by: the axis that decides it in a space that has values of that axis and none of its own.
         parquet: its type in the points of a certificate.
         choices: what its values 1, 2 ... are called in files and options, where they are kinds and no amounts.
+        no_slower: pairs of kinds, the second of which makes no training step longer than the first.
     """
 
     name: str
@@ -88,6 +94,7 @@ class Axis:
     given_by: str = ""
     parquet: str = "int32"
     choices: tuple[str, ...] = ()
+    no_slower: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_optional(self) -> bool:
@@ -123,6 +130,8 @@ class Axis:
         kind = "positive integer" if self.unit is None else "positive number"
         if not self.least:
             return f"a {kind} up to {self.most:.10g}"
+        if self.unit is None:
+            return f"a whole number from {self.least:g} to {self.most:g}"
         return f"a number from {self.least:g} to {self.most:g}: what chips are known to run at"
 
     def describe(self, value: int) -> str:
@@ -189,6 +198,7 @@ class Design(Generic[T]):
         plural="kinds of pipelining",
         choices=PIPELINING_KEYS,
         most=len(PIPELINING_KEYS),
+        no_slower=NO_SLOWER_PIPELINING,
         default=0,
     )
     sparse_array: T = axis(
@@ -197,8 +207,33 @@ class Design(Generic[T]):
         plural="kinds of sparse arrays",
         choices=SPARSE_KEYS,
         most=len(SPARSE_KEYS),
+        no_slower=NO_SLOWER_SPARSE,
         default=0,
     )
+    tiling: T = axis(
+        AxisRole.SIZE, "{} tiling", plural="kinds of tiling", choices=TILING.keys, most=len(TILING.keys), default=0,
+        no_slower=TILING.no_slower,
+        is_monotone=False,
+    )  # fmt: skip
+    loop_order: T = axis(
+        AxisRole.SIZE, "{} loop order", plural="kinds of loop order", choices=LOOP_ORDER.keys,
+        most=len(LOOP_ORDER.keys), default=0,
+        no_slower=LOOP_ORDER.no_slower, is_monotone=False,
+    )  # fmt: skip
+    core_split: T = axis(
+        AxisRole.SIZE, "{} split over cores", plural="kinds of split over cores", choices=CORE_SPLIT.keys,
+        most=len(CORE_SPLIT.keys), default=0,
+        no_slower=CORE_SPLIT.no_slower, is_monotone=False,
+    )  # fmt: skip
+    array_shape: T = axis(
+        AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
+        most=len(ARRAY_SHAPE.keys), default=0,
+        no_slower=ARRAY_SHAPE.no_slower,
+    )  # fmt: skip
+    chiplets: T = axis(
+        AxisRole.SIZE, "{} chiplets", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
+        is_monotone=False, needs_die=True,
+    )  # fmt: skip
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
@@ -208,6 +243,7 @@ SIZE_AXES = tuple(sorted((a.name for a in AXES if a.role is AxisRole.SIZE), key=
 """What sizes cores and buffers; the global buffer varies slowest in the order of a space."""
 JOINED_AXES = tuple(known.name for known in AXES if known.role in (AxisRole.JOINED, AxisRole.PLAN))
 NEVER_SLOWS = tuple(known.name for known in AXES if known.never_slows)
+ORDERED_KINDS = tuple(known.name for known in AXES if known.no_slower)
 CHIP_AXES = tuple(known for known in AXES if known.role is not AxisRole.PLAN)
 
 

@@ -61,6 +61,11 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
         link_bytes_per_s=points.link_bytes_per_s.astype(np.float64),
         pipelining=points.pipelining,
         sparse_array=points.sparse_array,
+        tiling=points.tiling,
+        loop_order=points.loop_order,
+        core_split=points.core_split,
+        array_shape=points.array_shape,
+        chiplets=points.chiplets,
     )
 
 

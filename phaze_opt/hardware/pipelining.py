@@ -66,6 +66,15 @@ class Pipelining(IntEnum):
 
 
 KEYS = tuple(each.key for each in Pipelining)
+_UNORDERED = {Pipelining.DM_WLBP, Pipelining.DB_WLS}
+NO_SLOWER = tuple(
+    (int(kind), int(other))
+    for kind in Pipelining
+    for other in Pipelining
+    if kind < other and {kind, other} != _UNORDERED
+)
+"""Kinds, and others by which no fold takes longer on an array of the same size; of half the rows or a second register
+neither is always the quicker one."""
 
 
 def pipelining_of(code: int) -> Pipelining:

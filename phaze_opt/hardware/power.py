@@ -4,11 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
-from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.area import area_um2_table, array_inputs
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.energy import ELEMENT_BYTES, access_energies
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.sparse_array import ports_down
 from phaze_opt.units import UM2_PER_MM2
 
 
@@ -32,7 +31,7 @@ def tdp_w_table(table: AcceleratorTable, network: Network, constants: Constants)
     """
     energies = access_energies(table, constants)
     num_macs = table.num_tc * table.tc_width * table.tc_depth
-    inputs = table.tc_width + ports_down(table.tc_depth, table.sparse_array)
+    inputs = array_inputs(table)
     l2_bytes_per_cycle = table.num_tc * inputs * ELEMENT_BYTES
     per_cycle_j = (
         num_macs * (energies.mac_j + energies.l1_j_per_mac)

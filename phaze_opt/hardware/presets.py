@@ -47,9 +47,9 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     hbm_gb_per_s (10**9 bytes/s; else by the stacks), hbm_generation (that of ``constants``), clock_ghz,
     glb_bytes_per_cycle, l2_kb (KiB per tensor core; else max(1024 bytes, 16 w d)), vc_l2_kb (of a vector core; else
     max(1024 bytes, 16 lanes)), link_gb_per_s (of dies, one way; else the network's), pipelining (a name of `KEYS` of
-    `pipelining`; else ``base``), sparse_array (a name of `KEYS` of `sparse_array`; else ``dense``), dtype_bytes; in
-    files also name, source and note. The ``architecture`` object that ``--json`` prints, and the whole printed line,
-    are accepted as files too.
+    `pipelining`; else ``base``), sparse_array (a name of `KEYS` of `sparse_array`; else ``dense``), tiling, loop_order,
+    core_split and array_shape (names of `flexibility.SWITCHES`), dtype_bytes; in files also name, source and note. The
+    ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as files too.
 
     Args:
         text: ``tpu-v4``, ``mi210`` (or what data sets and its maker's tools call it), a file of a design or

@@ -70,6 +70,8 @@ SPARSE_ARRAYS = (
 )
 """By number, from 1; what no design states is dense."""
 KEYS = tuple(each.key for each in SPARSE_ARRAYS)
+NO_SLOWER = tuple((1, code) for code in range(2, len(KEYS) + 1))
+"""Kinds, and others on which no product takes longer: all run dense ones as ever, and what is as fast so as well."""
 
 
 def sparse_array_of(code: int) -> SparseArray:

@@ -5,7 +5,7 @@ time, and predicted; the quotients of measured over predicted give the range tha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -22,6 +22,26 @@ NAMED = "steps, source kept out, software named"
 """The same of steps whose software is known by name, with constants that other publications say."""
 
 
+SOURCE = "source"
+"""What was kept out where it was publications whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """Rows of one publication that was kept out whole.
+
+    Attributes:
+        num_rows: how many.
+        mape, bias: mean error of the prediction, without and with its sign, per cent of what was measured.
+        held: share of them in the range that the other publications make.
+    """
+
+    num_rows: int
+    mape: float
+    bias: float
+    held: float
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Quotients of measured over predicted of rows kept out.
@@ -33,6 +53,7 @@ class Spread:
         num_rows, num_groups: rows, and cells, sources or machines that were kept out in turn.
         kept_out: what was: ``cells``, ``source``, ``machine`` ...
         mape: mean over groups of the mean absolute error within each, per cent.
+        groups: of kept-out publications, each by name; of other kinds none.
     """
 
     low: float
@@ -42,6 +63,7 @@ class Spread:
     num_groups: int
     kept_out: str
     mape: float = 0.0
+    groups: Mapping[str, HeldGroup] = field(default_factory=dict)
 
     def around(self, predicted: float) -> tuple[float, float]:
         """The range of a prediction, in its unit."""

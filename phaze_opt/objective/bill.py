@@ -252,13 +252,14 @@ def vary_prices(evaluation: Evaluation, bill: Bill) -> tuple[PriceRow, ...]:
 
 def _vary(evaluation: Evaluation, bill: Bill) -> Iterator[PriceRow]:
     known = bill.terms.prices
+    keys = known.uncertain_with(() if float(bill.parts.num_dies) == 1.0 else ("chiplets",))
 
     def over(key: str, value: float) -> tuple[float, float]:
         terms = CostTerms(known.with_overrides({key: value}), bill.terms.grid)
         other = cluster_bill(bill.parts, evaluation, terms, num_devices=bill.num_devices)
         return other.samples_per_usd / bill.samples_per_usd, other.samples_per_kg / bill.samples_per_kg
 
-    for key in known.uncertain:
+    for key in keys:
         entry = known.entries[key]
         (usd_low, kg_low), (usd_high, kg_high) = over(key, entry.low), over(key, entry.high)
         if {usd_low, usd_high, kg_low, kg_high} != {1.0}:

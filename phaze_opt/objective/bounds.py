@@ -100,9 +100,9 @@ class ThroughputBounder:
         scenario = self.objective.scenario
         if not points or not any((scenario.max_tdp_w, scenario.max_area_mm2, scenario.max_capex_usd)):
             return (True,) * len(points)
-        return tuple((self._broken_budgets(self._table(list(points)))[2] == 0).tolist())
+        return tuple((self.broken_budgets(self._table(list(points)))[2] == 0).tolist())
 
-    def _broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    def broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Area, mm2, TDP, W, and the budget that each chip breaks, 0 for none; by the comparisons of `Objective`."""
         scenario = self.objective.scenario
         area = chip_area_mm2(table, self.objective.constants)
@@ -122,7 +122,7 @@ class ThroughputBounder:
 
         Estimates take 32 bytes an operator each; entries have shape (num_designs, slots of all models), -1 over budget.
         """
-        area, power, reason = self._broken_budgets(table)
+        area, power, reason = self.broken_budgets(table)
         rate = np.zeros(len(table))
         rows = np.flatnonzero(reason == 0)
         choices = np.full((len(table), 0), -1, dtype=np.int32)
@@ -149,8 +149,7 @@ class ThroughputBounder:
 
     def makespan_bounds(self, index: int, table: AcceleratorTable, micro_batch: int) -> MakespanBounds:
         """Bounds of every makespan of one model, and the pool entries behind them."""
-        compiled = self.objective.compiled(index, micro_batch)
-        estimates = self.objective.estimate_table(table, micro_batch, index=index)
+        compiled, estimates = self.objective.bounded(table, micro_batch, index=index)
         return self._pools_of(index).bounds_and_choices(compiled, estimates, table)
 
     def combined(self, rates: Floats, micro_batch: int) -> Floats:

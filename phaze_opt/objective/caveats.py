@@ -4,7 +4,7 @@ A note says that a model is coarse, was continued or did more than was asked, or
 rather than what is best. Commands print notes behind their answer and put them into their line of JSON.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -241,8 +241,13 @@ def no_attention_note(answer: Answer) -> str:
         f"{model.name} is no transformer, and no step of such a model was measured: errors that are stated "
         "are those of transformers."
         for model in models
-        if isinstance(model, TracedWorkload) and not model.has_attention
+        if not has_transformer([model])
     )
+
+
+def has_transformer(models: Iterable[AnyModel]) -> bool:
+    """Whether any of some models has attention."""
+    return any(not isinstance(model, TracedWorkload) or model.has_attention for model in models)
 
 
 RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(

@@ -1,7 +1,7 @@
 """The schedules behind an evaluation, rebuilt for drawing; an `Evaluation` itself keeps only their makespans."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phaze_opt.cost.price_step import price_loads
 from phaze_opt.cost.step_traffic import plan_network
@@ -57,6 +57,9 @@ def detail_design(evaluation: Evaluation, *, scenario: Scenario, constants: Cons
         message = f"only a feasible evaluation of one model has schedules to draw; this one is of {evaluation.model}"
         raise InputError(message)
     free = scenario.without_budgets()
+    if free.layer_fusion and free.plans is not None and evaluation.placement.plan is not None:
+        # Alone another plan might be the best.
+        free = replace(free, plans=free.plans.of_degrees(evaluation.placement.plan))
     chip = evaluation.accelerator
     objective = Objective(free, constants=constants).at_links(chip.link_bytes_per_s)
     if free.plans is not None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from phaze_opt import __version__
 from phaze_opt.cost.clocks import ScheduleClock
-from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
@@ -30,7 +29,6 @@ from phaze_opt.objective.evaluation import (
     broken_budget,
     budget_constraints,
 )
-from phaze_opt.objective.layer_fusion import fuse_step
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
 from phaze_opt.objective.plan_refinement import ChipMakespans
@@ -39,6 +37,7 @@ from phaze_opt.objective.scheduled_plan import (
     MixedChips,
     PlannedModel,
     ScheduledPlan,
+    fuse_best_plan,
     plan_model,
     schedule_best_plan,
     schedule_mixed_plan,
@@ -205,6 +204,16 @@ class Objective:
         """Estimates of all operators of one model on many accelerators, one row each."""
         return self._estimator.estimate(self.compiled(index, micro_batch).operators, table)
 
+    def bounded(self, table: AcceleratorTable, micro_batch: int, *, index: int) -> tuple[CompiledModel, Estimates]:
+        """The scheduling problems of one model that bound its layers on many accelerators, and their estimates.
+
+        Where layers are fused, the layers of units are as fast as any groups could let them be (decision 0312).
+        """
+        if not self.scenario.layer_fusion:
+            return self.compiled(index, micro_batch), self.estimate_table(table, micro_batch, index=index)
+        freed = self.planned(index).freed
+        return freed.compiled, freed.estimates(self._estimator.estimate(freed.compiled.operators, table))
+
     def grow_pools(self, pools: PhasePools, *, index: int) -> None:
         """Add the vectors of the fixed designs of `bound_phases.POOL_DESIGNS` for one model."""
         chips = pool_chips(self.constants)
@@ -339,9 +348,12 @@ class Objective:
         if broken is not None:
             return broken, None
         scheduled = self.plan(accelerator, index=index, scenario=scenario)
-        return self._evaluate_plans(index, blank, scheduled), scheduled
+        fuser = (scenario or self.scenario).layer_fusion
+        return self._evaluate_plans(index, blank, scheduled, fuser=fuser), scheduled
 
-    def _evaluate_plans(self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None) -> Evaluation:
+    def _evaluate_plans(
+        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, fuser: str
+    ) -> Evaluation:
         """The evaluation of the fastest full plan of one model, or why there is none."""
         planned, chip = self.planned(index), blank.accelerator
         prices = planned.prices
@@ -365,21 +377,21 @@ class Objective:
         )
         schedules = _layer_schedules(scheduled.option, scheduled.times)
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
-        times = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
+        times: PlanTimes | None = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
+        ranked, step, fused, room_bytes = scheduled.ranked, scheduled.step, None, job.machine.memory_bytes
+        if fuser:
+            chosen = fuse_best_plan(planned, self._clock(chip), ranked, memory_bytes=room_bytes, name=fuser)
+            # Another plan has layers of its own, whose schedules are found with it.
+            times = times if chosen.ranked.plan == ranked.plan else None
+            ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
-        fused = None
-        if scenario.layer_fusion:
-            network = plan_network(scenario.cluster.network, scheduled.ranked.plan)
-            clock, name = self._clock(chip), scenario.layer_fusion
-            fused = fuse_step(scheduled.step, clock, scheduled.layer_times, network=network, name=name)
-        found = evaluate_plan(job, scheduled.ranked, times=times, step=scheduled.step, fused=fused)
-        return replace(found, effort=effort)
+        return replace(evaluate_plan(job, ranked, times=times, step=step, fused=fused), effort=effort)
 
     def _clock(self, accelerator: Accelerator) -> ScheduleClock:
         """What times any step's layers on a chip as this scenario schedules them."""
-        scenario = self.scenario
-        options = schedule_options(scenario.schedule_gap, scenario.schedule_nodes)
-        return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=scenario.exclusivity, options=options)
+        rules = self.scenario.exclusivity
+        options = schedule_options(self.scenario.schedule_gap, self.scenario.schedule_nodes)
+        return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=rules, options=options)
 
     def _blank(self, model: Workload, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """What is known of an evaluation before anything is estimated."""
@@ -417,8 +429,7 @@ class Objective:
         columns = placed.option.core_columns.tolist()
         shares = {column: cause_shares(entry) for column, entry in zip(columns, explained, strict=True)}
         seconds = placement.batch_time_s
-        devices = self.scenario.cluster.num_devices
-        throughput = self.scenario.global_batch / seconds
+        devices, throughput = self.scenario.cluster.num_devices, self.scenario.global_batch / seconds
         busy_tc, busy_vc = utilisations(compiled, placed, blank.accelerator, constants=self.constants)
         joules = energy_j(placed, estimates, blank.area_mm2, training=compiled.training, constants=self.constants)
         peak = devices * blank.accelerator.peak_flops_per_s

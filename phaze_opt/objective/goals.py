@@ -76,6 +76,12 @@ class Aim:
         """
         names = [name.strip() for name in text.split(",")]
         if len(names) == 1:
+            if names[0].lower() in set(FrontAxis) - set(Goal):
+                message = (
+                    f"'{text}' alone is least of the least chip that fits the model, whatever it takes to train: "
+                    f"give throughput,{names[0].lower()}"
+                )
+                raise InputError(message, source=source)
             goal = parse_word(Goal, names[0], source=source)
             return cls(goal, PARETO_AXES if goal is Goal.PARETO else ())
         found = [parse_word(FrontAxis, name, source=source) for name in names]
@@ -109,9 +115,9 @@ def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
     return (evaluation.throughput_samples_per_s, evaluation.tdp_w, evaluation.area_mm2)
 
 
-def is_provable(scenario: Scenario, goal: Goal) -> bool:
-    """Whether certificates are made of it: of all goals but energy, under budgets of area and TDP."""
-    return goal is not Goal.THROUGHPUT_PER_JOULE and scenario.max_capex_usd is None
+def is_provable(goal: Goal) -> bool:
+    """Whether certificates are made of it: of all goals but energy."""
+    return goal is not Goal.THROUGHPUT_PER_JOULE
 
 
 def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
@@ -131,9 +137,9 @@ def posed_for(scenario: Scenario, goal: Goal) -> Scenario:
     return scenario
 
 
-def has_costs(goal: Goal, axes: Sequence[FrontAxis]) -> bool:
-    """Whether a proof of a goal, or of a front of axes, needs what a device costs."""
-    return goal is Goal.THROUGHPUT_PER_USD or FrontAxis.COST in axes
+def has_costs(scenario: Scenario, goal: Goal, axes: Sequence[FrontAxis]) -> bool:
+    """Whether a proof of a goal, or of a front of axes, needs what a device costs: for its value or for a budget."""
+    return goal is Goal.THROUGHPUT_PER_USD or FrontAxis.COST in axes or scenario.max_capex_usd is not None
 
 
 def goal_denominators(
@@ -185,7 +191,7 @@ def problem_digest(
 ) -> str:
     """Equal where optima are equal, or fronts of the same axes; what is of costs depends on prices too."""
     own = () if tuple(axes) in ((), PARETO_AXES) else (",".join(axes),)
-    prices = (load_prices().digest,) if has_costs(goal, axes) else ()
+    prices = (load_prices().digest,) if has_costs(scenario, goal, axes) else ()
     return _digest(evaluations_digest(scenario, constants), space.digest, goal.value, *own, *prices)
 
 

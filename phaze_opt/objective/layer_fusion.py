@@ -59,12 +59,14 @@ class FusedChain:
     Attributes:
         problem: its layers.
         groups: of a fuser.
-        bound_s: of every layer: what it takes at least in the groups that would be best by lower bounds alone, s.
+        least_layers_s: what every layer takes at least in the groups that would be best by lower bounds alone, s.
+        joules: that operators of layers use, shape as the problem's ``seconds``.
     """
 
     problem: FusionProblem
     groups: tuple[FusionGroup, ...]
-    bound_s: Floats
+    least_layers_s: Floats
+    joules: Floats
 
     @property
     def layers_s(self) -> Floats:
@@ -76,6 +78,12 @@ class FusedChain:
         """What the groups save over layers each alone, s."""
         return float((group_layers_s(self.problem, no_groups(self.problem)) - self.layers_s).sum())
 
+    @property
+    def saved_j(self) -> float:
+        """What the traffic that the groups spare saves over layers each alone, J."""
+        energy = replace(self.problem, seconds=self.joules)
+        return float((group_layers_s(energy, no_groups(energy)) - group_layers_s(energy, self.groups)).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class FusedStep:
@@ -84,16 +92,18 @@ class FusedStep:
     Attributes:
         time: of the step.
         stages: times of the stages.
-        bound_s: what the step takes at least under its plan, whatever the schedules and groups, s.
+        least_step_s: what the step takes at least under its plan, whatever the schedules and groups, s.
         chains: of every distinct run of units: forward, then backward unless its stage recomputes.
         unfused_s: the step without fusion, s.
+        saved_j: what the groups save over all devices in a step by the traffic that they spare, J.
     """
 
     time: StepTime
     stages: StageTimes
-    bound_s: float
+    least_step_s: float
     chains: tuple[FusedChain, ...]
     unfused_s: float
+    saved_j: float = 0.0
 
     @property
     def sentence(self) -> str:
@@ -150,8 +160,15 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
         # Gradients hide behind backward passes: a shorter one may hide less than it saves.
         devices, time = plain, price_mixed_step(step, plain, network)
         chains = {key: replace(each, groups=no_groups(each.problem)) for key, each in chains.items()}
-    bound_s = min(time.seconds, lower_mixed_step(step, least, network))
-    return FusedStep(time, price_mixed_stages(step, devices, network), bound_s, tuple(chains.values()), unfused_s)
+    least_step_s = min(time.seconds, lower_mixed_step(step, least, network))
+    return FusedStep(
+        time=time,
+        stages=price_mixed_stages(step, devices, network),
+        least_step_s=least_step_s,
+        chains=tuple(chains.values()),
+        unfused_s=unfused_s,
+        saved_j=fusion.saved_j(chains),
+    )
 
 
 class _StageFusion:
@@ -165,11 +182,10 @@ class _StageFusion:
         self, stage: int, alone: LayerTimes, chains: dict[object, FusedChain], *, is_bound: bool
     ) -> LayerTimes:
         """Times of a stage's layers: units of each kind at the mean of what theirs take in their groups."""
-        step, cut = self._step, self._step.graph.cut
+        cut = self._step.graph.cut
         classes_s = alone.classes_s.copy()
         kinds_of = [unit for run in self._runs(stage) for unit in run]
-        phases = (FORWARD, BACKWARD) if step.plan.recomputes[stage] is Recompute.NONE else (FORWARD,)
-        for phase in phases:
+        for phase in self._phases(stage):
             taken = np.zeros(len(cut.units))
             for run in self._runs(stage):
                 for unit, seconds in self._units_s(run, phase, stage, chains, is_bound=is_bound):
@@ -181,6 +197,22 @@ class _StageFusion:
                 if comparable(mean_s) != comparable(before_s):
                     classes_s[part, phase] *= mean_s / before_s
         return replace(alone, classes_s=classes_s)
+
+    def saved_j(self, chains: Mapping[object, FusedChain]) -> float:
+        """What all devices save in a step, J: every micro-batch goes once through every run of units."""
+        plan = self._step.plan
+        keys = [
+            (run, phase, plan.recomputes[stage])
+            for stage in range(plan.pipeline)
+            for run in self._runs(stage)
+            for phase in self._phases(stage)
+        ]
+        devices = plan.tensor * plan.context * plan.data
+        return devices * self._step.num_micro_batches * sum(chains[key].saved_j for key in keys)
+
+    def _phases(self, stage: int) -> tuple[int, ...]:
+        """Backward of stages that recompute is left alone: forward again comes between its layers."""
+        return (FORWARD, BACKWARD) if self._step.plan.recomputes[stage] is Recompute.NONE else (FORWARD,)
 
     def _runs(self, stage: int) -> list[tuple[int, ...]]:
         """Kinds of the units of every model chunk of a stage."""
@@ -201,7 +233,7 @@ class _StageFusion:
         if key not in chains:
             chains[key] = self._table.fuse(kinds, phase, self._fuser, keeps_input=recompute is not Recompute.NONE)
         found = chains[key]
-        seconds = (found.bound_s if is_bound else found.layers_s)[:: -1 if phase == BACKWARD else 1]
+        seconds = (found.least_layers_s if is_bound else found.layers_s)[:: -1 if phase == BACKWARD else 1]
         ends = np.cumsum([0, *(len(units[unit]) for unit in run)])
         return [(unit, float(seconds[a:b].sum())) for unit, (a, b) in zip(run, pairwise(ends.tolist()), strict=True)]
 
@@ -232,7 +264,7 @@ class _LayerTable:
         self._clocks = [clock.with_buffer(self._left_bytes(slices)) for slices in range(NUM_SLICES)]
         self._clocks[0] = clock
         self._graphs = {1: step.graph.layers}
-        self._known: dict[_Cell, tuple[float, float]] = {}
+        self._known: dict[_Cell, tuple[float, float, float]] = {}
 
     def _left_bytes(self, slices: int) -> int:
         return self._capacity - -(-slices * self._capacity // NUM_SLICES)
@@ -246,39 +278,37 @@ class _LayerTable:
         borders = np.array([_crossing(layers[a], layers[b], phase) for a, b in pairwise(numbers.tolist())], np.int64)
         held = np.array([_weight_bytes(layers[number], phase) for number in numbers], np.int64)
         choices = self._choices(layers, phase)
-        is_written = phase == FORWARD and (keeps_input or any(_is_kept(layer) for layer in layers))
+        is_written = phase == FORWARD and (keeps_input or any(is_kept(layer) for layer in layers))
         wanted = _wanted(numbers, reserved_slices(borders, held, choices, self._capacity, num_slices=NUM_SLICES))
         shape = (len(distinct), len(choices), NUM_PLACES, NUM_SLICES)
-        seconds, least = np.full(shape, np.inf), np.full(shape, np.inf)
-        for number, choice, place, slices in np.argwhere(wanted).tolist():
+        seconds, least, joules = (np.full(shape, np.inf) for _ in range(3))
+        for at in map(tuple, np.argwhere(wanted).tolist()):
+            number, choice, place, slices = at
             cell = _Cell(distinct[number], phase, choices[choice], place, slices, is_written)
-            seconds[number, choice, place, slices], least[number, choice, place, slices] = self._seconds(cell)
+            seconds[at], least[at], joules[at] = self._price(cell)
         problem = FusionProblem(numbers, borders, held, choices, self._capacity, seconds)
         lower = replace(problem, seconds=least)
-        return FusedChain(problem, fuser.fuse(problem), group_layers_s(lower, ExactFuser().fuse(lower)))
+        return FusedChain(problem, fuser.fuse(problem), group_layers_s(lower, ExactFuser().fuse(lower)), joules)
 
     def _choices(self, layers: Sequence[LayerGraph], phase: int) -> tuple[FusionChoice, ...]:
-        """Parts cost collectives, launches and sums of gradients once more each, so whoever has these runs whole."""
-        step = self._step
-        operators = [each for layer in layers for graph in layer.phases for each in graph.operators]
-        is_whole = any(each.kind is OperatorKind.COLLECTIVE for each in operators)
-        is_whole |= step.stack.host_s_per_operator > 0.0 or (phase == BACKWARD and step.stack.accumulation_bytes > 0.0)
-        parts = (1,) if is_whole else tuple(each for each in PARTS if step.plan.micro_batch % each == 0)
+        """Weights that stay are worth something where a group runs in parts."""
+        parts = parts_of(self._step, layers, phase)
         return tuple(FusionChoice(each, holds) for each in parts for holds in ((False, True) if each > 1 else (False,)))
 
-    def _seconds(self, cell: "_Cell") -> tuple[float, float]:
-        """A layer for all parts, and the bound below, s."""
+    def _price(self, cell: "_Cell") -> tuple[float, float, float]:
+        """What a layer takes for all parts, the bound below, s, and the energy of its operators, J."""
         if cell not in self._known:
             has_input, has_output = _ON_CHIP[cell.place]
             later = cell.choice.num_parts - 1 if cell.choice.holds_weights else 0
-            taken = np.zeros(2)
+            taken = np.zeros(3)
             for count, has_weights in ((cell.choice.num_parts - later, False), (later, True)):
                 if count:
                     spares = has_output and not cell.is_written
                     graph = self._graph(cell, has_input=has_input, spares_output=spares, has_weights=has_weights)
-                    found = self._clocks[cell.slices].schedule(graph)
-                    taken += count * np.array([found.makespan_s, found.lower_bound_s])
-            self._known[cell] = float(taken[0]), float(taken[1])
+                    clock = self._clocks[cell.slices]
+                    found, joules = clock.schedule(graph), float(clock.estimate(graph.operators).energy_j[0].sum())
+                    taken += count * np.array([found.makespan_s, found.lower_bound_s, joules])
+            self._known[cell] = float(taken[0]), float(taken[1]), float(taken[2])
         return self._known[cell]
 
     def _graph(self, cell: "_Cell", *, has_input: bool, spares_output: bool, has_weights: bool) -> OperatorGraph:
@@ -293,15 +323,33 @@ class _LayerTable:
     def _layers(self, num_parts: int) -> tuple[LayerGraph, ...]:
         """The layers of the step for one of so many parts of its micro-batch."""
         if num_parts not in self._graphs:
-            step, plan = self._step, self._step.plan
-            self._graphs[num_parts] = build_model_graph(
-                step.model,
-                replace(step.training, micro_batch=plan.micro_batch // num_parts),
-                tensor_parallel=plan.tensor,
-                fusion=step.stack.fusion,
-                options=ShardingOptions.of_plan(plan),
-            ).layers
+            self._graphs[num_parts] = layers_in_parts(self._step, num_parts)
         return self._graphs[num_parts]
+
+
+def layers_in_parts(step: CompiledStep, num_parts: int) -> tuple[LayerGraph, ...]:
+    """The layers of a step for one of so many parts of its micro-batch."""
+    if num_parts == 1:
+        return step.graph.layers
+    plan = step.plan
+    return build_model_graph(
+        step.model,
+        replace(step.training, micro_batch=plan.micro_batch // num_parts),
+        tensor_parallel=plan.tensor,
+        fusion=step.stack.fusion,
+        options=ShardingOptions.of_plan(plan),
+    ).layers
+
+
+def parts_of(step: CompiledStep, layers: Sequence[LayerGraph], phase: int) -> tuple[int, ...]:
+    """Into how many parts layers may run the micro-batch.
+
+    Parts cost collectives, launches and sums of gradients once more each, so whoever has these runs whole.
+    """
+    operators = [each for layer in layers for graph in layer.phases for each in graph.operators]
+    is_whole = any(each.kind is OperatorKind.COLLECTIVE for each in operators)
+    is_whole |= step.stack.host_s_per_operator > 0.0 or (phase == BACKWARD and step.stack.accumulation_bytes > 0.0)
+    return (1,) if is_whole else tuple(each for each in PARTS if step.plan.micro_batch % each == 0)
 
 
 def _crossing(before: LayerGraph, behind: LayerGraph, phase: int) -> int:
@@ -319,7 +367,7 @@ def _weight_bytes(layer: LayerGraph, phase: int) -> int:
     return sum(each.num_bytes for each in border.weights)
 
 
-def _is_kept(layer: LayerGraph) -> bool:
+def is_kept(layer: LayerGraph) -> bool:
     """Whether backward needs the layer's input or its output."""
     return layer.kept_input_bytes > 0.0 or layer.kept_output_bytes > 0.0
 

@@ -81,7 +81,7 @@ class PlanTimes:
         layers: times of its layers, without collectives.
         schedules: of the layers of a designed chip; none of a real machine.
         results: the same in full, by layer and phase.
-        bound_s: what the step takes at least, whatever the schedules, s; the step itself where all are proven.
+        bound_s: what the step takes at least, whatever the schedules and groups, s; the step where all are proven.
     """
 
     layers: LayerTimes
@@ -147,12 +147,13 @@ def evaluate_plan(
         ranked: the plan with its step and memory.
         times: of its layers, where they are known already; else the job's clock is asked.
         step: the plan's, where it is compiled already.
-        fused: it with its layers in groups; schedules, utilisations and energy stay those of layers alone.
+        fused: it with its layers in groups: utilisations are of the same work in its shorter step, energy is without
+            the traffic that it spares, and the schedules that are listed stay those of layers alone.
     """
     step = step or compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
     known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
     if fused is not None:
-        ranked, known = replace(ranked, time=fused.time), replace(known, bound_s=fused.bound_s)
+        ranked, known = replace(ranked, time=fused.time), replace(known, bound_s=fused.least_step_s)
     blank = _blank(job)
     seconds, batch = ranked.time.seconds, job.training.global_batch
     rate = batch / seconds
@@ -173,11 +174,11 @@ def evaluate_plan(
         breakdown=plan_breakdown(ranked.time),
         constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),
     )
-    return _with_metrics(found, job, step, ranked, known)
+    return _with_metrics(found, job, step, ranked, known, saved_j=0.0 if fused is None else fused.saved_j)
 
 
 def _with_metrics(
-    found: Evaluation, job: PlannedJob, step: CompiledStep, ranked: RankedPlan, known: PlanTimes
+    found: Evaluation, job: PlannedJob, step: CompiledStep, ranked: RankedPlan, known: PlanTimes, *, saved_j: float
 ) -> Evaluation:
     """With what is known of a designed chip's operators: causes of the time, utilisations, energy."""
     clock = job.machine.clock
@@ -196,7 +197,7 @@ def _with_metrics(
         estimates=clock.estimate(step.operators),
     )
     busy_tc, busy_vc = plan_utilisations(chip)
-    joules = plan_energy_j(chip)
+    joules = plan_energy_j(chip) - saved_j
     return replace(
         found,
         breakdown=tell_causes(chip, ranked.time, known.layers, found.breakdown),

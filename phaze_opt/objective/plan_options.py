@@ -16,7 +16,7 @@ from phaze_opt.plugins import PluginGroup, check_installed
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
-from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS
+from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS, SELECTIVE
 from phaze_opt.workload.workload import Workload
 
 FREE_ZERO = (0, 1, 2, 3)
@@ -93,7 +93,7 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], model
         micro_batch=micro_batches or FREE_MICRO_BATCH,
         zero=options.zero or (FREE_ZERO[1:] if options.state_shards else FREE_ZERO),
         state_shards=options.state_shards or (0,),
-        recompute=RECOMPUTES[parse_word(RecomputeChoice, options.recompute, source="--recompute")],
+        recompute=recomputed(options.recompute),
         is_sequence_parallel=options.is_sequence_parallel,
         blocks=blocks,
         stage_recompute=stage_recompute,
@@ -162,6 +162,15 @@ def _read_stages(text: str, source: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def recomputed(word: str) -> tuple[Recompute, ...]:
+    """What a word of `--recompute` allows.
+
+    Raises:
+        InputError: it is none.
+    """
+    return RECOMPUTES[parse_word(RecomputeChoice, word, source="--recompute")]
+
+
 def run_tables(options: ScenarioOptions, float8: str | None, *, software: str) -> list[str]:
     """Tables of the words that options say of a run of a software; of any, if none is named.
 
@@ -174,6 +183,12 @@ def run_tables(options: ScenarioOptions, float8: str | None, *, software: str) -
         if word is None:
             continue
         flag = f"--{column.replace('_', '-')}"
+        if column == SELECTIVE and Recompute.SELECTIVE not in recomputed(options.recompute):
+            message = (
+                f"says what selective recomputation runs again, and --recompute {options.recompute} has none; leave it "
+                "out or give --recompute selective or auto"
+            )
+            raise InputError(message, source=flag)
         table = known.table(parse_word(known.words, word, source=flag))
         fault = no_option(software, table) if table and software else ""
         if fault:

@@ -331,6 +331,8 @@ OF_DEGREES = (
     "state_shards", "stage_blocks", "stage_recompute",
 )  # fmt: skip
 """Options of the degrees and the stages of full plans."""
+
+
 OF_FULL_PLANS = ("software", *RUN_OPTIONS_OF_PLANS, *OF_DEGREES, "cuts", "gradient_bits", "layer_fusion")
 """Options that Phaze's placements, which lose and overlap nothing, do not have."""
 

@@ -269,8 +269,8 @@ class ScenarioOptions:
     )
     layer_fusion: str | None = _of_plan(
         None,
-        "Run layers of a stage in groups whose border tensors stay on the chip: exact (the best groups), genetic, or a "
-        "plug-in's.",
+        "Run layers of a stage in groups whose border tensors stay on the chip: exact (the best groups), genetic, "
+        "learned, or a plug-in's.",
         kind=Kind.WORD,
         shown="every layer alone",
         values="phaze_opt.fusers",

@@ -6,10 +6,12 @@ Also bounds below the best plan of many chips at once, at bounds of their layers
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_stages, price_mixed_step, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
@@ -17,9 +19,11 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.objective.best_placement import OptionTimes
-from phaze_opt.objective.bound_phases import MakespanBounds
-from phaze_opt.objective.compile import CompiledModel, CompiledOption, Prepare, compile_steps
+from phaze_opt.objective.best_placement import OptionTimes, phase_costs
+from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
+from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase, Prepare, compile_steps
+from phaze_opt.objective.fusion_bounds import FreedModel, free_model
+from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_options import no_plan_fault
 from phaze_opt.objective.plan_refinement import SAME_STEP, ChipMakespans, PlanRefinement, layer_classes
 from phaze_opt.objective.scenario import Scenario
@@ -41,7 +45,7 @@ KEPT_STEPS = 64
 """Compiled steps that a model keeps; few plans are the best of any chip."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlannedModel:
     """A model with every plan that a scenario admits, ready to be scheduled and priced on any chip.
 
@@ -55,6 +59,11 @@ class PlannedModel:
     degrees: PlanDegrees
     prepare: Prepare
     _steps: dict[ParallelPlan, CompiledStep] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def freed(self) -> FreedModel:
+        """Its layers as fast as any groups let them be."""
+        return free_model(self.compiled, self.prices.sets, prepare=self.prepare)
 
     def step_of(self, plan: ParallelPlan) -> CompiledStep:
         """The step of a plan, compiled from graphs of its own; those of the last few plans are kept."""
@@ -161,6 +170,75 @@ def schedule_best_plan(
         num_sets=sum(each.is_solved for each in chip.times.values()),
         num_searches=found.num_searches,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FusedPlan:
+    """A plan as it is with each layer alone, its step, and that step with the layers in groups."""
+
+    ranked: RankedPlan
+    step: CompiledStep
+    fused: FusedStep
+
+    @property
+    def seconds(self) -> float:
+        """Of the step with groups, s."""
+        return self.fused.time.seconds
+
+
+def fuse_best_plan(
+    planned: PlannedModel, clock: ScheduleClock, first: RankedPlan, *, memory_bytes: float, name: str
+) -> FusedPlan:
+    """The fastest with its layers in groups of the best plans of all sets of degrees; of equal ones the first given.
+
+    A set is looked at where its bound with groups (`fusion_bounds`) is below the best so far, so that none is missed.
+
+    Args:
+        planned: the model.
+        clock: of the chip.
+        first: the best plan with each layer alone.
+        memory_bytes: of a device.
+        name: of the fuser.
+    """
+    best = _fuse(planned, clock, first, name)
+    unfused_s = best.fused.unfused_s
+    degrees, sets = planned.degrees, planned.prices.sets
+    classes_s, attention_s = _freed_classes(planned.freed, clock)
+    layer_s = planned.prices.layer_s(classes_s[None], attention_s[None])
+    closed = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
+    for number in np.argsort(comparable(closed), kind="stable").tolist():
+        if closed[number] >= best.seconds:
+            break
+        own, limit_s = int(degrees.layers_of[number]), best.seconds
+        least = LayerTimes(classes_s[own], attention_s[own])
+        if degrees.least_bound_s(number, least, memory_bytes, limit_s=limit_s) >= limit_s:
+            continue
+        ranked = degrees.best_stages(number, clock.times(sets[own]), memory_bytes)
+        if ranked is not None and ranked.plan != first.plan:
+            other = _fuse(planned, clock, ranked, name)
+            best = other if other.seconds < best.seconds * (1.0 - SAME_STEP) else best
+    # What fusion is worth is told over the best plan without it.
+    return replace(best, fused=replace(best.fused, unfused_s=unfused_s))
+
+
+def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name: str) -> FusedPlan:
+    step = planned.step_of(ranked.plan)
+    network = plan_network(planned.prices.network, ranked.plan)
+    return FusedPlan(ranked, step, fuse_step(step, clock, clock.times(step), network=network, name=name))
+
+
+def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Floats]:
+    """Bounds of the layers of all sets in any groups, and what selective recomputation runs again, by set, s."""
+    compiled, estimates = freed.compiled, freed.estimates(clock.estimate(freed.compiled.operators))
+    layers = [own.phases for own in compiled.options]
+    makespan_s = np.array([[[_least_s(each, estimates, clock) for each in layer] for layer in own] for own in layers])
+    attention_s = attention_seconds(compiled, estimates)[0]
+    return layer_classes(makespan_s, compiled.graph), compiled.graph.of_parts(attention_s, axis=-1, is_again=True)
+
+
+def _least_s(phase: CompiledPhase, estimates: Estimates, clock: ScheduleClock) -> float:
+    costs = phase_costs(phase, estimates, clock.accelerator)
+    return clock.least_s(phase.structure, costs.one_core_s, costs.spread_s, floor_s=costs.floor_s)
 
 
 @dataclass(frozen=True, slots=True)

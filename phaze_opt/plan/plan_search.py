@@ -102,6 +102,12 @@ class RankedPlans(Sequence[RankedPlan]):
         """Those at some places, in the order of the places."""
         return RankedPlans(self._details, self._numbers[places], self._first_time)
 
+    def led_by(self, plan: ParallelPlan) -> "RankedPlans":
+        """The same behind one of all plans, which comes first though it may not be the fastest."""
+        number = list(self._details.priced.plans).index(plan)
+        others = self._numbers[self._numbers != number]
+        return RankedPlans(self._details, np.concatenate([[number], others]).astype(np.intp), self._first_time)
+
     def with_time(self, time: StepTime) -> "RankedPlans":
         """The same where the first takes another time, which is no longer."""
         return RankedPlans(self._details, self._numbers, (int(self._numbers[0]), time))

@@ -141,6 +141,13 @@ def standing_sentence(
         baselines: by name.
         usd: samples per dollar of ownership where the cost is known, of the answer (an empty name) and of baselines.
     """
+    compared = compared_words(best, baselines, usd)
+    text = f"It is {compared}; {standing}" if compared else f"{standing[0].upper()}{standing[1:]}"
+    return f"{text}."
+
+
+def compared_words(best: Evaluation, baselines: Mapping[str, Evaluation], usd: Mapping[str, float]) -> str:
+    """How many times the baselines a design is, as the end of a clause; empty without one."""
     parts = []
     for name, other in baselines.items():
         if other.throughput_samples_per_s <= 0.0:
@@ -152,8 +159,7 @@ def standing_sentence(
         if usd.get("") and usd.get(name):
             ratios.append(f"{usd[''] / usd[name]:.2f} times per dollar")
         parts.append(f"{joined(ratios)} of {name} ({_size(name, other)})")
-    text = f"It is {joined(parts)}, modelled alike; {standing}" if parts else f"{standing[0].upper()}{standing[1:]}"
-    return f"{text}."
+    return f"{joined(parts)}, modelled alike" if parts else ""
 
 
 def _size(name: str, machine: Evaluation) -> str:

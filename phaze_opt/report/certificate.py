@@ -109,7 +109,10 @@ def describe_certified(scenario: Scenario) -> str:
         for budget, unit in ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W of TDP"))
         if budget is not None
     ]
-    within = f", within {' and '.join(budgets)} a chip" if budgets else ""
+    limits = [f"{' and '.join(budgets)} a chip"] if budgets else []
+    if scenario.max_capex_usd is not None:
+        limits.append(f"{format_number(scenario.max_capex_usd)} USD of capex")
+    within = f", within {' and '.join(limits)}" if limits else ""
     return f"{names}{mean} on {scenario.cluster.num_devices:,} devices{within}"
 
 

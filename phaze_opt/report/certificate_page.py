@@ -36,7 +36,14 @@ from phaze_opt.report.die import DieBeside, area_table, limits_table, plain_sent
 from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
-from phaze_opt.report.front import front_figures, front_sentence, front_table, front_ties_sentence
+from phaze_opt.report.front import (
+    arch_table,
+    front_figures,
+    front_sentence,
+    front_table,
+    front_ties_sentence,
+    members_of,
+)
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.robust import minimax_sentences, robust_contents
@@ -84,7 +91,7 @@ def build_document(
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     if certificate.axes:
-        return _front_document(result, names, first=first, notes=notes, beside=beside)
+        return _front_document(result, names, first=first, notes=notes, beside=beside, terms=terms)
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
@@ -133,7 +140,13 @@ def _document(result: CertifyResult, title: str, sections: tuple[Section, ...], 
 
 
 def _front_document(
-    result: CertifyResult, names: str, *, first: ShortAnswer, notes: Sequence[Note], beside: Sequence[DieBeside]
+    result: CertifyResult,
+    names: str,
+    *,
+    first: ShortAnswer,
+    notes: Sequence[Note],
+    beside: Sequence[DieBeside],
+    terms: str,
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
     certificate = result.certificate
@@ -142,7 +155,8 @@ def _front_document(
     lead = [*first.sentences, front_sentence(result)]
     if result.front:
         lead.append(front_ties_sentence(result))
-        tables.append(front_table(result))
+        front, has_plans = members_of(result), certificate.scenario.plans is not None
+        tables += [front_table(front, certificate.axes), arch_table(front, certificate.axes, has_plans=has_plans)]
         machines = {each.name: each.evaluation for each in beside[1:]}
         figures |= front_figures(result.front, certificate.axes, machines)
     if beside:
@@ -153,7 +167,7 @@ def _front_document(
         tables.append(history_table(result))
     title = (
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
-        f"{axes_words(certificate.axes)}"
+        f"{axes_words(certificate.axes)}{terms and f', {terms}'}"
     )
     sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
     return _document(result, title, sections, said)

@@ -8,6 +8,7 @@ from phaze_opt.hardware import chip_template
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
+from phaze_opt.hardware.flexibility import SWITCHES, flexibility_class, stated_switches
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation
@@ -59,6 +60,8 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
     words = (
         ("; GLB: size @ bytes a cycle; HBM: stacks x GB", is_stated),
         ("; TC @ GHz", any(point.clock_hz for point in chips)),
+        ("; 0 or 1: rigid or free in tiles, orders, splits and shapes", any(stated_switches(point) for point in chips)),
+        ("; TC /N: on N chiplets", any(point.chiplets > 1 for point in chips)),
         ("; +K: KiB of L2 a core", any(point.l2_bytes or point.vc_l2_bytes for point in chips)),
         ("; HBM / GB/s of links", any(point.link_bytes_per_s for point in chips)),
     )
@@ -67,12 +70,20 @@ def chip_note(points: Iterable[DesignPoint], *, has_micro_batch: bool = False) -
 
 def _tensor_cell(point: DesignPoint) -> str:
     clock = f" @{point.clock_hz / GIGA:g}" if point.clock_hz else ""
-    kinds = f"{_kind(point.pipelining)}{_zeros(point.sparse_array)}"
-    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}"
+    kinds = f"{_kind(point.pipelining)}{_zeros(point.sparse_array)}{_mappings(point)}"
+    split = f" /{point.chiplets}" if point.chiplets > 1 else ""
+    return f"{_tensor_cores(point)}{_local(point.l2_bytes)}{clock}{kinds}{split}"
 
 
 def _vector_cell(point: DesignPoint) -> str:
     return f"{_vector_cores(point)}{_local(point.vc_l2_bytes)}"
+
+
+def _mappings(point: DesignPoint) -> str:
+    """The class of freedom, and what a rigid order or split is, where a design states any."""
+    stated = stated_switches(point)
+    rigid = [stated[name] for name in ("loop_order", "core_split") if stated.get(name, "full") != "full"]
+    return "".join(f" {each}" for each in [flexibility_class(point), *rigid]) if stated else ""
 
 
 def _zeros(sparse_array: int) -> str:
@@ -155,6 +166,11 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
         ("an L2 of {} a tensor core", *_local_sizes(old, new)),
         ("{} arrays", pipelining_of(old.pipelining).key, pipelining_of(new.pipelining).key),
         ("{} arrays", sparse_array_of(old.sparse_array).key, sparse_array_of(new.sparse_array).key),
+        *(
+            (axis.words, str(axis.printed(getattr(old, axis.name))), str(axis.printed(getattr(new, axis.name))))
+            for axis in (chip_template.AXIS[name] for name in SWITCHES)
+        ),
+        ("{} chiplets", f"{max(1, old.chiplets)}", f"{max(1, new.chiplets)}"),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.accelerator import Accelerator
@@ -35,6 +36,7 @@ COMPONENTS = {
     "memory": "HBM and its interfaces",
     "static": "leakage",
     "board": "board",
+    "die_to_die": "interfaces between chiplets",
 }
 """Components of areas and powers in words."""
 HATCHED = "/"
@@ -62,8 +64,8 @@ def _parts_table(
     columns = (Column(""), *numbers(first, "share", *others))
     values = [{part.name: part.value for part in parts_of(die)} for die in dies.values()]
     totals = [sum(each.values()) for each in values]
-    names = [part.name for part in parts_of(next(iter(dies.values()))) if any(each[part.name] for each in values)]
-    rows = [(COMPONENTS[name], *_cells([each[name] for each in values], totals)) for name in names]
+    every = {name: [each.get(name, 0.0) for each in values] for name in dict.fromkeys(chain(*values))}
+    rows = [(COMPONENTS[name], *_cells(row, totals)) for name, row in every.items() if any(row)]
     rows.append((whole, *_cells(totals, totals)))
     return TableContent(title, columns, tuple(rows), note, emphasised=frozenset({len(rows) - 1}))
 
@@ -81,7 +83,7 @@ def limits_table(dies: Dies) -> TableContent:
         ("stacks of HBM, of places on the edge", *(f"{die.num_stacks} of {die.stack_places}" for die in every)),
         ("sides, mm", *(f"{die.length_mm:.1f} x {die.width_mm:.1f}" for die in every)),
         ("edge of links, mm", *(f"{die.link_edge_mm:.1f} of {die.limits.link_edge_mm:.1f}" for die in every)),
-        ("die of the reticle, mm2", *(_of(die.area_mm2, die.limits.reticle_mm2) for die in every)),
+        ("die of the reticle, mm2", *(_of(die.area_mm2 / die.num_chiplets, die.limits.reticle_mm2) for die in every)),
         ("die and stacks of the interposer, mm2", *(_of(die.package_mm2, die.limits.interposer_mm2) for die in every)),
         ("buffer for a byte a cycle, bytes", *(f"{die.bytes_per_byte_per_cycle:,.0f}" for die in every)),
         ("and by the bank rule, at least", *(f"{die.limits.bytes_per_byte_per_cycle:,.0f}" for die in every)),
@@ -119,13 +121,13 @@ def _bars(
 
     figure = go.Figure()
     values = {name: {part.name: part.value for part in parts_of(die)} for name, die in dies.items()}
-    for part in parts_of(next(iter(dies.values()))):
-        widths = [each[part.name] for each in values.values()]
+    for component in dict.fromkeys(chain(*values.values())):
+        widths = [each.get(component, 0.0) for each in values.values()]
         if not any(widths):
             continue
-        words = COMPONENTS[part.name]
+        words = COMPONENTS[component]
         figure.add_bar(
-            y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(part.name), hoverinfo="text",
+            y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(component), hoverinfo="text",
             hovertext=[f"{words}: {format_number(width)} {unit}" for width in widths],
         )  # fmt: skip
     return style_bars(figure, title, count=len(dies), axis=axis)

@@ -9,6 +9,7 @@ from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
 from phaze_opt.report.certificate import format_gap
 from phaze_opt.report.die import hbm_words, rate_of
+from phaze_opt.report.front import front_to_json
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_mib, format_number, format_ratio
 
@@ -27,13 +28,14 @@ def equal_table(equal: EqualTerms, plain: CertifyResult) -> TableContent:
     evaluations = [(name, result, result.best[0].evaluation) for name, result in rows if result.best]
     shown: list[tuple[str, CertifyResult | None, Evaluation]] = [*evaluations, (equal.name, None, equal.evaluation)]
     fields: Fields[tuple[str, CertifyResult | None, Evaluation]] = (
-        words("best design", lambda row: row[0]),
+        words("fastest of the front" if plain.certificate.axes else "best design", lambda row: row[0]),
         number("samples/s", lambda row: format_number(rate_of(row[2]))),
         number("ratio", lambda row: "1" if row[1] is None else format_ratio(equal.ratio(row[1]))),
         number("mm2", lambda row: format_number(row[2].area_mm2)),
         number("W", lambda row: format_number(row[2].tdp_w)),
         number("GB/s", lambda row: hbm_words(row[2].accelerator)),
         number("buffer", lambda row: format_mib(row[2].accelerator.glb_bytes)),
+        *([number("front", _front_size)] if plain.certificate.axes else []),
         number("gap", lambda row: "" if row[1] is None else format_gap(row[1].certificate.claim.gap)),
     )
     nothing = [f"nothing is feasible {name}" for name, result in rows if not result.best]
@@ -43,10 +45,16 @@ def equal_table(equal: EqualTerms, plain: CertifyResult) -> TableContent:
     return table_of(f"On the terms of {equal.name}", fields, shown, note, emphasis=lambda row: row[0] == AS_FOUND)
 
 
+def _front_size(row: tuple[str, CertifyResult | None, Evaluation]) -> str:
+    """Designs on the front on some terms."""
+    return "" if row[1] is None else f"{len(row[1].front):,}"
+
+
 def equal_sentence(equal: EqualTerms, plain: CertifyResult) -> str:
-    """All ratios to a machine in one sentence."""
+    """All ratios to a machine in one sentence; of fronts those of the fastest designs."""
     parts = [f"{TERMS[each.terms]} {_ratio_words(equal, each.result)}" for each in equal.found]
-    return f"{_ratio_words(equal, plain)} {equal.name}; {'; '.join(parts)}."
+    who = "The fastest is " if plain.certificate.axes else ""
+    return f"{who}{_ratio_words(equal, plain)} {equal.name}; {'; '.join(parts)}."
 
 
 def left_out_sentences(equal: EqualTerms) -> tuple[str, ...]:
@@ -74,6 +82,7 @@ def equal_to_json(equal: EqualTerms | None, plain: CertifyResult, constants: Con
                 "max_tdp_w": scenario.max_tdp_w,
                 "throughput_samples_per_s": None if best is None else rate_of(best),
                 "ratio": equal.ratio(each.result) or None,
+                "front": front_to_json(each.result),
                 "gap": claim.gap if claim.is_feasible else None,
                 "is_proved": claim.is_proved,
                 "architecture": None if best is None else architecture_to_json(best.accelerator),

@@ -6,7 +6,7 @@ The cost model knows areas and edges, no places; what lies between the edges is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport
@@ -27,7 +27,7 @@ TWO_LINES_SHARE = 0.036
 NARROW_PX = 300
 """Width of the drawing on a phone."""
 ON_LONG_SIDES = ("hbm", "dram")
-ON_SHORT_SIDES = ("links",)
+ON_SHORT_SIDES = ("links", "die_to_die")
 MOST_DIES = 2
 
 
@@ -56,8 +56,9 @@ class Placed:
 
 
 def floor_plan(die: DieReport) -> tuple[Placed, ...]:
-    """Every component of a die in a place of its own; areas add up to the die."""
-    parts = [part for part in die.areas if part.value > 0.0]
+    """Every component of a die, or of one of its chiplets, in a place of its own; areas add up to it."""
+    count = die.num_chiplets
+    parts = [replace(part, value=part.value / count) for part in die.areas if part.value > 0.0]
     area_mm2 = sum(part.value for part in parts)
     length = max(die.length_mm, die.width_mm)
     width = area_mm2 / length
@@ -123,7 +124,8 @@ def floor_plan_figure(dies: Dies) -> Figure:
             if text:
                 figure.add_annotation(**_label(each, left, text))
         length = max(die.length_mm, die.width_mm)
-        title = f"{name}: {format_number(whole)} mm<sup>2</sup>"
+        each_of = f", one of {die.num_chiplets} chiplets" if die.num_chiplets > 1 else ""
+        title = f"{name}{each_of}: {format_number(whole)} mm<sup>2</sup>"
         titles.append({"x": left + length / 2, "y": tallest + 1.2, "text": title, "showarrow": False})
         figure.add_annotation(**titles[-1])
         left += length + GAP_MM

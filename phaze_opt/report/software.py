@@ -3,7 +3,16 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from phaze_opt.cost.stacks import SoftwareRows, can_run, machine_gap, machines_of, measured_rows, model_gap, rows_like
+from phaze_opt.cost.stacks import (
+    SoftwareRows,
+    can_run,
+    machine_gap,
+    machines_of,
+    measured_rows,
+    model_gap,
+    rows_like,
+    rows_of_option,
+)
 from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.caveats import Note
@@ -22,13 +31,15 @@ STEPS = "train_"
 class SoftwareChoice(Enum):
     """Who decided on a software: the user, measurements on the machine, or the rule of decision 0257.
 
-    One that stands for a software which nobody knows was decided on by what suits the plan.
+    One that stands for a software which nobody knows was decided on by what suits the plan; of models that are no
+    transformers, one that trains any module.
     """
 
     NAMED = "named"
     SUITED = "suited"
     MEASURED = "measured"
     RULE = "rule"
+    ANY_MODULE = "any module"
 
 
 def software_notes(
@@ -133,11 +144,11 @@ def _choice_note(software: str, machine: str, choice: SoftwareChoice) -> str:
     """How the software came about, unless the user named it, or one in whose place it stands."""
     if choice in (SoftwareChoice.NAMED, SoftwareChoice.SUITED):
         return ""
-    why = (
-        f"as measured on {machine}"
-        if choice is SoftwareChoice.MEASURED
-        else f"by rule, as none was measured on {machine}"
-    )
+    why = {
+        SoftwareChoice.MEASURED: f"as measured on {machine}",
+        SoftwareChoice.RULE: f"by rule, as none was measured on {machine}",
+        SoftwareChoice.ANY_MODULE: "by rule, as it trains any module and others transformers alone",
+    }[choice]
     return f"software {software}, {why}; --software names another, ideal among them"
 
 
@@ -257,12 +268,36 @@ def options_table(names: Sequence[str]) -> TableContent:
         (
             f"--{column.replace('_', '-')} {word}",
             ", ".join(name for name in names if word in can[name][column]) or "none",
+            ", ".join(each.removeprefix(STEPS) for each in rows_of_option(known.table(word))) or "none: assumed",
         )
         for column, known in RUN_OPTIONS.items()
         for word in known.tables
     ]
-    note = "`evaluate` takes them, rows of `validate` as columns; words that are not here change nothing"
-    return TableContent("Options of runs", (Column("option"), Column("software that can")), tuple(rows), note)
+    note = (
+        "`evaluate` takes them, rows of `validate` as columns; words that are not here change nothing; rows: data sets "
+        "with steps that ran so; what an assumed option changes lies between nothing and what is priced, as with "
+        "--power-limit-w, which no row says"
+    )
+    return TableContent(
+        "Options of runs", tuple(map(Column, ("option", "software that can", "rows"))), tuple(rows), note
+    )
+
+
+def assumed_note(options: Sequence[str], *, has_limit: bool = False) -> str:
+    """That no measured step ran with some options of a run; empty if rows say all of them.
+
+    Args:
+        options: tables of the words that were said.
+        has_limit: whether devices are held to a limit of power.
+    """
+    found = [option for option in options if not rows_of_option(option)]
+    found += ["a limit of power"] if has_limit else []
+    if not found:
+        return ""
+    return (
+        f"no measured step ran with {' or '.join(found)}: what it changes is a mechanism alone, between nothing (the "
+        "price without it) and this"
+    )
 
 
 def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:

@@ -19,6 +19,7 @@ from phaze_opt.report.validation_tables import (
     format_signed,
     group_table,
     overview_table,
+    sources_table,
     worst_table,
 )
 from phaze_opt.validation.result import SetResult, Validation
@@ -85,7 +86,13 @@ def _notices(result: Validation) -> tuple[str, ...]:
 
 def _overview(result: Validation, constants: FittedFile) -> Section:
     table = TableBlock(_with_kept_out(overview_table(result), constants))
-    blocks: list[Block] = [Folded("The same in figures, a row a set", (table,))]
+    blocks: list[Block] = [
+        Folded("The same in figures, a row a set", (table,)),
+        Folded(
+            "Training steps of publications that no fit saw, and how often their ranges hold",
+            (TableBlock(sources_table()),),
+        ),
+    ]
     shown = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     if shown:
         figure = FigureBlock(

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
-from phaze_opt.hardware.spreads import UNSEEN
+from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
@@ -29,6 +29,12 @@ OVERVIEW_NOTE = (
     "Trivial: mean error of a constant utilisation, a roofline times a constant, a line, or one amount of memory. "
     "Range: half of what 90 % of rows kept out of a fit lay in, per cent of the prediction; held: per cent of the rows "
     "that lie in theirs. Rank: Spearman's correlation, marked where there is a goal for it."
+)
+SOURCES_COLUMNS = (Column("publication"), *numbers("rows", "MAPE", "bias", "held", "MAPE, named", "held, named"))
+_SOURCES_NOTE = (
+    "Each publication is kept out of every fit. MAPE, bias: errors in per cent, its software taken as unknown; held: "
+    "per cent of its rows that lie in the range that the other publications make. Named: the same with its software "
+    "known by name, with constants that others say."
 )
 CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
 THOUSAND, NEAR_A_UNIT = 1000.0, 0.2
@@ -284,6 +290,17 @@ def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
     ordered = sorted(groups, key=lambda group: (-group.scores.mape, group.label))
     rows = tuple((group.label, f"{group.scores.num_rows}", *_figures(group)) for group in ordered)
     return TableContent(title, GROUP_COLUMNS, rows)
+
+
+def sources_table() -> TableContent:
+    """Steps of publications that no fit saw: errors, and how often ranges made without them hold."""
+    unseen, named = (load_spreads().entries[kind] for kind in (UNSEEN, NAMED))
+    rows = []
+    for name, own in sorted(unseen.groups.items(), key=lambda item: -item[1].num_rows):
+        other = named.groups[name]
+        texts = (format_figure(own.mape), format_signed(own.bias), f"{100 * own.held:.0f}")
+        rows.append((name, f"{own.num_rows}", *texts, format_figure(other.mape), f"{100 * other.held:.0f}"))
+    return TableContent("Publications that no fit saw", SOURCES_COLUMNS, tuple(rows), note=_SOURCES_NOTE)
 
 
 def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:

@@ -218,20 +218,20 @@ def load_strategy(name: str) -> Strategy:
 
 
 def check_pruner(pruner: str, scenario: object) -> None:
-    """Refuse pruners where their bounds do not hold: of layers run alone, and groups may be faster.
+    """Refuse pruners where bounds do not hold.
 
     Args:
         pruner: its name; empty for none.
         scenario: of the search; those that are no `Scenario` fuse nothing.
 
     Raises:
-        InputError: layers are fused.
+        InputError: they do not.
     """
+    from phaze_opt.objective.fusion_bounds import check_has_bounds
     from phaze_opt.objective.scenario import Scenario
 
-    if pruner and isinstance(scenario, Scenario) and scenario.layer_fusion:
-        message = f"'{pruner}' drops designs by bounds of layers run alone; leave it out, or leave out --layer-fusion"
-        raise InputError(message, source="--pruner")
+    if pruner and isinstance(scenario, Scenario):
+        check_has_bounds(scenario)
 
 
 def load_pruner(name: str) -> Pruner:

@@ -1,16 +1,18 @@
 """The frontier of a space: chips beside which no other has the same cores and more buffer, HBM or clock.
 
-More of these, and of whatever else never slows (`hardware.chip_template.NEVER_SLOWS`), makes no training step longer
-(docs/certificate.md has the lemma). So the fastest chip of a space is on its frontier, and bounds of the frontier bound
-all of it.
+More of these, and of whatever else never slows (`hardware.chip_template.NEVER_SLOWS`), makes no training step longer,
+and neither do arrays of a kind that is never slower (docs/certificate.md has the lemma). So the fastest chip of a space
+is on its frontier, and bounds of the frontier bound all of it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, ORDERED_KINDS
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.kept_architectures import KeptRows
 
@@ -73,18 +75,45 @@ def compile_frontier(
         also: rows and numbers of vector cores, as places on their axis, of architectures to have beside the frontier.
     """
     mask = mask.reshape((*axes.shape, len(axes.num_vc))).copy()
-    places = [place for place, name in enumerate(ROW_AXES) if name in NEVER_SLOWS]
-    reached = mask
-    for place in places:
-        # There is an architecture with at least as much along every axis so far.
-        reached = np.flip(np.logical_or.accumulate(np.flip(reached, place), axis=place), place)
-    for place in places:
-        more = tuple(slice(1, None) if axis == place else slice(None) for axis in range(mask.ndim))
-        less = tuple(slice(None, -1) if axis == place else slice(None) for axis in range(mask.ndim))
-        mask[less] &= ~reached[more]
+    reached = with_no_slower(axes, mask, np.logical_or)
+    for place, name in enumerate(ROW_AXES):
+        if name in NEVER_SLOWS:
+            mask[_at(place, slice(None, -1))] &= ~reached[_at(place, slice(1, None))]
+    for slower, other in _kinds(axes):
+        mask[slower] &= ~reached[other]
     flat = mask.reshape(-1, len(axes.num_vc))
     if also is not None:
         flat[also] = True
     rows, columns = np.nonzero(flat)
     starts = np.searchsorted(rows, np.arange(len(flat) + 1))
     return FrontierRows(vc=columns.astype(np.int32), starts=starts.astype(np.int64))
+
+
+def with_no_slower(axes: Axes, values: NDArray[Any], combine: np.ufunc) -> NDArray[Any]:
+    """What a function makes of each architecture's value and those of all that the lemma says are no slower.
+
+    Args:
+        axes: the space's.
+        values: of shape (*axes.shape, ...).
+        combine: of two values, such as the lesser of both.
+    """
+    found = values.copy()
+    for place, name in enumerate(ROW_AXES):
+        if name in NEVER_SLOWS:
+            found = np.flip(combine.accumulate(np.flip(found, place), axis=place), place)
+    for slower, other in _kinds(axes):
+        found[slower] = combine(found[slower], found[other])
+    return found
+
+
+def _kinds(axes: Axes) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Where architectures of each kind are, and where those of another that is no slower."""
+    for name in ORDERED_KINDS:
+        place, values = ROW_AXES.index(name), getattr(axes, name)
+        for slower, other in AXIS[name].no_slower:
+            if slower in values and other in values:
+                yield _at(place, values.index(slower)), _at(place, values.index(other))
+
+
+def _at(place: int, where: int | slice) -> tuple[Any, ...]:
+    return (*(slice(None),) * place, where)

@@ -25,6 +25,8 @@ from phaze_opt.hardware.chip_template import (
 )
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
+from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, constants_with
 from phaze_opt.record.plain_data import later, to_plain
@@ -51,11 +53,25 @@ class Positions(Design[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class CapexBudget:
+    """What dies of a cluster may cost, USD; ``prices`` are those other than the package's."""
+
+    max_capex_usd: float
+    num_devices: int
+    prices: tuple[tuple[str, float], ...] = ()
+
+    def keeps(self, device_usd: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which devices keep to it, by what each costs; the comparison of `Objective`."""
+        return np.asarray(self.num_devices * device_usd / self.max_capex_usd - 1.0 <= 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Frontier:
-    """Of the chips of at most ``max_tdp_w`` those beside which none has more (`frontier`), and some more chips."""
+    """Of the chips within budgets of power and capex those beside which none has more (`frontier`), and some more."""
 
     max_tdp_w: float | None = None
     also: tuple[DesignPoint, ...] = ()
+    capex: Annotated[CapexBudget | None, later(None)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +150,11 @@ class SearchSpace:
         """What the space's indices count."""
         return self.kept if self.frontier is None else _compile_frontier(self)
 
-    def frontier_within(self, max_tdp_w: float | None = None, *, also: Sequence[DesignPoint] = ()) -> "SearchSpace":
-        """The frontier of the chips that keep to a budget of power, and some more chips of the space."""
-        return replace(self, frontier=Frontier(max_tdp_w, tuple(also)))
+    def frontier_within(
+        self, max_tdp_w: float | None = None, *, capex: CapexBudget | None = None, also: Sequence[DesignPoint] = ()
+    ) -> "SearchSpace":
+        """The frontier of the chips that keep to budgets of power and capex, and some more chips of the space."""
+        return replace(self, frontier=Frontier(max_tdp_w, tuple(also), capex))
 
     @property
     def num_candidates(self) -> int:
@@ -278,7 +296,7 @@ class SearchSpace:
     def allowed(self, max_tdp_w: float | None) -> NDArray[np.bool_]:
         """Which architectures are kept and keep to a budget of power, shape (num_rows, len(axes.num_vc))."""
         whole = replace(self, frontier=None)
-        is_allowed = None if max_tdp_w is None else _within_power(whole, max_tdp_w)
+        is_allowed = None if max_tdp_w is None else _within_budgets(whole, Frontier(max_tdp_w))
         return mask_of(whole.axes, whole.kept, is_allowed)
 
     def index(self, point: DesignPoint) -> int:
@@ -423,24 +441,28 @@ def _compile(space: SearchSpace) -> KeptRows:
 @lru_cache(maxsize=4)
 def _compile_frontier(space: SearchSpace) -> FrontierRows:
     assert space.frontier is not None
-    whole, budget = replace(space, frontier=None), space.frontier.max_tdp_w
+    whole, within = replace(space, frontier=None), replace(space.frontier, also=())
     joined = math.prod(space.axes.joined_shape)
     also = np.array([whole.index(point) // joined for point in space.frontier.also], dtype=np.int64)
-    is_allowed = None if budget is None or space.silicon is None else _within_power(whole, budget)
+    is_allowed = None if within == Frontier() or space.silicon is None else _within_budgets(whole, within)
     mask = mask_of(space.axes, whole.kept, is_allowed)
     return compile_frontier(space.axes, mask, also=whole.kept.row_and_vc(also))
 
 
 @lru_cache(maxsize=2)
-def _within_power(whole: SearchSpace, budget_w: float) -> NDArray[np.bool_]:
-    """Which kept dies keep to a budget of power, by index."""
-    is_allowed = np.zeros(whole.num_architectures, dtype=np.bool_)
+def _within_budgets(whole: SearchSpace, within: Frontier) -> NDArray[np.bool_]:
+    """Which kept dies keep to budgets of power and capex, by index."""
+    is_allowed = np.ones(whole.num_architectures, dtype=np.bool_)
     last = [np.array([count - 1]) for count in whole.axes.joined_shape]
     for start in range(0, whole.num_architectures, _CHUNK_PRICED):
         here = np.arange(start, min(start + _CHUNK_PRICED, whole.num_architectures), dtype=np.int64)
         others = [np.repeat(place, len(here)) for place in last]
         chips = chips_of(whole.columns_at(*whole.kept.row_and_vc(here), others), whole.constants)
-        is_allowed[here] = die_power_w(chips, whole.constants) / budget_w - 1.0 <= 0.0
+        if within.max_tdp_w is not None:
+            is_allowed[here] &= die_power_w(chips, whole.constants) / within.max_tdp_w - 1.0 <= 0.0
+        if within.capex is not None:
+            prices = prices_with(within.capex.prices)
+            is_allowed[here] &= within.capex.keeps(chip_cost(chips, whole.constants, prices=prices).usd)
     return is_allowed
 
 

@@ -39,6 +39,8 @@ KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
 """About 300,000 rows."""
 _SHOWN = 40
+_MARKS = frozenset(";\t|")
+"""What separates columns in files that are no CSV."""
 Numbered = tuple[int, dict[str, str]]
 """Line and texts of a row."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -107,9 +109,9 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     if not header:
         message = f"holds nothing but commas and blanks; give {KIND}"
         raise InputError(message, source=source)
-    stem = path.stem
-    is_named = NAMED_RUNS.admits(header)
-    schema = NAMED_RUNS if is_named else DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
+    stem, header = path.stem, [name.lower() for name in header]
+    schema = NAMED_RUNS if NAMED_RUNS.admits(header) else DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
+    is_named = schema is NAMED_RUNS
     _refuse(_header_fault(header, schema), source, line)
     # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
     may_lack = stem in DATASET_SCHEMAS and not is_named
@@ -277,7 +279,7 @@ def _is_known(file: Path) -> bool:
         _, header = next(_records(read_text_file(file, kind=KIND, max_bytes=MAX_BYTES), source=""))
     except InputError:
         return False
-    return any(schema.admits(header) for schema in SCHEMAS)
+    return any(schema.admits(map(str.lower, header)) for schema in SCHEMAS)
 
 
 def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -298,19 +300,24 @@ def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
 
 def _header_fault(header: Sequence[str], schema: Schema) -> str:
     """What is wrong with the names of columns; empty if nothing is."""
+    is_table = any(name in schema.columns or is_slip(name, schema) or _MARKS & set(name) for name in header if name)
+    if not is_table:
+        return (
+            f"begins with '{_short(header[0])}' and names no known column; the first line names the columns, as "
+            "docs/validation.md has them (hardware, n_devices, layers ...)"
+        )
     for number, name in enumerate(header, 1):
         if not name:
             return f"column {number} has no name; name every column"
         if header.index(name) != number - 1:
             return f"column '{_short(name)}' is there twice; leave one out"
-        if any(mark in name for mark in ";\t|"):
+        if _MARKS & set(name):
             return f"column '{_short(name)}' is not one column; separate columns by commas"
         if name not in schema.columns and is_slip(name, schema):
             return f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
     missing = [name for name in schema.required if name not in header]
-    if missing:
-        return f"column '{missing[0]}' is missing; a file of {schema.kind} needs {', '.join(schema.required)}"
-    return ""
+    needs = f"a file of {schema.kind} needs {', '.join(schema.required)}"
+    return f"column '{missing[0]}' is missing; {needs}" if missing else ""
 
 
 def _row_fault(

@@ -134,14 +134,19 @@ TRAINING = _schema(
     f"dtype:text software:text {' '.join(f'{column}:text' for column in RUN_OPTIONS)} power_limit_w:positive "
     "tokens_per_s_per_dev:amount tflops_per_dev:amount "
     "tflops_kind:text mfu:amount hfu:amount time_kind:text "
-    "experts:count experts_per_token:count ep:count etp:count capacity:amount imbalance:amount",
+    "experts:count experts_per_token:count ep:count etp:count capacity:amount token_drop:flag "
+    "imbalance:amount",
     identity="hardware n_devices model",
 )
+OF_RUNS_IN_WORDS = ("software", "recompute", *RUN_OPTIONS)
+"""Columns of words that say how a run went beside its command."""
 # Runs whose sizes are those of a model of the zoo or of a config beside the table, their plan a command or a word.
 NAMED_RUNS = _schema(
     "runs of named models",
     required="hardware:text n_devices:count model:text",
     optional="table:text command:text plan:text dtype:text seq:count per_device_batch:positive estimator:text "
+    f"{' '.join(f'{column}:text' for column in OF_RUNS_IN_WORDS)} capacity:amount token_drop:flag imbalance:amount "
+    "power_limit_w:positive micro_batch:positive "
     "step_s:positive tokens_per_s:positive measured_tokens_per_s_per_dev:positive tokens_per_s_per_dev:positive "
     "step_cv_pct:amount compute_active_pct:amount comm_active_pct:amount comm_exposed_pct:amount "
     "comm_hidden_pct:amount idle_pct:amount",
@@ -297,7 +302,8 @@ OTHER_NAMES = MappingProxyType(
         "etp": "expert_tensor expert_tensor_parallel expert_tensor_parallel_size",
         "experts": "num_experts n_experts num_local_experts n_routed_experts",
         "experts_per_token": "num_experts_per_tok top_k topk num_active_experts moe_router_topk",
-        "capacity": "capacity_factor expert_capacity expert_capacity_factor",
+        "capacity": "capacity_factor expert_capacity expert_capacity_factor moe_expert_capacity_factor",
+        "token_drop": "drop drop_tokens token_dropping drops_tokens",
         "interleave": "virtual_stages vpp vp num_chunks",
         "sharding": "zero zero_stage fsdp strategy",
         "recompute": "checkpointing activation_checkpointing recomputation remat",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.stacks import find_software, measured_rows
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.spreads import LEVEL, NAMED, Spread
+from phaze_opt.hardware.spreads import LEVEL, NAMED, SOURCE, HeldGroup, Spread
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.measured_row import Row
@@ -94,7 +94,26 @@ def fit_spreads(residuals: Sequence[Residual]) -> Mapping[str, Spread]:
     for each in residuals:
         for kind in each.kinds:
             by_kind.setdefault(kind, []).append(each)
-    return {kind: _spread(own) for kind, own in sorted(by_kind.items()) if _is_enough(own)}
+    return {
+        kind: replace(_spread(own), groups=_groups(own) if own[0].kept_out == SOURCE else {})
+        for kind, own in sorted(by_kind.items())
+        if _is_enough(own)
+    }
+
+
+def _groups(own: Sequence[Residual]) -> dict[str, HeldGroup]:
+    """Every publication, with how its rows lie in the range of the others."""
+    held = _held(own)
+    found = {}
+    for name in sorted(held):
+        errors = np.array([math.expm1(-each.log_quotient) for each in own if each.group == name])
+        found[name] = HeldGroup(
+            num_rows=len(errors),
+            mape=_rounded(100.0 * float(np.abs(errors).mean())),
+            bias=_rounded(100.0 * float(errors.mean())),
+            held=_rounded(float(np.mean(held[name]))),
+        )
+    return found
 
 
 def _is_enough(own: Sequence[Residual]) -> bool:
@@ -182,6 +201,11 @@ def cross_coverage(residuals: Sequence[Residual]) -> Mapping[str, float]:
 
 def _cross_coverage(own: Sequence[Residual]) -> float:
     """Over rows; of groups kept out whole over groups, as these weigh alike."""
+    return float(np.mean([np.mean(values) for values in _held(own).values()]))
+
+
+def _held(own: Sequence[Residual]) -> dict[str, list[bool]]:
+    """Whether each row lies in a range made without its own group, by what was kept out whole."""
     held: dict[str, list[bool]] = {}
     for fold in _deal(own):
         out = {id(each) for each in fold}
@@ -189,7 +213,7 @@ def _cross_coverage(own: Sequence[Residual]) -> float:
         for each in fold:
             name = "" if each.kept_out == CELLS else each.group
             held.setdefault(name, []).append(spread.low <= math.exp(each.log_quotient) <= spread.high)
-    return float(np.mean([np.mean(values) for values in held.values()]))
+    return held
 
 
 def _deal(own: Sequence[Residual]) -> Iterator[list[Residual]]:

@@ -173,13 +173,18 @@ def cut_between_layers(chain: tuple[int, ...]) -> ChainCut:
 def cut_branches(chain: tuple[int, ...], branches: Branches) -> ChainCut:
     """The cut of blocks some of which stand beside others: every one but the first and the last is a unit.
 
+    Equal units of a chain are as large as there are of them. Beside one another they are not, as several may keep one
+    tensor: where all are equal, the first is a kind of its own.
+
     Args:
         chain: kind of every block in an order in which none comes before one that it reads.
         branches: what they read of one another.
     """
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(chain[1:-1]))}
-    order = tuple(kinds[kind] for kind in chain[1:-1])
-    return ChainCut(chain[:1], tuple((kind,) for kind in kinds), chain[-1:], order, branches)
+    order, units = tuple(kinds[kind] for kind in chain[1:-1]), tuple((kind,) for kind in kinds)
+    if len(units) == 1 < len(order):
+        order, units = (0, *(1 for _ in order[1:])), 2 * units
+    return ChainCut(chain[:1], units, chain[-1:], order, branches)
 
 
 def _longest_run(chain: Sequence[int]) -> tuple[int, int, int]:

@@ -335,6 +335,22 @@ class PlanChoices:
     """What each stage recomputes, where ``blocks`` are given too; ``recompute`` says nothing then."""
     expert_tensor: Annotated[tuple[int, ...], later((0,))] = (0,)
 
+    def of_degrees(self, plan: ParallelPlan) -> "PlanChoices":
+        """The same with the degrees of a plan alone; cuts and recomputation stay as free as they are."""
+        return replace(
+            self,
+            tensor=(plan.tensor,),
+            pipeline=(plan.pipeline,),
+            data=(plan.data,),
+            context=(plan.context,),
+            expert=(plan.expert,),
+            expert_tensor=(plan.expert_tensor,),
+            interleave=(plan.interleave,),
+            micro_batch=(plan.micro_batch,),
+            zero=(plan.zero,),
+            state_shards=(plan.state_shards,),
+        )
+
     def __post_init__(self) -> None:
         """Refuse recomputation of stages that are not given."""
         if self.stage_recompute and len(self.stage_recompute) != len(self.blocks):

@@ -76,6 +76,8 @@ class RunOption:
 
 FLOAT8 = "float8"
 """The option that is of machines that exist alone: designed chips compute in 16 bits."""
+SELECTIVE = "selective"
+"""The option that says what selective recomputation is."""
 
 
 def _option(column: str, words: type[StrEnum], text: str, **tables: str) -> tuple[str, RunOption]:
@@ -111,14 +113,15 @@ RUN_OPTIONS: Mapping[str, RunOption] = MappingProxyType(
             _option(
                 "prefetch",
                 Prefetch,
-                "Gathers of sharded parameters: none runs ahead, or forward's do (FSDP2).",
+                "Gathers of sharded parameters: none runs ahead, or forward's do (FSDP2); assumed, not measured.",
                 NONE="no-prefetch",
                 FORWARD="forward-prefetch",
             ),
             _option(
-                "selective",
+                SELECTIVE,
                 Selective,
-                "What selective recomputation runs again: attention, or all but the operators whose results it keeps.",
+                "What selective recomputation runs again: attention, or all but the operators whose results it keeps. "
+                "Assumed but for software's own.",
                 ATTENTION="selective-attention",
                 OPERATORS="selective-operators",
             ),

@@ -10,6 +10,7 @@ from forger import UPPER, Forger
 from planned_certificate import PLANS
 from small_problems import brute_force, small_model, small_scenario
 
+from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.problem_data import on_links
@@ -24,6 +25,7 @@ from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.silicon.silicon import silicon_of, with_link_rate
 from phaze_opt.objective import evaluate
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.space import frontier
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import KIBI, MEBI
@@ -174,6 +176,57 @@ def test_a_proof_over_sub_stages_equals_brute_force(tmp_path):
     forger.cells(_row(forger), pipelining=lambda kind: 7 - kind)
     forger.seal()
     with pytest.raises(CertificateError, match="behind|area|no row"):
+        check_certificate(forger.directory)
+
+
+def test_certificates_with_rows_of_every_kind_stay_valid(monkeypatch, tmp_path):
+    """As they were written before a kind could stand for another: more rows, the same optimum."""
+    problem = staged_problem()
+    now = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "now")).certificate.claim
+    problem = replace(problem, space=replace(problem.space, name="staged before"))
+    monkeypatch.setattr(frontier, "_kinds", lambda axes: iter(()))
+    monkeypatch.setattr(prove, "_has_kinds", lambda problem: False)
+    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "before")).directory
+    monkeypatch.undo()
+    before = check_certificate(directory).claim
+    assert before.value == pytest.approx(now.value, rel=1e-9)
+    assert before.is_proved
+    assert now.num_rows < before.num_rows < before.num_points
+
+
+def switched_problem() -> CertifyProblem:
+    """Dies of two numbers of cores whose four switches are each rigid or free."""
+    scenario = small_scenario(WIDE, network="two-level", devices=8)
+    silicon = silicon_of(7, scenario.cluster.network)
+    axes = Axes(
+        num_tc=(8, 12), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(8 * MEBI,),
+        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,),
+        tiling=(1, 2, 3), loop_order=(1, 2), core_split=(1, 3), array_shape=(1, 2),
+    )  # fmt: skip
+    space = SearchSpace("switched", axes, area_budget_um2=700e6, min_area_fraction=0.0, silicon=silicon)
+    return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of())
+
+
+def test_a_proof_over_switches_of_mappings_equals_brute_force(tmp_path):
+    problem = switched_problem()
+    values, _ = brute_force(problem)
+    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path)).directory
+    claim = check_certificate(directory).claim
+    assert claim.is_proved
+    assert claim.value == pytest.approx(max(values), rel=1e-9)
+    assert claim.num_points == len(values) == 48
+    value_of = dict(zip(problem.space.points(), values, strict=True))
+    least, most = {"tiling": 2, "loop_order": 2, "core_split": 3}, {"tiling": 3, "loop_order": 1, "core_split": 1}
+    for point, value in value_of.items():
+        # Estimates are monotone in every switch; list schedules of small layers nearly so.
+        for name, rigid in least.items():
+            if getattr(point, name) == rigid:
+                assert value <= value_of[replace(point, **{name: most[name]})] * 1.01
+    assert max(values) > 1.01 * min(values)
+    forger = Forger(directory, tmp_path / "forged")
+    forger.cells(_row(forger), loop_order=lambda kind: 3 - kind)
+    forger.seal()
+    with pytest.raises(CertificateError):
         check_certificate(forger.directory)
 
 

@@ -7,18 +7,22 @@ from typing import Any
 
 import pytest
 from forger import ATTAINED, SOLVED, UPPER, Forger, times
+from small_problems import contents
 from test_die_certificates import die_problem
 from test_fronts import FOUR, a_row, is_no_worse, losses, of_front
 
 from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE
 from phaze_opt.certify.front_kernels import attained_for, compile_ahead, front_of
+from phaze_opt.certify.point_proof import PointRefiner
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.certify.result import CertifyResult
+from phaze_opt.certify.result import CertifyProgress, CertifyResult
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
+from phaze_opt.record.journal import mend_journal
 
 TOLERANCE = 1e-2
 
@@ -94,6 +98,27 @@ def test_a_covered_front_is_read_again(covered):
     assert [design.point for design in again.front] == [design.point for design in result.front]
 
 
+def test_an_interrupted_covered_front_goes_on_from_its_rounds(covered, tmp_path, monkeypatch):
+    problem, result = covered
+
+    def stop(progress: CertifyProgress) -> None:
+        if progress.num_solved > 0:
+            raise KeyboardInterrupt
+
+    options = CertifyOptions(TOLERANCE, directory=tmp_path, is_resumed=True)
+    with pytest.raises(KeyboardInterrupt):
+        certify(problem, options, on_progress=stop)
+    (journal,) = tmp_path.rglob(JOURNAL_FILE)
+    kept = [value for value in mend_journal(journal).values if "round" in value]
+    done: list[int] = []
+    refine = PointRefiner.refine
+    monkeypatch.setattr(PointRefiner, "refine", lambda self, i, goal: (done.append(i), refine(self, i, goal))[1])
+    again = certify(problem, options)
+    assert len(kept) == 1
+    assert not set(done) & {outcome["index"] for outcome in kept[0]["outcomes"]}
+    assert contents(again.directory) == contents(result.directory)
+
+
 def _less_rows(change: Callable[[Forger], list[int]]) -> Callable[[Forger], None]:
     """Rows left out, with everything counted and numbered again."""
 
@@ -121,10 +146,10 @@ def _slowest_of_front(forger: Forger) -> list[int]:
     return [min(forger.read(CERTIFICATE_FILE)["claim"]["front"], key=lambda row: columns[ATTAINED][row])]
 
 
-def _a_bound(forger: Forger) -> list[int]:
-    """The row off the front with the largest bound."""
-    columns, front = forger.columns(), forger.read(CERTIFICATE_FILE)["claim"]["front"]
-    return [max((row for row in columns["index"] if row not in front), key=lambda row: columns[UPPER][row])]
+def _bounds_alone(forger: Forger) -> list[int]:
+    """The rows that were not solved: one alone may be covered by others, and then is not missed."""
+    columns = forger.columns()
+    return [row for row in columns["index"] if columns["status"][row] != "solved"]
 
 
 def _added(forger: Forger) -> None:
@@ -166,8 +191,10 @@ FORGERIES: dict[str, tuple[Callable[[Forger], object], str]] = {
     "called solved": (_cells(is_on_front=False, **SOLVED, **{ATTAINED: 1.0}), "solved|attains"),
     "lowered bound": (_cells(is_on_front=False, **{UPPER: times(0.9)}), f"{UPPER}|gap is"),
     "no die of the space": (_cells(is_on_front=False, hbm_stacks=7), "hbm_stacks is 7, which is not on its axis"),
+    "another chip in words": (_cells(is_on_front=True, arch="num_tc=1"), "arch is 'num_tc=1', not 'num_tc="),
+    "a chip off the front in words": (_cells(is_on_front=False, arch="num_tc=1"), "arch is 'num_tc=1', not ''"),
     "a solved row less": (_less_rows(_slowest_of_front), "has no row that bounds the die of|claim: "),
-    "a bound less": (_less_rows(_a_bound), "has no row that bounds the die of|claim: "),
+    "no bounds but of solved rows": (_less_rows(_bounds_alone), "has no row that bounds the die of|claim: "),
 }
 
 

@@ -18,6 +18,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
 from phaze_opt.report.certificate import Ties
 from phaze_opt.report.certificate_page import build_document
 from phaze_opt.report.die import beside_to_json, dies_beside, plain_sentences
@@ -44,6 +45,34 @@ def _equal(machine, tmp_path_factory) -> EqualTerms:
     found = tuple(TermsResult(each.terms, certify(each.problem, options)) for each in posed.problems)
     evaluation = Objective(PROBLEM.scenario, constants=PROBLEM.constants).evaluate_accelerator(machine, 1)
     return EqualTerms("machine", evaluation, die_of(machine, PROBLEM.constants), found, posed.left_out)
+
+
+def test_fronts_on_its_terms_are_those_of_the_dies_that_keep_to_them(machine, tmp_path):
+    problem = die_problem(Goal.PARETO)
+    posed = problems_on_terms_of(problem, machine)
+    options = CertifyOptions(tolerance=0.0, directory=tmp_path)
+    found = tuple(TermsResult(each.terms, certify(each.problem, options)) for each in posed.problems[:2])
+    objective = Objective(problem.scenario, constants=problem.constants)
+    evaluations = [objective.evaluate(point) for point in problem.space.points()]
+    die = die_of(machine, problem.constants)
+    for each in found:
+        within = [
+            goal_values(Goal.PARETO, other)
+            for other in evaluations
+            if other.is_feasible
+            and (other.area_mm2 <= die.area_mm2 if each.terms is Terms.AREA else other.tdp_w <= die.power_w)
+        ]
+        front = [within[row] for row in front_indices(within, goal_directions(Goal.PARETO))]
+        rates = [design.throughput_samples_per_s for design in each.result.front]
+        assert rates == pytest.approx(sorted((rate for rate, _, _ in front), reverse=True), rel=1e-8)
+        assert check_certificate(each.result.directory).claim.front == each.result.certificate.claim.front
+    evaluation = objective.evaluate_accelerator(machine, 1)
+    equal = EqualTerms("machine", evaluation, die, found, posed.left_out)
+    assert equal_sentence(equal, found[0].result).startswith("The fastest is ")
+    table = equal_table(equal, found[0].result)
+    assert table.rows[1][-2] == f"{len(found[0].result.front)}"
+    listed = equal_to_json(equal, found[0].result, problem.constants)["found"]
+    assert [len(each["front"]) for each in listed] == [len(each.result.front) for each in found]
 
 
 def test_each_optimum_is_the_best_of_all_dies_on_its_terms(equal, machine):

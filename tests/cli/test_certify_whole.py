@@ -76,6 +76,7 @@ def test_a_front_is_proved_checked_and_what_searches_are_judged_by(capsys, tmp_p
 
     refused(["certify", *task, "--objective", "pareto", "--robust"], capsys, "--robust", "is a front")
     refused(["certify", *task, "--objective", "throughput,cost"], capsys, "'cost' is of dies")
+    refused(["certify", *task, "--objective", "cost"], capsys, "give throughput,cost")
     refused(["certify", *task, "--objective", "throughput,speed"], capsys, "'speed' is unknown")
     assert run_json(["certify", "--check", data["file"]], capsys)["valid"] is True
     forged = tmp_path / "forged"

@@ -7,7 +7,10 @@ import pytest
 from command_runs import refused, run, run_json
 
 from phaze_opt.cli import price_job
+from phaze_opt.cli.measurements import with_own_software
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
+from phaze_opt.validation.dataset import read_datasets
 
 HEADER = (
     "hardware,n_devices,layers,hidden,heads,seq,global_batch,micro_batch,sharding,dtype,recompute,software,iter_time_s"
@@ -81,6 +84,20 @@ def test_rows_without_the_column_are_of_it_and_rows_that_name_another_stay(steps
     code, _, err = run(["calibrate", *options], capsys)
     assert code == 2
     assert "--software: no row is of 'mine'" in err
+
+
+def test_a_name_that_nobody_knows_is_fitted_as_a_blank(steps):
+    """One software a row, as rows that name none have it; a name that is known stays."""
+
+    def software(name):
+        steps.write_text(steps.read_text().replace(",somebodys,", f",{name},"))
+        read = with_own_software(read_datasets(steps)[0], load_fitted(), is_calibrated=True)
+        steps.write_text(steps.read_text().replace(f",{name},", ",somebodys,") if name else steps.read_text())
+        return [row.text("software") for row in read[0].rows]
+
+    assert software("somebodys") == ["llm-foundry-h100"] * 4
+    assert software("torchtitan") == ["torchtitan"] * 4
+    assert software("") == ["llm-foundry-h100"] * 4
 
 
 def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(steps, tmp_path, capsys):

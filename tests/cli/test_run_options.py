@@ -9,16 +9,25 @@ from command_runs import run, run_json
 
 import phaze_opt as po
 from phaze_opt.cli.evaluate_request import MachineOptions
-from phaze_opt.cost.stacks import can_run, list_stacks, load_stack, no_option, option_tables, software_tables
+from phaze_opt.cost.stacks import (
+    can_run,
+    list_stacks,
+    load_stack,
+    no_option,
+    option_tables,
+    rows_of_option,
+    software_tables,
+)
 from phaze_opt.cost.suited_software import middle_place
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
-from phaze_opt.validation.dataset import read_dataset
+from phaze_opt.report.software import assumed_note
+from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.schema import MEMORY, TRAINING
 from phaze_opt.validation.training.compiled import compile_training
-from phaze_opt.validation.training.entries import read_entries
+from phaze_opt.validation.training.entries import read_entries, said_of_run
 from phaze_opt.workload.run_options import RUN_OPTIONS
 from phaze_opt.workload.software import IDEAL_STACK
 
@@ -56,6 +65,16 @@ def test_commands_functions_and_columns_have_every_option_with_its_words() -> No
         assert declared[column].default is None
         assert TRAINING.columns[column].words == MEMORY.columns[column].words == tuple(known.words)
         assert set(known.tables) <= set(known.words)
+
+
+def test_rows_of_an_option_are_those_of_the_data() -> None:
+    """What no row says is told to be assumed, beside the price of a run."""
+    rows = [row for data in read_datasets(None)[0] if data.schema is TRAINING for row in data.rows]
+    for table in (table for known in RUN_OPTIONS.values() for table in known.tables.values()):
+        assert set(rows_of_option(table)) == {row.dataset for row in rows if table in said_of_run(row)}
+    assert not any(row.text("power_limit_w", "") for row in rows)
+    assert assumed_note(("compile", "async-tp")) == ""
+    assert "ran with no-prefetch or a limit of power" in assumed_note(("no-prefetch", "eager"), has_limit=True)
 
 
 def test_every_word_changes_something_and_every_table_has_a_word() -> None:
@@ -106,6 +125,8 @@ def test_what_options_say_goes_where_it_should() -> None:
         ({"software": "megatron-core", "async_tp": "1"}, "async_tp", "megatron-core cannot run so (async-tp)"),
         ({"software": "pax", "compile": "0"}, "compile", "pax cannot run so (eager)"),
         ({"software": "ideal", "prefetch": "none"}, "prefetch", "ideal cannot run so"),
+        ({"selective": "operators", "recompute": "never"}, "selective", "recompute never has none"),
+        ({"selective": "attention", "recompute": "full"}, "selective", "recompute selective or auto"),
         ({"software": "torchtitan", "float8": "row"}, "float8", "did you mean rowwise"),
         ({"software": "torchtitan", "float8": "mx", "dtype": "bf16"}, "float8", "dtype is bf16"),
         ({"power_limit_w": 501}, "power_limit_w", "at most the 500 W of h100-gt"),
@@ -125,6 +146,13 @@ def test_an_unknown_word_of_a_column_names_the_known_ones(tmp_path: Path) -> Non
     assert found.value.line == 2
     with pytest.raises(InputError, match="float8.*give dtype fp8"):
         predicted(tmp_path, float8="mx")
+
+
+def test_a_row_that_says_what_is_selective_recomputes_so(tmp_path: Path) -> None:
+    said = {"software": "torchtitan", "selective": "attention"}
+    assert predicted(tmp_path, **said, recompute="") == predicted(tmp_path, **said)
+    with pytest.raises(AssertionError, match="the row's recompute is none; leave one out"):
+        predicted(tmp_path, **said, recompute="none")
 
 
 def test_software_that_nobody_knows_has_one_price_everywhere(tmp_path: Path) -> None:

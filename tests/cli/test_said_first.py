@@ -1,17 +1,21 @@
 """What a command says first: two or three sentences, one table, how to see more; all of it on a small screen."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow.parquet as pq
 import pytest
 from command_runs import printed, run_json
 from sample_files import space_text
 
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
-from phaze_opt.objective.least_within import LeastDesign, LeastOf
+from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.answer import chosen_plan, near_sentence, overturn_sentence
+from phaze_opt.report.front import shown_members, trade_off_sentences
 from phaze_opt.report.least_within import NearBest, near_rows
 from phaze_opt.report.text import numbers_apart
 from phaze_opt.space.search_space import DesignPoint
@@ -22,6 +26,8 @@ COPIED = (
     "Megatron-LM: ",
     "This design again: ",
     "The best design again: ",
+    "The fastest again: ",
+    "The knee again: ",
     "  phaze-opt ",
     "The same as a page",
     "The certificate: ",
@@ -85,6 +91,82 @@ def test_a_proof_says_what_to_build_and_that_it_is_proved(folder, capsys):
         assert f"{100 * least['within']:g} % {least['saving']}" in out
         amounts = {"mm2": least["area_mm2"], "W": least["tdp_w"], "USD": least["device_usd"]}
         assert least["amount"] == amounts[least["unit"]]
+
+
+def front_of(*designs):
+    """Designs of samples/s, mm2 and W."""
+    point = DesignPoint(
+        num_tc=1, num_vc=1, tc_width=64, tc_depth=64, vc_width=64, glb_bytes=4 << 20, hbm_bytes=32 << 30, micro_batch=1
+    )
+    return [
+        FrontMember(number, replace(point, num_tc=number + 1), rate, {FrontAxis.AREA: area, FrontAxis.TDP: watts})
+        for number, (rate, area, watts) in enumerate(designs)
+    ]
+
+
+def test_designs_of_a_front_are_named_by_what_they_are(folder):
+    front = front_of(
+        (100.0, 900.0, 500.0), (99.5, 850.0, 520.0), (96.0, 700.0, 300.0), (60.0, 200.0, 100.0), (9.0, 90.0, 90.0)
+    )
+    named = {each.words: each.member.number for each in choices_of(front, PARETO_AXES)}
+    assert named == {
+        "fastest": 0, "1 % smallest": 1, "1 % coolest": 0, "5 % smallest": 2, "5 % coolest": 2,
+        "knee": 3, "smallest": 4, "coolest": 4,
+    }  # fmt: skip
+    ends, near, knee = trade_off_sentences(front, PARETO_AXES)
+    assert re.search(r"^The fastest is 1 TC .*100 samples/s.*; the smallest and coolest is 5 TC .*9.00 samples/s", ends)
+    assert near == (
+        "Within 1 % of the fastest the smallest takes 850 mm2 and the coolest takes 500 W; "
+        "within 5 % of the fastest the smallest takes 700 mm2 and the coolest takes 300 W."
+    )
+    assert knee.startswith("Its knee is 4 TC ")
+    long = front_of(*((1000.0 - n, 1000.0 - n * n, 900.0 - n) for n in range(30)))
+    shown = [each.number for each in shown_members(long, PARETO_AXES)]
+    assert len(shown) == 12
+    assert shown == sorted(shown)
+    assert {0, 29} < set(shown)
+    # Without throughput nothing is fastest, and nothing near it.
+    assert {each.words for each in choices_of(front, (FrontAxis.TDP, FrontAxis.AREA))} == {
+        "knee",
+        "smallest",
+        "coolest",
+    }
+
+
+def test_a_searched_front_says_the_front_first_and_ranges_are_of_their_designs(folder, capsys):
+    command = f"{SEARCH} --objective pareto"
+    out = printed(command.split(), capsys)
+    fits(out)
+    text = " ".join(out.split())
+    answer = run_json([*command.split(), "--resume"], capsys)
+    count = len(answer["pareto_front"])
+    assert text.startswith(
+        f"Of 4 designs evaluated {count} designs are on the front of throughput, TDP and area; it is"
+    )
+    assert "The fastest is" in text
+    assert "Build " not in text
+    choices = {name: each for each in answer["choices"] for name in each["names"]}
+    assert choices["fastest"]["range"] == answer["range"]
+    for name in ("fastest", "knee"):
+        each = choices[name]
+        trial = next(one for one in answer["pareto_front"] if one["number"] == each["number"])
+        assert trial["values"][0] == each["throughput_samples_per_s"]
+        error = machine_error()
+        assert each["range"]["low"] <= each["throughput_samples_per_s"] / (1 + error) * (1 + 1e-12)
+        assert f"The {name} again: --arch {each['arch']}" in out or choices["fastest"] is choices["knee"]
+
+
+def test_a_proved_front_says_the_front_first(folder, capsys):
+    command = f"certify {JOB} --space space.toml --no-tracking --tp 1 --objective throughput,tdp,area,cost"
+    out = printed(command.split(), capsys)
+    fits(out)
+    answer = run_json([*command.split(), "--resume"], capsys)
+    assert " ".join(out.split()).startswith("Proved within 0.1 %: of all 4 points ")
+    table = pq.read_table(Path(answer["file"]) / "points.parquet").to_pydict()
+    archs = {design["index"]: design["arch"] for design in answer["front"]}
+    assert [arch for arch in table["arch"] if arch] == [archs[index] for index in sorted(archs)]
+    assert {each["arch"] for each in answer["choices"]} <= set(archs.values())
+    assert "--arch" in printed([*command.split(), "--resume", "--details"], capsys).split("Evaluate a design")[1]
 
 
 def test_a_common_design_has_means_that_are_called_means(folder, capsys):

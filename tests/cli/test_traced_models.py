@@ -7,7 +7,9 @@ import pytest
 from command_runs import printed, refused, run_json
 
 import phaze_opt
+from phaze_opt.cost.suited_software import software_of_any_module
 from phaze_opt.graph.traced.traced_file import digest_of
+from phaze_opt.hardware.device_catalogue import load_device
 
 MODELS = Path(__file__).parents[1] / "traced_models"
 SPACE = Path(__file__).parents[1] / "reproducible" / "data" / "space.toml"
@@ -95,6 +97,29 @@ def test_what_is_no_transformer_is_said_to_be_unmeasured(capsys):
     assert "no step of such a model was measured" in answer
     assert [bool(line["plans"][0]["launch"]["maxtext"]) for line in said] == [False, True]
     assert [line["priced_as"][0]["sequence_length"] for line in said] == [1, 1024]
+
+
+@pytest.mark.parametrize(
+    ("machine", "software"),
+    [("h100", "llm-foundry-h100"), ("mi300x", "llm-foundry-h100"), ("a100-40g", "llm-foundry"), ("tpu-v5e", "")],
+)
+def test_software_of_any_module_is_of_the_machines_generation(machine, software):
+    assert software_of_any_module(load_device(machine)) == software
+
+
+def test_what_is_no_transformer_has_software_that_trains_any_module(capsys):
+    """Not the one of most plans on the machine, which trains transformers alone; a name that is given stays."""
+    words = [
+        *("evaluate", "--model", MODELS / "resnet18.json", "--arch", "h100", "--devices", "8", "--global-batch", "128"),
+        *("--micro-batch", "16", "--tensor-parallel", "1", "--pipeline", "1", "--no-range"),
+    ]
+    found = run_json(words, capsys)
+    assert found["setting"]["software"] == "llm-foundry-h100"
+    (note,) = [note["sentence"] for note in found["notes"] if note["key"] == "software"]
+    assert "trains any module" in note
+    assert run_json([*words, "--software", "megatron-core"], capsys)["setting"]["software"] == "megatron-core"
+    unknown = run_json([*words, "--software", "somebodys"], capsys)
+    assert unknown["throughput_samples_per_s"] == found["throughput_samples_per_s"]
 
 
 def test_an_operation_without_a_rule_is_refused_by_name(unknown, capsys):

@@ -10,9 +10,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, design_terms
 from phaze_opt.estimate.machine import MachineModel, vector_s
-from phaze_opt.estimate.machine_attention import attention_s
 from phaze_opt.estimate.machine_matmul import matmul_s
-from phaze_opt.estimate.machine_operators import operator_seconds
+from phaze_opt.estimate.machine_operators import attention_s, operator_seconds
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.protocol import Bound
 from phaze_opt.estimate.systolic_machine import systolic_terms

@@ -29,7 +29,9 @@ def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, pipeli
     shapes = MatmulShapes.of([Matmul(*size)])
     tile = max(1, l2_bytes // 4)
     columns = (np.array([x]) for x in (num_tc, width, depth, tile, 2))
-    rows = ArrayRows(*columns, np.array([1.0 / bytes_per_cycle]), np.array([pipelining]), np.array([0]))
+    rows = ArrayRows(
+        *columns, np.array([1.0 / bytes_per_cycle]), np.array([pipelining]), *(np.array([0]) for _ in range(5))
+    )
     return price_matmuls(shapes, rows, EstimatorOptions(**options))
 
 
@@ -110,7 +112,7 @@ def test_rows_priced_together_are_as_priced_alone(shapes, chips, bandwidth):
     """Counts of one array share work, ties included: every figure is that of the row alone."""
     *columns, pipelining = (np.array(column) for column in zip(*chips, strict=True))
     same = (np.full(len(chips), value) for value in (4096, 2, 1.0 / bandwidth))
-    rows = ArrayRows(*columns, *same, pipelining, np.zeros_like(pipelining))
+    rows = ArrayRows(*columns, *same, pipelining, *(np.zeros_like(pipelining) for _ in range(5)))
     matmuls = MatmulShapes.of([Matmul(*shape) for shape in shapes])
     together = price_matmuls(matmuls, rows, EstimatorOptions())
     for row, chip in enumerate(chips):

@@ -56,6 +56,7 @@ def wave_constants(count: int = 1, **given: float) -> WaveConstants:
     values |= dict(
         cache_copies=4.0, k_ramp=100.0, small_tile=0.5, overlap_norm=3.0, quantise_s=3e-6, quantise_share=0.6
     )
+    values |= dict(quantise_element_s=1e-12, quantise_row_s=1e-12, unit_loads=4.0, split_sums=2.0)
     return WaveConstants(**{name: np.full(count, value) for name, value in (values | given).items()})
 
 
@@ -76,9 +77,11 @@ def by_hand(batch: float, m: float, n: float, k: float) -> float:
         cost = 1 + 0.5 * (math.sqrt(128 * 256 / (a * c)) - 1)
         for split in K_SPLITS:
             waves = math.ceil(batch * math.ceil(m / a) * math.ceil(n / c) * split / 132)
-            time = 2 * 132 * a * c * waves * (k / split + 100) * cost / (1e15 * 0.8)
+            work = 2 * 132 * a * c * waves * cost / (1e15 * 0.8)
+            loads = waves * 2 * (min(a, m) + min(c, n)) / (3e12 / 132 * 4)
+            time = (k / split + 100) * math.hypot(work, loads)
             if split > 1:
-                time += SUM_S + SUM_BYTES * (split + 1) * batch * m * n / (SUM_BANDWIDTHS * 3e12)
+                time += 2 * (SUM_S + SUM_BYTES * (split + 1) * batch * m * n / (SUM_BANDWIDTHS * 3e12))
             best = min(best, time)
     power = 2 * batch * m * n * k / 1e15 / 0.7
     compute = (best**8 + power**8) ** (1 / 8)
@@ -105,6 +108,19 @@ def test_one_row_past_a_tile_costs_and_more_units_never_do() -> None:
         assert seconds(matmuls([size]), wave_constants(), many) <= seconds(matmuls([size]), wave_constants(), few)
 
 
+def test_few_tiles_on_a_long_k_wait_for_their_loads_unless_k_is_split() -> None:
+    size = (1.0, 16.0, 64.0, 65536.0)
+    whole, split, wide = (
+        seconds(matmuls([size]), wave_constants(**given), sheet(peak=1e17))[0]
+        for given in ({"split_sums": 1e6}, {}, {"split_sums": 1e6, "unit_loads": 40.0})
+    )
+    # One multiprocessor loads both operands at four times its part of the memory's bandwidth.
+    loads = 65536 * 2 * (16 + 64) / (3e12 / 132 * 4)
+    assert loads < whole - 2e-6 < 1.1 * loads
+    assert split < 0.3 * whole
+    assert wide < 0.4 * whole
+
+
 def test_the_power_limit_is_the_rate_of_long_matmuls() -> None:
     rows = matmuls([(1.0, 16384.0, 16384.0, 16384.0)])
     time = seconds(rows, wave_constants(sustained=0.4), sheet())[0]
@@ -114,7 +130,11 @@ def test_the_power_limit_is_the_rate_of_long_matmuls() -> None:
 def test_quantising_and_the_host_add_what_they_take() -> None:
     plain, quantised = (matmuls([(1.0, 512.0, 4096.0, 4096.0)], quantise=moved) for moved in (0.0, 5.0))
     extra = seconds(quantised, wave_constants(), sheet()) - seconds(plain, wave_constants(), sheet())
-    assert extra == pytest.approx(3e-6 + 512 * 4096 * 5.0 / (3e12 * 0.6))
+    ratio = 1 + 1 / (1 + (512 * 4096 * 5.0 / 2 / 50e6) ** 4)
+    assert extra == pytest.approx(3e-6 + 512 * 4096 * 5.0 / (3e12 * 0.6 * ratio))
+    for given, alone in ({"quantise_row_s": 1e-7}, 512e-7), ({"quantise_element_s": 1e-8}, 4096e-8):
+        slow = seconds(quantised, wave_constants(**given), sheet()) - seconds(plain, wave_constants(), sheet())
+        assert slow == pytest.approx(3e-6 + alone, rel=1e-3)
     eager = seconds(plain, wave_constants(host_s=1e-3), sheet())
     assert eager == pytest.approx(1e-3, rel=1e-6)
     terms = wave_terms(plain, wave_options(plain, sheet()), sheet(), wave_constants(host_s=1e-3))

@@ -157,7 +157,7 @@ def test_instructions_of_rasa_take_what_its_sub_stages_say(kind, saved_pct):
 
 def priced(size, kind, num_tc=4, width=8, depth=12, bytes_per_cycle=64.0, **options):
     columns = (np.array([x]) for x in (num_tc, width, depth, 4096, 2))
-    rows = ArrayRows(*columns, np.array([1.0 / bytes_per_cycle]), np.array([kind]), np.array([0]))
+    rows = ArrayRows(*columns, np.array([1.0 / bytes_per_cycle]), np.array([kind]), *(np.array([0]) for _ in range(5)))
     return price_matmuls(MatmulShapes.of([Matmul(*size)]), rows, EstimatorOptions(**options))
 
 

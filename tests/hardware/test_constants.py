@@ -13,6 +13,7 @@ from phaze_opt.graph.operator import VectorKind
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import HbmForm, build_accelerator
+from phaze_opt.hardware.flexibility import SWITCHES
 
 CONSTANTS = load_constants()
 MINIMAL = '[glb.bytes_per_cycle]\nvalue = 6144\nunit = "B"\nassumption = "x"\n'
@@ -116,7 +117,11 @@ def test_a_file_of_before_an_option_leaves_it_unsaid(tmp_path: Path) -> None:
     assert read.with_options({"residency": "planned"}) == CONSTANTS.with_options({"residency": "planned"})
 
 
-SHARES = {"arrays.stage_share": "pipelining", "arrays.choice_share": "sparse_array"}
+SHARES = {
+    "arrays.stage_share": "pipelining",
+    "arrays.choice_share": "sparse_array",
+    **{f"arrays.{name}_share": name for name in SWITCHES},
+}
 
 
 @pytest.mark.parametrize("key", SHARES)

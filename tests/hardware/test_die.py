@@ -60,6 +60,9 @@ def draw_dies(count: int, seed: int = 0) -> DieColumns:
         num_hosts=rng.integers(0, 2, count).astype(float),
         num_dies=rng.integers(0, 2, count).astype(float),
         **{name: np.array([getattr(process, name) for process in processes]) for name in ("logic", "memory", "energy")},
+        num_chiplets=np.ones(count),
+        crossings=np.zeros(count),
+        crossing_bytes_per_s=np.zeros(count),
     )
 
 

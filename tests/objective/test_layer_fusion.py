@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from kits.scenarios import make_point
 
-from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.price_step import lower_step
 from phaze_opt.cost.step_time import StepTime
@@ -14,21 +13,25 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.graph.residency import with_reserve
+from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective import layer_fusion
+from phaze_opt.objective.best_placement import bound_option, solve_option
+from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.layer_fusion import fuse_step
-from phaze_opt.objective.scenario import build_space, make_scenario
-from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST
 from phaze_opt.schedule.problem import ScheduleResult
-from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import check_pruner
+from phaze_opt.units import MEBI
 from phaze_opt.workload.plan import Recompute
 
 CHIP = "num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_mb={}, hbm_gb=80, hbm_gb_per_s=820"
 """Arrays that wait for memory."""
+POINT = make_point(num_tc=16, num_vc=16, tc_width=128, tc_depth=128, glb_bytes=64 * MEBI, hbm_stacks=1)
+METRICS = ("energy_per_iteration_j", "tc_utilisation")
 
 
 def job(fuser: str | None = None, **changes: object):
@@ -54,6 +57,9 @@ def test_without_a_fuser_nothing_changes_and_with_one_steps_are_faster() -> None
     found = {each.scenario.layer_fusion: each.evaluate_accelerator(chip(each), 1) for each in (plain, exact, bred)}
     seconds = {name: each.iteration_time_s for name, each in found.items()}
     assert seconds["exact"] <= seconds["genetic"] <= seconds[""] * (1 - 1e-4)
+    joules, busy = ({name: getattr(each, key) for name, each in found.items()} for key in METRICS)
+    assert joules["exact"] < joules[""]
+    assert busy["exact"] * seconds["exact"] == pytest.approx(busy[""] * seconds[""], rel=1e-9)
     assert sum(vars_of(found["exact"].breakdown)) == pytest.approx(seconds["exact"], rel=1e-9)
     assert found["exact"].throughput_bound_samples_per_s >= found["exact"].throughput_samples_per_s
     assert replace(exact.scenario, layer_fusion="").digest == plain.scenario.digest != exact.scenario.digest
@@ -73,7 +79,7 @@ def test_groups_are_what_their_layers_take_one_by_one() -> None:
         (forward, layer.forward, layer.forward_border),
         (backward, layer.backward, layer.backward_border),
     ):
-        total = 0.0
+        total = saved_j = 0.0
         for group in chain.groups:
             choice = chain.problem.choices[group.choice]
             assert choice.num_parts == 1
@@ -84,8 +90,15 @@ def test_groups_are_what_their_layers_take_one_by_one() -> None:
                 has_input, gives = place > group.first, place < group.stop - 1 and chain is backward
                 own = with_reserve(graph, border, has_input=has_input, spares_output=gives, has_weights=False)
                 total += left.schedule(own).makespan_s
+                alone, grouped = clock.estimate(graph.operators), left.estimate(own.operators)
+                saved_j += float(alone.energy_j.sum() - grouped.energy_j.sum())
+        assert chain.saved_j == pytest.approx(saved_j, rel=1e-9)
+        assert saved_j > 0.0
         assert chain.layers_s.sum() == pytest.approx(total, rel=1e-12)
-    assert step.bound_s <= step.time.seconds < step.unfused_s == pytest.approx(found.ranked.time.seconds, rel=1e-9)
+    (run,) = {chain.problem.num_layers for chain in step.chains}
+    passes = found.step.num_micro_batches * found.ranked.plan.data * found.step.model.num_units // run
+    assert step.saved_j == pytest.approx(passes * (forward.saved_j + backward.saved_j), rel=1e-12)
+    assert step.least_step_s <= step.time.seconds < step.unfused_s == pytest.approx(found.ranked.time.seconds, rel=1e-9)
 
 
 def test_backward_of_stages_that_recompute_is_left_alone_and_forward_writes() -> None:
@@ -123,7 +136,7 @@ def test_the_bound_counts_open_schedules_of_what_is_in_no_group(
     )
     step = fuse_step(found.step, clock, found.layer_times, network=network, name="exact")
     alone_s = lower_step(found.step, clock.lower_times(found.step), network)
-    assert step.bound_s == pytest.approx(alone_s, rel=1e-9)
+    assert step.least_step_s == pytest.approx(alone_s, rel=1e-9)
     assert alone_s < 0.9 * step.time.seconds
 
 
@@ -164,13 +177,63 @@ def test_places_in_groups_never_cost_where_the_buffer_stays() -> None:
         assert (seconds[INNER][filled] <= seconds[LAST][filled] * (1 + 1e-2)).all()
 
 
-def test_what_rests_on_bounds_of_layers_alone_is_refused() -> None:
+@pytest.mark.parametrize("software", [None, "ideal"])
+@pytest.mark.parametrize("glb_mb", [4, 48])
+def test_no_layer_of_any_group_goes_below_its_bound(software: str | None, glb_mb: int) -> None:
+    """Every place, choice and reserve that a table of groups has, against the bound from all ways at once."""
+    objective = job("exact", software=software, micro_batch=(4,), recompute="none")
+    accelerator = chip(objective, glb_mb)
+    step, found, clock = fused(objective, "exact", glb_mb)
+    compiled, estimates = objective.bounded(table_of(accelerator), 1, index=0)
+    (option,) = compiled.options
+    times = bound_option(option, estimates, accelerator, scenario=objective.scenario)
+    solve_option(option, times, estimates, accelerator, scenario=objective.scenario)
+    (unit,) = found.step.graph.cut.units
+    gaps = []
+    for phase, chain in enumerate(step.chains):
+        for number, seconds in enumerate(chain.problem.seconds):
+            least = times.lower_s[unit[number], phase]
+            assert least <= seconds.min() * (1 + 1e-9)
+            gaps.append(seconds.min() / least)
+    assert max(gaps) < 1.08, "and is not far below"
+    assert len({*step.chains[0].problem.choices}) == 5
+
+
+def test_the_plan_is_the_best_with_its_layers_in_groups() -> None:
+    """Against each set of degrees by itself: another one than the best with each layer alone."""
+    machine = "num_tc=8, num_vc=16, tc_width=128, tc_depth=128, glb_mb=48, hbm_gb=80, hbm_gb_per_s=400"
+    seconds = {}
+    for fuser, batches in ((None, (2,)), (None, (4,)), ("exact", (2,)), ("exact", (4,)), ("exact", (2, 4))):
+        given = {"devices": 256, "global_batch": 1024, "tensor_parallel": (1,), "pipeline": (1,), "zero": (1,)}
+        scenario = make_scenario("gpt2-xl", layer_fusion=fuser, micro_batch=batches, interleave=(1,), **given)
+        objective = Objective(scenario)
+        found = objective.evaluate_accelerator(load_architecture(machine, constants=objective.constants))
+        seconds[fuser, batches] = found.iteration_time_s
+        assert sum(vars_of(found.breakdown)) == pytest.approx(found.iteration_time_s, rel=1e-9)
+    assert seconds[None, (2,)] < seconds[None, (4,)]
+    assert seconds["exact", (2,)] > seconds["exact", (4,)]
+    assert seconds["exact", (2, 4)] == pytest.approx(seconds["exact", (4,)], rel=1e-9)
+
+
+def test_pruners_take_fused_layers_where_they_are_bounded() -> None:
+    scenario = job("exact").scenario
+    check_pruner("critical-path", scenario)
+    bound, reached = (each(job("exact")) for each in (bound_rate, reached_rate))
+    assert reached <= bound <= 1.3 * reached
+    with pytest.raises(InputError, match="more buffer slows nothing down"):
+        check_pruner("critical-path", replace(scenario, estimator="someone's"))
+
+
+def bound_rate(objective: Objective) -> float:
+    return bound_points(objective, [POINT])[0].throughput_samples_per_s
+
+
+def reached_rate(objective: Objective) -> float:
+    return objective.evaluate(POINT).throughput_samples_per_s
+
+
+def test_where_no_layers_can_be_fused_it_is_refused() -> None:
     objective = job("exact")
-    scenario, space = objective.scenario, build_space(SpaceOptions(), silicon=objective.scenario.silicon)
-    with pytest.raises(InputError, match="bounds are of layers run alone"):
-        CertifyProblem(scenario, space, objective.constants)
-    with pytest.raises(InputError, match="drops designs by bounds"):
-        check_pruner(SearchConfig("random", pruner="critical-path").pruner, scenario)
     with pytest.raises(InputError, match="pipelines of one design"):
         evaluate_heterogeneous(objective, [make_point()])
     with pytest.raises(InputError, match="no fuser is named 'exakt'"):

@@ -10,6 +10,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.schedule.genetic_fusion import GeneticFuser
 from phaze_opt.schedule.layer_fusion import ExactFuser, Fuser, FusionGroup, group_layers_s, groups_s, no_groups
+from phaze_opt.schedule.learned_fusion import LearnedFuser
 from phaze_opt.testing.fusers import FuserConformance, drawn_problem, tried_s
 
 
@@ -27,7 +28,17 @@ class TestGenetic(FuserConformance):
         return GeneticFuser()
 
 
-@pytest.mark.parametrize("name", ["exact", "genetic"])
+class TestLearned(FuserConformance):
+    """Chains of the suite are unlike any that it was taught: times of their layers have nothing to do with sizes."""
+
+    max_regret = 0.3
+
+    @pytest.fixture
+    def fuser(self) -> Fuser:
+        return LearnedFuser()
+
+
+@pytest.mark.parametrize("name", ["exact", "genetic", "learned"])
 def test_they_are_plug_ins(name: str) -> None:
     fuser = load_plugin(PluginGroup.FUSERS, name)
     assert isinstance(fuser, Fuser)

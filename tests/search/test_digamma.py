@@ -1,24 +1,27 @@
 """DiGamma: each operator by what it must and must not change, its generations, and that it beats chance."""
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from toy_runs import SPACE, toy_context
+from toy_runs import SPACE, fill, toy_context
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.digamma.strategy import (
+    HARDWARE,
     DigammaOptions,
     DigammaStrategy,
     breed,
     cross,
     exchange,
     mutate,
-    redraw_hardware,
+    redraw,
     scale_cores,
 )
 from phaze_opt.search.genome import build_genome
 from phaze_opt.search.strategy import Outcome
+from phaze_opt.space.search_space import SearchSpace
 
 GENOME = build_genome(SPACE)
 RATES = ("crossover_rate", "reorder_rate", "mutation_rate", "hardware_rate", "swap_rate", "grow_rate", "age_rate")
@@ -78,10 +81,45 @@ def test_hardware_mutation_changes_exactly_one_hardware_gene() -> None:
     rng = np.random.default_rng(0)
     counted: Counter[int] = Counter()
     for seed in range(300):
-        changed = np.flatnonzero(redraw_hardware(GENOME, draw(seed), rng=rng) != draw(seed))
+        changed = np.flatnonzero(redraw(GENOME, draw(seed), HARDWARE, rng=rng) != draw(seed))
         assert len(changed) == 1
         counted[int(changed[0])] += 1
     assert set(counted) == set(range(GENOME.num_genes)) - {GENOME.locus("micro_batch")}
+
+
+def test_mappings_that_a_space_opens_are_bred() -> None:
+    """Reordering draws the loop order anew, swapping the split; where a space has neither nothing is drawn."""
+    opened = {"loop_order": (1, 2, 3), "core_split": (1, 3), "array_shape": (1, 2)}
+    space = SearchSpace(
+        "mappings", replace(SPACE.axes, **opened), area_budget_um2=SPACE.area_budget_um2, min_area_fraction=0.0
+    )
+    genome, rng = build_genome(space), np.random.default_rng(0)
+    order, split, shape = (genome.locus(name) for name in opened)
+    assert None not in {order, split, shape}
+    cores = {genome.locus("tc_halvings"), genome.locus("vc_halvings")}
+    edges = {genome.locus("tc_width"), genome.locus("tc_depth")}
+    for rate, switch, others in (("reorder_rate", order, cores), ("swap_rate", split, edges)):
+        options = replace(NEVER, **{rate: 1.0})
+        for seed in range(20):
+            parent = genome.draw(np.random.default_rng(seed))
+            changed = set(np.flatnonzero(breed(genome, parent, parent, options=options, rng=rng) != parent))
+            assert switch in changed <= {switch, *others}
+    seen = {point.loop_order for point in fill_run(space)}
+    assert seen == set(opened["loop_order"])
+    assert (redraw(GENOME, draw(0), ("loop_order",), rng=rng) == draw(0)).all()
+
+
+def fill_run(space: SearchSpace) -> list[DesignPoint]:
+    """Sixty points of a run to which free orders and shapes are better."""
+    run = DigammaStrategy().start(toy_context(space=space))
+
+    def judge(number: int, point: DesignPoint) -> Outcome:
+        return Outcome(number, point, (float(point.array_shape - point.loop_order),))
+
+    points = fill(run, 60, judge)
+    late = [point for point in points[40:] if point.array_shape == 2]
+    assert len(late) > 10, "children descend from the better half"
+    return points
 
 
 def test_growing_adds_cores_and_ageing_removes_them() -> None:

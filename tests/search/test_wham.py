@@ -14,6 +14,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import make_scenario as scenario_of_options
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.options import OptionValue
@@ -21,6 +22,7 @@ from phaze_opt.search.probe import CountingProbe, PhaseView
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import StrategyContext
+from phaze_opt.search.wham.growth import memory_axes
 from phaze_opt.search.wham.strategy import WhamStrategy
 from phaze_opt.space.axes import powers_of_two
 from phaze_opt.space.search_space import SearchSpace
@@ -168,3 +170,38 @@ def test_looks_at_no_more_architectures_than_the_probe_grants(limit: int) -> Non
     for _ in range(5):
         assert len(run.ask(4)) == 4
     assert probe.num_probes <= limit
+
+
+def test_kinds_of_arrays_are_searched_like_any_axis(tmp_path: Path) -> None:
+    """Growth annotates each kind's own folds, and the best kind is found among dies of several."""
+    whole = sparse_scenario()
+    space = SearchSpace(
+        "kinds",
+        make_axes(
+            (8,), (), num_tc=(2, 4), num_vc=(8,), tc_width=(128,), tc_depth=(128,), micro_batch=(1,),
+            hbm_stacks=(2,), glb_bytes_per_cycle=(4096,), pipelining=(1, 5), sparse_array=(1, 3),
+        ),
+        area_budget_um2=600e6, min_area_fraction=0.0, silicon=whole.silicon,
+    )  # fmt: skip
+    assert memory_axes(space)[2:] == ("glb_bytes_per_cycle", "pipelining", "sparse_array")
+    objective = Objective(whole)
+    rates = {point: objective.evaluate(point).throughput_samples_per_s for point in space.points()}
+    config = SearchConfig("wham", num_trials=4, num_starts=1, work_dir=tmp_path)
+    best = run_search(config, scenario=whole, space=space).best
+    assert best is not None
+    assert best.throughput_samples_per_s == pytest.approx(max(rates.values()), rel=1e-3)
+    assert len({round(rate, 6) for rate in rates.values()}) > len(rates) / 3
+
+
+def sparse_scenario() -> Scenario:
+    """Sparse weights on a few devices."""
+    return scenario_of_options(
+        "tiny",
+        devices=16,
+        global_batch=64,
+        silicon="die",
+        sparsity="2:4,transposable=yes",
+        tensor_parallel=(1,),
+        pipeline=(1,),
+        zero=(0,),
+    )

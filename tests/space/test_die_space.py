@@ -8,7 +8,7 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.calibrated import CalibratedEstimator
-from phaze_opt.hardware.chip_template import NEVER_SLOWS, PointColumns, values_of
+from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, ORDERED_KINDS, PointColumns, values_of
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
@@ -136,6 +136,51 @@ def test_more_of_what_never_slows_lengthens_no_operator(estimator):
         chip_area_mm2(chips_of(more, objective.constants), objective.constants)
         >= chip_area_mm2(chips_of(less, objective.constants), objective.constants)
     ).all()
+
+
+@pytest.mark.parametrize("estimator", [AnalyticEstimator, CalibratedEstimator])
+@pytest.mark.parametrize("name", ORDERED_KINDS)
+def test_kinds_that_are_never_slower_lengthen_no_operator(estimator, name):
+    """Every pair that is said to be ordered, over all operators of a model with sparse weights on drawn dies."""
+    objective = Objective(
+        make_scenario("bert-large", devices=64, global_batch=256, silicon="die", sparsity="2:4,transposable=yes")
+    )
+    operators = objective.compiled(0, 1).operators
+    drawn = WHOLE.draw(40, np.random.default_rng(11))
+    priced = estimator(objective.constants)
+    found = [
+        priced.estimate(operators, chips_of(replace(drawn, **{name: np.full(len(drawn), kind)}), objective.constants))
+        for kind in range(1, len(AXIS[name].choices) + 1)
+    ]
+    gained = 0
+    for slower, other in AXIS[name].no_slower:
+        for figure in ("one_core_s", "spread_s", "traffic_bytes"):
+            slow, fast = (getattr(found[kind - 1], figure) for kind in (slower, other))
+            assert (fast <= slow).all()
+            gained += int((fast < slow).any())
+    assert gained
+
+
+def test_the_frontier_counts_kinds_that_are_never_slower():
+    """Of all pairs of dies, with every kind of pipelining and two of sparse arrays."""
+    axes = replace(SMALL.axes, pipelining=tuple(range(1, 7)), sparse_array=(1, 3), micro_batch=(1,), num_tc=(4, 6))
+    space = replace(SMALL, axes=axes)
+    every = list(space.points())
+
+    def is_no_slower(other, point):
+        return (
+            all(getattr(other, name) == getattr(point, name) for name in ("num_tc", "num_vc", "tc_width", "tc_depth"))
+            and all(getattr(other, name) >= getattr(point, name) for name in NEVER_SLOWS)
+            and all(
+                getattr(other, name) == getattr(point, name)
+                or (getattr(point, name), getattr(other, name)) in AXIS[name].no_slower
+                for name in ORDERED_KINDS
+            )
+        )
+
+    expected = [p for p in every if not any(other != p and is_no_slower(other, p) for other in every)]
+    assert list(space.frontier_within(None).points()) == expected
+    assert 0 < len(expected) < len(every) / 10
 
 
 def test_capacities_are_stacks(tmp_path):

@@ -250,6 +250,7 @@ def test_dies_that_are_too_dense_leave_a_gap_that_nothing_points_into():
         ("vc_l2_kb = [0]", "value 0 must be a positive number"),
         ("l2_kb = ['many']", "value 'many' must be a positive number"),
         ("pipelining = ['base', 'fast']", "value 'fast' must be one of base, pipe, wlbp, dm-wlbp, db-wls, dmdb-wls"),
+        ("loop_order = ['weights']", "value 'weights' must be one of full, weight, output, input, weight-output"),
         ("pipelining = [5]", "value 5 must be one of base, pipe"),
     ],
 )
@@ -293,6 +294,29 @@ def test_sub_stages_are_axes_of_dies_and_of_the_tables(tmp_path):
         load_architecture(f"{DIE},pipelining=fast", constants=CONSTANTS)
     with pytest.raises(InputError, match="pipelining = 9 must be from 1 to 6"):
         build_accelerator(replace(points[0], pipelining=9), constants=CONSTANTS)
+
+
+def test_switches_of_mappings_are_axes_of_dies_and_of_the_tables(tmp_path):
+    tables = SPACE.replace("glb_bytes_per_cycle = [4096]\nhbm_stacks = [4]\n", "hbm_gb = [64]\n")
+    lines = (
+        'tiling = ["fixed", "full"]\nloop_order = ["output"]\ncore_split = ["rows"]\narray_shape = ["fixed", "part"]\n'
+    )
+    for text, silicon in ((SPACE, SILICON), ("min_area_fraction = 0.0\n" + tables, None)):
+        (tmp_path / "mine.toml").write_text(text + lines)
+        space = load_space(tmp_path / "mine.toml", silicon=silicon, micro_batches=(1,))
+        points = list(space.points())
+        assert {(point.tiling, point.array_shape) for point in points} == {(2, 1), (2, 2), (3, 1), (3, 2)}
+        codec = Codec(space)
+        assert all(codec.decode(codec.encode(point)) == point for point in points)
+        for point in points:
+            chip = build_accelerator(point, constants=space.constants)
+            assert load_architecture(point.inline(), constants=space.constants) == chip
+            assert "loop_order=output" in point.inline()
+            if point.array_shape == 2:
+                built = build_accelerator(replace(point, array_shape=1), constants=space.constants)
+                assert area_mm2_of(chip, space.constants) > area_mm2_of(built, space.constants)
+    with pytest.raises(InputError, match="array_shape = 4 must be from 0 to 3"):
+        build_accelerator(replace(points[0], array_shape=4), constants=CONSTANTS)
 
 
 def test_the_tables_have_areas_of_local_buffers(tmp_path):

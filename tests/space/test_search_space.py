@@ -15,6 +15,7 @@ from phaze_opt.hardware.area import area_mm2, area_um2_table
 from phaze_opt.hardware.chip_template import AXIS, DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
+from phaze_opt.hardware.flexibility import SWITCHES
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.known_spaces import phaze_area_budget_um2, phaze_space
 from phaze_opt.space.search_space import SearchSpace
@@ -57,6 +58,8 @@ def test_phaze_space_equals_brute_force_over_all_candidates() -> None:
         hbm_stacks=np.zeros_like(vc), vc_l2_bytes=np.zeros_like(vc), link_bytes_per_s=np.zeros(len(vc)),
         pipelining=np.zeros_like(vc),
         sparse_array=np.zeros_like(vc),
+        **{name: np.zeros_like(vc) for name in SWITCHES},
+        chiplets=np.zeros_like(vc),
     )  # fmt: skip
     area = area_um2_table(table)
     kept = (area <= BUDGET) & ((area >= 0.3 * BUDGET) | (tc == 1) | (vc == 1))

@@ -240,6 +240,20 @@ def test_a_column_under_another_name_gets_the_one_that_is_meant(tmp_path, name, 
     assert caught.value.line == 1
 
 
+@pytest.mark.parametrize("first", ["h100,8,32,4096,32,4096,16,2.5", "# my runs", "sep=,"])
+def test_a_file_that_does_not_begin_with_names_is_told_so(tmp_path, first):
+    assert "names no known column; the first line names the columns" in fault(tmp_path, f"{first}\n1,2\n", "mine.csv")
+
+
+def test_names_of_columns_are_read_in_any_case(tmp_path):
+    text = "hardware,op,m,n,k,dtype,latency_us\nh100,matmul,8192,8192,8192,bf16,1650\n"
+    (upper,), (lower,) = (
+        read_dataset(write(tmp_path, each, f"{place}.csv")).rows
+        for place, each in enumerate((text.replace("op,m,n,k", "Op,M,N,K"), text))
+    )
+    assert upper.values == lower.values
+
+
 def test_a_column_that_nobody_knows_is_passed_over_and_named(tmp_path):
     text = "hardware,op,m,n,k,dtype,latency_us,xyzzy,licence\nA100-SXM-80GB,matmul,64,64,64,bf16,5,what,MIT\n"
     dataset = read_dataset(write(tmp_path, text, "mine.csv"))

@@ -93,3 +93,38 @@ def test_what_cannot_be_said_in_columns_is_one_sentence(model: str, command: str
         return
     (row,) = table(tmp_path, line, head=head)
     assert words in reason(row)
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "note", "capacity"),
+    [
+        ("", "", "token drop", 1.0),
+        ("", "", "MXFP8; tokens dropped beyond", 1.0),
+        ("", "", "no token drop", 0.0),
+        ("", "", "dropless", 0.0),
+        (",token_drop", ",1", "", 1.0),
+        (",token_drop", ",0", "token drop", 0.0),
+        (",capacity", ",1.25", "token drop", 1.25),
+    ],
+)
+def test_dropped_tokens_are_read_of_a_column_and_last_of_the_note(
+    tmp_path: Path, columns: str, values: str, note: str, capacity: float
+) -> None:
+    """Experts then take the mean or what the column says, as `--expert-capacity` of the command does."""
+    head = HEAD.replace(",note", f"{columns},note")
+    (row,) = table(tmp_path, f"t,b200,some,fp8,8,9300,{COMMAND},a page{values},{note}", head=head)
+    stated = f"{COMMAND} --expert-capacity {capacity}" if capacity else COMMAND
+    (by_command,) = table(tmp_path, f"t,b200,some,fp8,8,9300,{stated},a page,")
+    assert seconds(row) == pytest.approx(seconds(by_command), rel=1e-12)
+
+
+def test_columns_beside_a_command_say_how_it_ran_unless_it_says_otherwise(tmp_path: Path) -> None:
+    head = HEAD.replace(",note", ",software,note")
+    bridge, other = table(
+        tmp_path,
+        f"t,b200,some,fp8,8,9300,{COMMAND.replace('--software megatron-core ', '')},a page,megatron-bridge,",
+        f"t,b200,some,fp8,8,9300,{COMMAND},a page,megatron-bridge,",
+        head=head,
+    )
+    assert bridge.text("software") == "megatron-bridge"
+    assert "megatron-bridge in its column and megatron-core in the row's command" in reason(other)

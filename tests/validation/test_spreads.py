@@ -92,6 +92,33 @@ def test_coverage_is_counted_on_sources_that_the_range_was_made_without():
     assert 0.85 < cross_coverage(rows)["steps"] < 0.95
 
 
+def test_every_source_is_held_against_the_range_of_the_others():
+    """By hand: the range of 39 sources is made anew, and the rows of the fortieth are counted in it."""
+    own = drawn(np.random.default_rng(6), sources=40, rows=5, effect=0.1, noise=0.05)
+    groups = fit_spreads(own)["steps"].groups
+    (others,) = fit_spreads([each for each in own if each.group != "source 7"]).values()
+    quotients = np.exp([each.log_quotient for each in own if each.group == "source 7"])
+    assert groups["source 7"].held == pytest.approx(np.mean((quotients >= others.low) & (quotients <= others.high)))
+    assert groups["source 7"].mape == pytest.approx(100 * np.mean(abs(1 / quotients - 1)), rel=1e-3)
+    assert np.mean([each.held for each in groups.values()]) == pytest.approx(cross_coverage(own)["steps"], abs=1e-3)
+    assert (
+        fit_spreads(drawn(np.random.default_rng(6), sources=9, rows=5, effect=0.1, noise=0.05, kept_out="cells"))[
+            "steps"
+        ].groups
+        == {}
+    )
+
+
+def test_the_packages_ranges_of_steps_hold_as_often_as_they_should():
+    """By publication kept out whole, 85 to 95 %; of the same rows named and not."""
+    unseen, named = (load_spreads().entries[kind] for kind in (UNSEEN, NAMED))
+    for spread in (unseen, named):
+        assert 0.85 <= np.mean([each.held for each in spread.groups.values()]) <= 0.95
+        assert sum(each.num_rows for each in spread.groups.values()) == spread.num_rows
+        assert np.mean([each.mape for each in spread.groups.values()]) == pytest.approx(spread.mape, rel=1e-3)
+    assert unseen.groups.keys() == named.groups.keys()
+
+
 def test_too_few_rows_or_sources_give_no_range():
     assert fit_spreads([Residual(("a",), f"{place}", CELLS, 0.1) for place in range(18)]) == {}
     assert fit_spreads([Residual(("a",), f"{place % 2}", CELLS, 0.1) for place in range(40)]) == {}

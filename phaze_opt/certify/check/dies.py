@@ -1,8 +1,8 @@
 """The rows of a certificate of dies: each a die that could be built, and every other die no faster than one of them.
 
 Lemma (docs/certificate.md): with the same cores and links, more buffer, more rate of the buffer, more stacks of HBM, a
-faster clock or larger L2s lengthen no step. So a row's bound holds for every die with the same cores and links and at
-most as much of each.
+faster clock or larger L2s lengthen no step, nor do arrays of a kind that is never slower. So a row's bound holds for
+every die with cores and links that are the same but for that, and at most as much of each.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,15 @@ from phaze_opt.certify.check.front import Matches, check_gap, counted, excess_of
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.problem_data import goal_value, prices_of
 from phaze_opt.certify.check.report import demand, refuse
-from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, NEVER_SLOWS, SIZE_AXES, PointColumns
+from phaze_opt.hardware.chip_template import (
+    AXES,
+    AXIS,
+    JOINED_AXES,
+    NEVER_SLOWS,
+    ORDERED_KINDS,
+    SIZE_AXES,
+    PointColumns,
+)
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
@@ -131,6 +139,9 @@ class DieRows:
         if scenario.max_tdp_w is not None:
             # `check_problem` has held the links against the network's.
             is_within &= dies.power.total / scenario.max_tdp_w - 1.0 <= -EXACT
+        if scenario.max_capex_usd is not None:
+            capex_usd = scenario.cluster.num_devices * self._costs(points)
+            is_within &= capex_usd / scenario.max_capex_usd - 1.0 <= -EXACT
         return _Judged(is_kept, is_within, dies.power.total, area_mm2)
 
     def _blocks(self) -> Iterator[dict[str, int]]:
@@ -151,16 +162,25 @@ class DieRows:
         columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
         points = self._completed(columns)
         judged = self._judge(points)
-        mine = table.has_bound.copy()
-        for name, place in block.items():
-            mine &= places[name] == place
-        rate_upper = np.full(shape, np.inf)
-        rate_upper[tuple(places[name][mine] for name in inner)] = table.throughput_upper_samples_per_s[mine]
-        excess = np.ones(0)
-        if matches is None:
-            is_bounded = self._is_bounded(rate_upper, judged, points)
+        has_row, rate_upper = np.zeros(shape, dtype=np.bool_), np.full(shape, np.inf)
+        for kinds in self._no_slower(block):
+            mine = table.has_bound.copy()
+            for name, place in (block | kinds).items():
+                mine &= places[name] == place
+            where = tuple(places[name][mine] for name in inner)
+            rate_upper[where] = np.minimum(rate_upper[where], table.throughput_upper_samples_per_s[mine])
+            if block | kinds == block:
+                has_row[where] = True
+        if self.certificate.scenario.estimator not in OWN_ESTIMATORS:
+            # By just any estimator more of what never slows might be slower.
+            rate_upper[~has_row] = np.inf
         else:
-            excess = self._excess(rate_upper, judged, points, matches)
+            rate_upper = _least_of_more(rate_upper, num_cores=len(_CORES))
+        least, excess = rate_upper.ravel(), np.ones(0)
+        if matches is None:
+            is_bounded = self._is_bounded(has_row.ravel(), least, judged, points)
+        else:
+            excess = self._excess(has_row.ravel(), least, judged, points, matches)
             is_bounded = excess <= (1.0 + self.certificate.claim.gap) * (1.0 + EXACT)
         missing = np.flatnonzero(judged.is_within & ~is_bounded)
         if len(missing):
@@ -168,16 +188,22 @@ class DieRows:
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
         return _Block(int(judged.is_kept.sum()), float(excess.max(initial=1.0)))
 
-    def _is_bounded(self, rate_upper: Floats, judged: _Judged, points: PointColumns) -> Flags:
-        """Which dies of a block have a row, or are bounded by the rows of dies with more; flat.
+    def _no_slower(self, block: dict[str, int]) -> Iterator[dict[str, int]]:
+        """Places on the axes of kinds that no die of a block is faster at, its own among them."""
+        names, choices = [name for name in ORDERED_KINDS if name in block], []
+        for name in names:
+            values, own = getattr(self._space.axes, name), getattr(self._space.axes, name)[block[name]]
+            quicker = {other for slower, other in AXIS[name].no_slower if slower == own} | {own}
+            choices.append([place for place, value in enumerate(values) if value in quicker])
+        for kinds in product(*choices):
+            yield dict(zip(names, kinds, strict=True))
 
-        By just any estimator more of what never slows might be slower. Over power or USD a die has the bound of what is
-        no slower, over its own; it must be within the claim's.
+    def _is_bounded(self, has_row: Flags, least: Floats, judged: _Judged, points: PointColumns) -> Flags:
+        """Which dies of a block have a row, or are bounded by the rows of dies that are no slower; all flat.
+
+        Over power or USD a die has the bound of what is no slower, over its own; it must be within the claim's.
         """
-        certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
-        if certificate.scenario.estimator not in OWN_ESTIMATORS:
-            return has_row
-        least = _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()
+        certificate = self.certificate
         if certificate.goal is Goal.THROUGHPUT:
             return np.isfinite(least)
         is_of_money = certificate.goal is Goal.THROUGHPUT_PER_USD
@@ -185,21 +211,19 @@ class DieRows:
         value = goal_value(certificate, least, tdp_w=judged.power_w, device_usd=device_usd)
         return np.asarray(has_row | (value <= certificate.claim.value_upper * (1.0 + EXACT)))
 
-    def _excess(self, rate_upper: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Floats:
-        """Of each die of a block of a front without a row its bound over what solved rows attain for it; flat.
+    def _excess(self, has_row: Flags, least: Floats, judged: _Judged, points: PointColumns, matches: Matches) -> Floats:
+        """Of each die of a block of a front without a row its bound over what solved rows attain for it; all flat.
 
         A die without a row has the bound of what is no slower, and watts, area and cost of its own.
         """
-        certificate, has_row = self.certificate, np.isfinite(rate_upper).ravel()
+        certificate = self.certificate
         others = np.flatnonzero(judged.is_within & ~has_row)
         excess = np.ones(len(has_row))
-        if certificate.scenario.estimator not in OWN_ESTIMATORS:
-            excess[others] = np.inf
-        elif len(others):
+        if len(others):
             columns = {"tdp_w": judged.power_w[others], "area_mm2": judged.area_mm2[others]}
             if FrontAxis.COST in certificate.axes:
                 columns["cost_usd"] = self._costs(points.take(others))
-            upper = counted(certificate, _least_of_more(rate_upper, num_cores=len(_CORES)).ravel()[others])
+            upper = counted(certificate, least[others])
             excess[others] = excess_over(matches.of(minimised(certificate, columns)), upper)
         return excess
 
@@ -221,23 +245,27 @@ class DieRows:
 
 def could_be_built(dies: Dies) -> Flags:
     """Which dies keep to the rules of docs/certificate.md, by their areas and powers: `Dies.limits` stated again."""
-    constants, columns, area_mm2 = dies.model.limits, dies.columns, dies.area.total
+    constants, columns, whole_mm2 = dies.model.limits, dies.columns, dies.area.total
+    # Of a die that is split, reticle and edges are each chiplet's.
+    count = columns.num_chiplets
+    area_mm2 = whole_mm2 / count
     longest_mm, aspect = constants.value("edge.longest_mm"), constants.value("edge.aspect")
     is_long = aspect * area_mm2 >= longest_mm * longest_mm
     long_mm = np.where(is_long, longest_mm, np.sqrt(aspect * area_mm2))
     short_mm = np.where(is_long, area_mm2 / longest_mm, np.sqrt(area_mm2 / aspect))
     # Stacks on one long side: as many as have room there, whole ones.
-    on_a_side = _no_more(np.ceil(columns.hbm_stacks / 2.0) * constants.value("edge.stack_mm"), long_mm)
+    on_a_side = _no_more(np.ceil(np.ceil(columns.hbm_stacks / count) / 2.0) * constants.value("edge.stack_mm"), long_mm)
     lanes = BITS_PER_BYTE * columns.link_bytes_per_s / (GIGA * constants.value("edge.lane_gbit_per_s"))
-    package_mm2 = area_mm2 + columns.hbm_stacks * constants.value("package.stack_mm2")
+    crossing_mm = columns.crossing_bytes_per_s / (GIGA * constants.value("edge.die_to_die_gb_per_s_per_mm"))
+    package_mm2 = whole_mm2 + columns.hbm_stacks * constants.value("package.stack_mm2")
     bank_bytes = constants.value(BANK_RULE.removeprefix(DIE_PREFIX)) * columns.buffer_bytes_per_cycle
     return np.asarray(
         _no_more(area_mm2, constants.value("package.reticle_mm2"))
         & on_a_side
-        & _no_more(lanes * constants.value("edge.lane_mm"), 2.0 * short_mm)
+        & _no_more(lanes * constants.value("edge.lane_mm") + crossing_mm, 2.0 * short_mm * count)
         & _no_more(package_mm2, constants.value("package.interposer_mm2"))
         & _no_more(bank_bytes, columns.buffer_bytes)
-        & _no_more(dies.power.total / area_mm2, dies.model.power.most_w_per_mm2)
+        & _no_more(dies.power.total / whole_mm2, dies.model.power.most_w_per_mm2)
     )
 
 

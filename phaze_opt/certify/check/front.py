@@ -20,14 +20,16 @@ _CHUNK = 1 << 16
 
 
 def check_columns(certificate: Certificate, points: PointsTable) -> None:
-    """The table has costs where, and only where, a goal is of them.
+    """The table has costs where, and only where, a goal or a budget is of them.
 
     Raises:
         CertificateError: it has not.
     """
-    wants = has_costs(certificate.goal, certificate.axes)
+    wants = has_costs(certificate.scenario, certificate.goal, certificate.axes)
     if bool(points.cost_usd.size) != (wants and bool(len(points))):
         refuse(f"column cost_usd is {'missing' if wants else 'of no goal'}", file=POINTS_FILE)
+    if not certificate.claim.front:
+        demand(points.arch == "", "arch names a design though there is no front")
 
 
 def minimised(certificate: Certificate, columns: dict[str, Floats]) -> Floats:
@@ -100,6 +102,7 @@ def check_front(certificate: Certificate, points: PointsTable) -> None:
     if not np.array_equal(listed, matches.front):
         other = sorted(set(claim.front) ^ set(matches.front.tolist())) or [-1]
         refuse(f"claim: front is not that of the solved rows (row {other[0]} among others)", file=CERTIFICATE_FILE)
+    _check_archs(points, matches.front)
     excess = excess_of_rows(certificate, points, matches)
     allowed = (1.0 + claim.gap) * (1.0 + EXACT)
     demand(
@@ -111,6 +114,15 @@ def check_front(certificate: Certificate, points: PointsTable) -> None:
     )
     if not claim.num_left_out:
         check_gap(claim, excess)
+
+
+def _check_archs(points: PointsTable, front: Ints) -> None:
+    """The designs of the front in words are those of their rows, and no other row has any."""
+    if not len(points.arch):
+        return
+    expected = np.full(len(points), "", dtype=object)
+    expected[front] = [points.points.point(row).inline() for row in front.tolist()]
+    demand(points.arch == expected, lambda row: f"arch is '{points.arch[row]:.80}', not '{expected[row]:.80}'")
 
 
 def excess_of_rows(certificate: Certificate, points: PointsTable, matches: Matches) -> Floats:

@@ -117,7 +117,7 @@ class PlanBoundCheck:
         )
         entries, found = table[index], []
         for model, check in enumerate(self.models.checks):
-            estimates = self.models.estimate(model, chips)
+            estimates = self.models.estimate_bounded(model, chips)
             own = entries[:, self.models.slots(model)].astype(np.int64)
             bounds = RowBounds(self.pool, estimates, chips, own, rows)
             makespan_s = np.stack(bounds.makespans([layers.phases for layers in check.even.sets]), axis=1)

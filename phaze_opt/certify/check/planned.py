@@ -44,6 +44,11 @@ class PlannedModels:
         """Latencies of all operators of a model on all chips."""
         return self.problem.estimator.estimate(self.operators[model], chips)
 
+    def estimate_bounded(self, model: int, chips: AcceleratorTable) -> Estimates:
+        """The same, and where layers are fused those of units at the least that any group lets them take."""
+        estimates, grouped = self.estimate(model, chips), self.checks[model].even.grouped
+        return estimates if grouped is None else grouped.lower(estimates)
+
 
 def planned_models(problem: CheckedProblem) -> PlannedModels:
     """The plans of every model.

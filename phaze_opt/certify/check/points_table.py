@@ -38,9 +38,12 @@ _ARROW_TYPES = {
     "bound": "string",
     "reason": "string",
     "multipliers_index": "int32",
+    "arch": "string",
 }
-_OPTIONAL = "cost_usd"
-"""Column of fronts over cost and of goals of money alone."""
+_OF_MONEY = "cost_usd"
+_OPTIONAL = {_OF_MONEY, "arch"}
+"""Columns of fronts over cost and of goals and budgets of money alone, and of fronts."""
+OVER_BUDGETS = (Infeasibility.OVER_AREA, Infeasibility.OVER_TDP, Infeasibility.OVER_CAPEX)
 _COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
 """Neither unpacks to much more than some twenty times its size."""
 SPARE_ROWS = 10_000
@@ -55,7 +58,7 @@ EXACT = 1e-9
 class PointsTable:
     """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file but for those of the point.
 
-    ``cost_usd`` is empty where no goal is of it.
+    ``cost_usd`` is empty where no goal is of it, ``arch`` where there is no front, or in files from before it.
     """
 
     index: Ints
@@ -69,6 +72,7 @@ class PointsTable:
     reason: Texts
     multipliers_index: Ints
     cost_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    arch: Texts = field(default_factory=lambda: np.zeros(0, dtype=object))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -101,8 +105,9 @@ def read_points(content: bytes, *, num_rows: int) -> PointsTable:
     import pyarrow
     from pyarrow import parquet
 
-    words = [name for name, kind in _ARROW_TYPES.items() if kind == "string"]
     try:
+        there = parquet.read_schema(pyarrow.BufferReader(content)).names
+        words = [name for name, kind in _ARROW_TYPES.items() if kind == "string" and name in there]
         file = parquet.ParquetFile(pyarrow.BufferReader(content), read_dictionary=words)
         _check_footer(file, num_rows)
         table = file.read(use_threads=False)
@@ -125,7 +130,7 @@ def _check_footer(file: Any, num_rows: int) -> None:
     metadata = file.metadata
     found = {field.name: str(getattr(field.type, "value_type", field.type)) for field in file.schema_arrow}
     missing = {name for name, axis in AXIS.items() if axis.default is not None and name not in found}
-    missing |= {_OPTIONAL} - found.keys()
+    missing |= _OPTIONAL - found.keys()
     for name, kind in _ARROW_TYPES.items():
         if found.get(name) != kind and name not in missing:
             message = f"column {name} is {found.get(name, 'missing')}, not {kind}"
@@ -174,7 +179,7 @@ def check_rows(points: PointsTable) -> None:
 
 def _check_agreement(points: PointsTable) -> None:
     """Status, bound, reason, bounds and multipliers go together."""
-    over_budget = np.isin(points.reason, [Infeasibility.OVER_AREA.value, Infeasibility.OVER_TDP.value])
+    over_budget = np.isin(points.reason, [word.value for word in OVER_BUDGETS])
     is_feasible = points.reason == Infeasibility.FEASIBLE.value
     upper, attained = points.throughput_upper_samples_per_s, points.throughput_samples_per_s
     demand(over_budget == ~points.has_bound, "bound is none where, and only where, a budget is broken")
@@ -268,11 +273,14 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
         power = chip_power_w(chips, scenario.cluster.network, constants)
         _check_column(table.area_mm2[here], area, "area_mm2", first=first)
         _check_column(table.tdp_w[here], power, "tdp_w", first=first)
+        capex = None
         if len(table.cost_usd):
             links, prices = link_rate(scenario.cluster.network), prices_of(scenario)
             cost = chip_cost(chips, constants, link_bytes_per_s=links, prices=prices).usd
-            _check_column(table.cost_usd[here], cost, _OPTIONAL, first=first)
-        _check_budget(table.reason[here], area, power, scenario=scenario, first=first)
+            _check_column(table.cost_usd[here], cost, _OF_MONEY, first=first)
+            capex = cost * scenario.cluster.num_devices
+        takes = (area, power, area if capex is None else capex)
+        _check_budget(table.reason[here], takes, scenario=scenario, first=first)
 
 
 def _check_column(found: Floats, expected: Floats, name: str, *, first: int) -> None:
@@ -284,12 +292,10 @@ def _check_column(found: Floats, expected: Floats, name: str, *, first: int) -> 
     )
 
 
-def _check_budget(reason: NDArray[np.object_], area: Floats, power: Floats, *, scenario: Scenario, first: int) -> None:
-    """A row is over a budget if and only if it says so; area comes first."""
-    budgets = (
-        (Infeasibility.OVER_AREA, area, scenario.max_area_mm2),
-        (Infeasibility.OVER_TDP, power, scenario.max_tdp_w),
-    )
+def _check_budget(reason: NDArray[np.object_], takes: tuple[Floats, ...], *, scenario: Scenario, first: int) -> None:
+    """A row is over a budget if and only if it says so; area comes first, then power, then capex."""
+    limits = (scenario.max_area_mm2, scenario.max_tdp_w, scenario.max_capex_usd)
+    budgets = zip(OVER_BUDGETS, takes, limits, strict=True)
     is_settled = np.zeros(len(reason), dtype=np.bool_)
     for word, value, budget in budgets:
         says = reason == word.value

@@ -26,7 +26,7 @@ _MAX_NAME = 60
 _TOLD = frozenset((
     "models", "cluster", "global_batch", "sequence_length", "optimizer", "attention", "exclusivity", "recompute",
     "is_sequence_parallel", "tensor_parallel", "common", "max_area_mm2", "max_tdp_w", "estimator", "schedule_gap",
-    "schedule_nodes", "plans", "stack", "silicon",
+    "schedule_nodes", "plans", "stack", "silicon", "layer_fusion",
 ))  # fmt: skip
 """Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
 _OF_CUTS = ("has_cuts", "has_near_cuts", "blocks", "stage_recompute")
@@ -89,7 +89,7 @@ def _sought(certificate: Certificate) -> str:
 
 
 def _describe_choices(scenario: Scenario, goal: str) -> str:
-    limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"))
+    limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"), (scenario.max_capex_usd, "USD of capex"))
     budgets = " and ".join(f"{limit:.6g} {unit}" for limit, unit in limits if limit is not None)
     several = f", {scenario.common} mean of the models" if len(scenario.models) > 1 else ""
     of_placements = (
@@ -136,6 +136,8 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     told = [(name, value) for name, value in differing if value != getattr(IDEAL_STACK, name) and name != "name"]
     behaviour = ", ".join(f"{name.replace('_', ' ')} {shown(_stated(value))}" for name, value in told)
     yield "Software", f"{shown(scenario.stack.name)} ({behaviour or 'ideal'})"
+    if scenario.layer_fusion:
+        yield "Layer fusion", "bounds hold for layers in any groups, and what is attained is of layers each alone"
 
 
 def _describe_silicon(scenario: Scenario) -> Iterator[tuple[str, str]]:

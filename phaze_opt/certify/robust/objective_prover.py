@@ -206,7 +206,8 @@ class ObjectiveProver:
     def evaluate_reference(self, world: World, name: str) -> Worth:
         """The reference at the best micro-batch of the space, without budgets."""
         objective = self._objective(world)
-        free = objective.under(objective.constants, scenario=objective.scenario.without_budgets())
+        alone = replace(objective.scenario.without_budgets(), layer_fusion="")
+        free = objective.under(objective.constants, scenario=alone)
         chip = load_architecture(name, constants=objective.constants)
         batches = self._problem.space.axes.micro_batch
         worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
@@ -271,7 +272,7 @@ class ObjectiveProver:
             for micro_batch in np.unique(micro_batches).tolist():
                 table = chips.take(np.flatnonzero(micro_batches == micro_batch))
                 for model in range(len(posed.scenario.models)):
-                    estimates = objective.estimate_table(table, micro_batch, index=model)
+                    _, estimates = objective.bounded(table, micro_batch, index=model)
                     for array in (estimates.one_core_s, estimates.spread_s, estimates.traffic_bytes):
                         digest.update(array.tobytes())
         return digest.hexdigest()

@@ -1,6 +1,6 @@
 """What devices cost to make, part by part, and what making them emits; columns of many designs."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,13 @@ class DeviceParts:
 
     Attributes:
         process: name in the die model, such as ``n7``.
-        die_mm2: of one die.
-        package_mm2: of die and stacks of HBM.
+        die_mm2: of one die, a chiplet where the die is split.
+        package_mm2: of all dies and stacks of HBM.
         num_stacks: of HBM.
         memory_bytes: capacity; makers and prices count it in binary GB.
         link_bytes_per_s: of all links, one way.
         tdp_w: at full rate.
-        num_dies: equal dies of a package.
+        num_dies: equal dies of a package, all of one design.
     """
 
     process: str
@@ -38,7 +38,7 @@ class DeviceParts:
     memory_bytes: Floats
     link_bytes_per_s: Floats
     tdp_w: Floats
-    num_dies: int = 1
+    num_dies: Floats = field(default_factory=lambda: np.ones(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class DeviceCost:
     """USD a device, by part; columns of shape (num_designs,).
 
     Attributes:
-        dies: good ones.
+        dies: good ones, of several each known to be.
         package: substrate and interposer, and dies and stacks that bonding loses.
         memory: HBM.
         board: board, power delivery, cooling, its share of host and rack.
         links: its share of cables, adapters and switches.
-        design: its share of what designing the chip cost.
+        design: its share of what designing the chip cost, once for equal chiplets, with the interface between them.
     """
 
     dies: Floats
@@ -70,7 +70,9 @@ class DeviceCost:
 def device_cost(parts: DeviceParts, known: Constants) -> DeviceCost:
     """What a device costs; inf of a die that fits on no wafer."""
     figures = figures_of(parts.process, known)
-    dies = parts.num_dies * figures.wafer.usd_of_good_die(parts.die_mm2)
+    tests = known.value("chiplets.test_usd") * (parts.num_dies - 1.0)
+    dies = parts.num_dies * figures.wafer.usd_of_good_die(parts.die_mm2) + tests
+    interface = known.value("chiplets.design_share") * (parts.num_dies > 1.0)
     memory = known.value("memory.hbm_usd_per_gb") * parts.memory_bytes / GIBI
     return DeviceCost(
         dies=dies,
@@ -78,7 +80,7 @@ def device_cost(parts: DeviceParts, known: Constants) -> DeviceCost:
         memory=memory,
         board=known.value("board.usd") + known.value("board.usd_per_w") * parts.tdp_w,
         links=known.value("links.usd_per_gb_per_s") * parts.link_bytes_per_s / GIGA,
-        design=np.full(np.shape(dies), figures.design_usd / known.value("volume.devices")),
+        design=np.full(np.shape(dies), figures.design_usd / known.value("volume.devices")) * (1.0 + interface),
     )
 
 

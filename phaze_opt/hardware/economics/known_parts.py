@@ -14,7 +14,7 @@ from phaze_opt.hardware.silicon.die_constants import load_die_constants
 
 _PROCESS = {28: "n28", 16: "n16", 12: "n16", 8: "n8", 7: "n7", 6: "n6", 5: "n5", 4: "n5", 3: "n3"}
 """Processes with prices by nanometres: 12 nm is a form of 16, 4 nm one of 5."""
-COLUMNS = ("die_mm2", "package_mm2", "num_stacks", "memory_bytes", "link_bytes_per_s", "tdp_w")
+COLUMNS = ("die_mm2", "package_mm2", "num_stacks", "memory_bytes", "link_bytes_per_s", "tdp_w", "num_dies")
 """Figures of `DeviceParts` that each chip has."""
 
 
@@ -31,12 +31,13 @@ def parts_of_chips(
     dies = Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s)
     return DeviceParts(
         dies.model.process.name,
-        die_mm2=dies.area.total,
+        die_mm2=dies.area.total / dies.columns.num_chiplets,
         package_mm2=dies.edge.package_mm2,
         num_stacks=dies.columns.hbm_stacks,
         memory_bytes=np.asarray(chips.hbm_bytes, dtype=np.float64),
         link_bytes_per_s=dies.columns.link_bytes_per_s,
         tdp_w=dies.power.total,
+        num_dies=dies.columns.num_chiplets,
     )
 
 
@@ -79,6 +80,7 @@ def parts_of_machine(device: Device, known: Constants, *, link_bytes_per_s: floa
         memory_bytes=device.hbm_bytes,
         link_bytes_per_s=link_bytes_per_s,
         tdp_w=device.tdp_w,
+        num_dies=1.0,
     )
 
 
@@ -97,7 +99,4 @@ def priced_process(words: str) -> str:
 
 
 def _parts(process: str, **figures: float) -> DeviceParts:
-    die_mm2, package_mm2, num_stacks, memory_bytes, links, tdp_w = (
-        np.asarray(float(figures[name])) for name in COLUMNS
-    )
-    return DeviceParts(process, die_mm2, package_mm2, num_stacks, memory_bytes, links, tdp_w)
+    return DeviceParts(process, *(np.asarray(float(figures[name])) for name in COLUMNS))

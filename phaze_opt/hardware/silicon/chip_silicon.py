@@ -13,6 +13,7 @@ from phaze_opt.hardware.designed_chip import BANK_RULE
 from phaze_opt.hardware.energy import AccessEnergies, access_energies
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.silicon.chiplets import delivered_bytes_per_s
 from phaze_opt.hardware.silicon.die_area import DieArea, die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of, rates_of
 from phaze_opt.hardware.silicon.die_edge import DieEdge, Held, Limit, all_kept, die_edge
@@ -57,15 +58,29 @@ class Dies:
     @classmethod
     def by(cls, model: DieModel, chips: AcceleratorTable, sizing: Constants) -> "Dies":
         """The same by constants of the die model and those that size local buffers."""
-        process, stack, links = model.process, model.stack, model.link_bytes_per_s
-        columns = dies_of(chips, process=process, stack=stack, link_bytes_per_s=links, constants=sizing)
+        process, stack = model.process, model.stack
+        columns = dies_of(
+            chips,
+            process=process,
+            stack=stack,
+            link_bytes_per_s=model.link_bytes_per_s,
+            most_crossing_bytes_per_s=model.crossing_bytes_per_s,
+            constants=sizing,
+        )
         return cls(model, columns, rates_of(chips, stack), die_area(columns, model.area))
 
     @property
     def edge(self) -> DieEdge:
         """Edges and packages."""
         columns = self.columns
-        return die_edge(self.area.total, columns.hbm_stacks, columns.link_bytes_per_s, self.model.limits)
+        return die_edge(
+            self.area.total,
+            columns.hbm_stacks,
+            columns.link_bytes_per_s,
+            self.model.limits,
+            num_chiplets=columns.num_chiplets,
+            crossing_bytes_per_s=columns.crossing_bytes_per_s,
+        )
 
     @property
     def limits(self) -> Mapping[Limit, Held]:
@@ -140,16 +155,27 @@ def chip_energies(chips: AcceleratorTable, constants: Constants) -> AccessEnergi
     dies = Dies.of(chips, constants)
     power, shape = dies.model.power, np.shape(chips.num_tc)
     scale = PICO * cycle_energy_scale(dies.columns.energy, chips.clock_hz, power)
+    columns = dies.columns
+    network_pj = network_pj_per_byte(dies.area.total / columns.num_chiplets, power)
+    crossing_pj = BITS_PER_BYTE * power.die_to_die_pj_per_bit
     memory_j = BITS_PER_BYTE * power.memory_share * dies.model.stack.j_per_bit
     return AccessEnergies(
         mac_j=scale * power.mac_pj * dies.columns.mac_energy,
         l1_j_per_mac=np.zeros(shape),
         l2_j_per_byte=scale * power.local_pj_per_byte,
-        glb_j_per_byte=scale * network_pj_per_byte(dies.area.total, power),
+        glb_j_per_byte=scale * network_pj * (1.0 + columns.crossings) + PICO * crossing_pj * columns.crossings,
         hbm_j_per_byte=np.full(shape, memory_j),
         lane_j=scale * power.vector_lane_pj,
         link_j_per_byte=np.full(shape, BITS_PER_BYTE * PICO * power.link_pj_per_bit),
     )
+
+
+def fed_chips(chips: AcceleratorTable, constants: Constants) -> AcceleratorTable:
+    """The chips with the rate that their cores get of the buffer: of chiplets, what crossings between them leave."""
+    if not (has_die(constants) and np.any(chips.chiplets > 1)):
+        return chips
+    rate = delivered_bytes_per_s(chips, die_model(constants).crossing_bytes_per_s)
+    return replace(chips, glb_bandwidth_bytes_per_s=rate)
 
 
 def link_pj_per_bit(constants: Constants) -> float:

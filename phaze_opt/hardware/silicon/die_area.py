@@ -4,6 +4,7 @@
 
 K are the components whose area does not depend on the die, n the network of the chip-wide buffer on a die of 800 mm2,
 whose wires grow with the side of the die, u the share of the die that components fill. It is a quadratic in sqrt(A).
+Of a die that is split A, K and n are of each chiplet: n carries what passes to others too, K has a host interface each.
 """
 
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ class DieArea:
         hbm: PHYs and controllers of HBM.
         dram: PHYs and controllers of other external memory.
         links: interfaces to other devices.
+        die_to_die: interfaces between chiplets.
         host: host interface and control.
         spare: between components, and around them.
     """
@@ -43,36 +45,39 @@ class DieArea:
     hbm: Floats
     dram: Floats
     links: Floats
+    die_to_die: Floats
     host: Floats
     spare: Floats
 
     @property
     def total(self) -> Floats:
-        """The whole die, mm^2; added in the order of the fields."""
+        """The whole die, or all chiplets of it, mm^2; added in the order of the fields."""
         return total_of(self)
 
 
 def die_area(dies: DieColumns, constants: AreaConstants) -> DieArea:
     """Areas of dies by component."""
-    zero = np.zeros(())
+    zero, count = np.zeros(()), dies.num_chiplets
+    interfaces = np.where(count > 1.0, np.ceil(dies.hbm_stacks / count) * count, dies.hbm_stacks)
     fixed = DieArea(
         arrays=_arrays(dies, constants),
         lanes=_lanes(dies, constants),
         local=_local(dies, constants),
         buffer=_buffer(dies, constants),
         network=zero,
-        hbm=dies.hbm_stacks * dies.hbm_interface * constants.hbm_stack_mm2 * _interface(dies, constants),
+        hbm=interfaces * dies.hbm_interface * constants.hbm_stack_mm2 * _interface(dies, constants),
         dram=dies.dram_bits * constants.dram_phy_mm2_per_bit * _interface(dies, constants) / constants.phy_share,
         links=dies.link_bytes_per_s / GIGA * constants.link_mm2_per_gb_per_s,
+        die_to_die=dies.crossing_bytes_per_s / GIGA * constants.die_to_die_mm2_per_gb_per_s,
         host=dies.num_hosts * constants.host_mm2,
         spare=zero,
     )
     per_side = dies.logic * constants.network_um2_per_byte / UM2_PER_MM2 * dies.buffer_bytes_per_cycle
-    per_side = per_side / np.sqrt(constants.network_reference_mm2)
+    per_side = per_side * (1.0 + dies.crossings) / count / np.sqrt(constants.network_reference_mm2)
     used = 1.0 - (1.0 - constants.used_share) * dies.num_dies
-    # used side^2 - per_side side - fixed = 0, its positive root.
-    side = (per_side + np.sqrt(per_side * per_side + 4.0 * used * fixed.total)) / (2.0 * used)
-    return replace(fixed, network=per_side * side, spare=(1.0 - used) * side * side)
+    # used side^2 - per_side side - fixed = 0, its positive root: of each chiplet.
+    side = (per_side + np.sqrt(per_side * per_side + 4.0 * used * fixed.total / count)) / (2.0 * used)
+    return replace(fixed, network=count * per_side * side, spare=count * (1.0 - used) * side * side)
 
 
 def _interface(dies: DieColumns, constants: AreaConstants) -> Floats:

@@ -1,17 +1,20 @@
 """What stands on a die, as columns of many: the input of areas, edges and powers."""
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import vc_l2_bytes_of
+from phaze_opt.hardware.area import array_inputs, vc_l2_bytes_of
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.flexibility import freedom_scale
 from phaze_opt.hardware.pipelining import mac_area
+from phaze_opt.hardware.silicon.chiplets import built, count_of, crossing_bytes_per_s, crossings_of
 from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
-from phaze_opt.hardware.sparse_array import choice_scale, ports_down
+from phaze_opt.hardware.sparse_array import choice_scale
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +31,8 @@ class DieColumns:
     Attributes:
         logic, memory, energy: of the process, against N7 (`die_constants.DieProcess`).
         macs: 16-bit multiply-accumulates a cycle.
-        mac_area: area of one over that of one without sub-stages and without a choice of inputs (`pipelining.mac_area`,
-            `sparse_array.choice_scale`).
+        mac_area: area of one over that of one without sub-stages, without a choice of inputs and of usual freedom
+            (`pipelining.mac_area`, `sparse_array.choice_scale`, `flexibility.freedom_scale`).
         mac_energy: energy of one over that of one without a choice of inputs.
         byte_macs: multiply-accumulates a cycle of arrays that have 8 bits alone.
         threaded_lanes: fp32 lanes of a GPU, with issue and registers of many threads.
@@ -44,6 +47,9 @@ class DieColumns:
         link_bytes_per_s: links to other devices, one way.
         num_hosts: 1 with a host interface; 0 for a block or a chiplet without.
         num_dies: 1 for a die; 0 for a block inside one, which has no spare area of its own.
+        num_chiplets: equal dies that all of this stands on, 1 where it is not split.
+        crossings: between them, of a byte of the buffer.
+        crossing_bytes_per_s: of all of them together, one way.
     """
 
     logic: Floats
@@ -67,6 +73,9 @@ class DieColumns:
     link_bytes_per_s: Floats
     num_hosts: Floats
     num_dies: Floats
+    num_chiplets: Floats = field(default_factory=lambda: np.ones(()))
+    crossings: Floats = field(default_factory=lambda: np.zeros(()))
+    crossing_bytes_per_s: Floats = field(default_factory=lambda: np.zeros(()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +96,13 @@ class DieRates:
 
 
 def dies_of(
-    chips: AcceleratorTable, *, process: DieProcess, stack: HbmStack, link_bytes_per_s: float, constants: Constants
+    chips: AcceleratorTable,
+    *,
+    process: DieProcess,
+    stack: HbmStack,
+    link_bytes_per_s: float,
+    most_crossing_bytes_per_s: float = math.inf,
+    constants: Constants,
 ) -> DieColumns:
     """The dies of designed chips, all of one process and one generation of HBM.
 
@@ -98,19 +113,23 @@ def dies_of(
         process: of the die.
         stack: of HBM; as many as hold the capacity and reach the bandwidth.
         link_bytes_per_s: links of a device that states none, one way, all dimensions of its network together.
+        most_crossing_bytes_per_s: that a chiplet sends to others.
         constants: sizing of L2 buffers, and what sub-stages and choices of inputs add.
     """
+    codes = chips.chiplets
+    chips = replace(chips, num_tc=built(chips.num_tc, codes), num_vc=built(chips.num_vc, codes))
     lanes = chips.num_vc * chips.vc_width
     vector_l2 = chips.num_vc * vc_l2_bytes_of(chips.vc_width, chips.vc_l2_bytes, constants=constants)
-    inputs = chips.tc_width + ports_down(chips.tc_depth, chips.sparse_array)
-    operand_bytes = chips.dtype_bytes * chips.num_tc * inputs
+    operand_bytes = chips.dtype_bytes * chips.num_tc * array_inputs(chips)
     none = np.zeros(())
     return DieColumns(
         logic=np.array(process.logic),
         memory=np.array(process.memory),
         energy=np.array(process.energy),
         macs=_floats(chips.num_tc * chips.tc_width * chips.tc_depth),
-        mac_area=mac_area(chips.pipelining, constants) * choice_scale(chips.sparse_array, constants),
+        mac_area=mac_area(chips.pipelining, constants)
+        * choice_scale(chips.sparse_array, constants)
+        * freedom_scale(chips, constants),
         mac_energy=choice_scale(chips.sparse_array, constants),
         byte_macs=none,
         threaded_lanes=none,
@@ -125,8 +144,11 @@ def dies_of(
         hbm_interface=np.array(stack.interface),
         dram_bits=none,
         link_bytes_per_s=np.where(chips.link_bytes_per_s > 0, chips.link_bytes_per_s, link_bytes_per_s),
-        num_hosts=np.ones(()),
+        num_hosts=count_of(codes),
         num_dies=np.ones(()),
+        num_chiplets=count_of(codes),
+        crossings=crossings_of(codes),
+        crossing_bytes_per_s=crossing_bytes_per_s(chips, most_crossing_bytes_per_s),
     )
 
 

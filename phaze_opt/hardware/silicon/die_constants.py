@@ -89,6 +89,7 @@ class AreaConstants:
     dram_phy_mm2_per_bit: float
     bank_port_bytes: float
     bank_overhead_bytes: float
+    die_to_die_mm2_per_gb_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class PowerConstants:
     network_reference_mm2: float
     memory_share: float
     link_pj_per_bit: float
+    die_to_die_pj_per_bit: float
     static_w_per_mm2: float
     board_w: float
     most_w_per_mm2: float

@@ -80,10 +80,10 @@ class DieEdge:
     """Sides of dies and what takes them, each of shape (num_dies,).
 
     Attributes:
-        length_mm, width_mm: long and short side: as long as the reticle and the aspect allow.
+        length_mm, width_mm: long and short side, as long as reticle and aspect allow; of a chiplet where it is split.
         stack_places: stacks of HBM for which both long sides have room.
-        link_edge_mm: edge that links take, of both short sides.
-        package_mm2: die and stacks on an interposer.
+        link_edge_mm: edge that links take, and what leads to other chiplets, of both short sides.
+        package_mm2: die or all its chiplets, and stacks, on an interposer.
         limits: of edge and package.
     """
 
@@ -100,22 +100,38 @@ class DieEdge:
         return all_kept(self.limits)
 
 
-def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, constants: Constants) -> DieEdge:
+_ONE_DIE, _NO_CROSSING = np.ones(()), np.zeros(())
+
+
+def die_edge(
+    area_mm2: Floats,
+    hbm_stacks: Floats,
+    link_bytes_per_s: Floats,
+    constants: Constants,
+    *,
+    num_chiplets: Floats = _ONE_DIE,
+    crossing_bytes_per_s: Floats = _NO_CROSSING,
+) -> DieEdge:
     """Edges of dies.
 
     Args:
-        area_mm2: shape (num_dies,), mm^2.
-        hbm_stacks: of each, half along each long side.
-        link_bytes_per_s: of each, one way.
+        area_mm2: shape (num_dies,), mm^2; of a die that is split all of it, as all here.
+        hbm_stacks: half along each long side.
+        link_bytes_per_s: one way.
         constants: those of the die model.
+        num_chiplets: equal ones, 1 where the die is whole.
+        crossing_bytes_per_s: between them, all together, one way.
     """
+    package = area_mm2 + constants.value("package.stack_mm2") * hbm_stacks
+    area_mm2, link_bytes_per_s = area_mm2 / num_chiplets, link_bytes_per_s / num_chiplets
+    stacks = np.where(num_chiplets > 1.0, np.ceil(hbm_stacks / num_chiplets), hbm_stacks)
     longest = constants.value("edge.longest_mm")
     length = np.minimum(longest, np.sqrt(constants.value("edge.aspect") * area_mm2))
     width = area_mm2 / length
     places = 2.0 * np.floor(comparable(length / constants.value("edge.stack_mm")))
     lanes = link_bytes_per_s * BITS_PER_BYTE / GIGA / constants.value("edge.lane_gbit_per_s")
-    link_edge = constants.value("edge.lane_mm") * lanes
-    package = area_mm2 + constants.value("package.stack_mm2") * hbm_stacks
+    to_others = crossing_bytes_per_s / num_chiplets / GIGA / constants.value("edge.die_to_die_gb_per_s_per_mm")
+    link_edge = constants.value("edge.lane_mm") * lanes + to_others
     return DieEdge(
         length_mm=np.asarray(length),
         width_mm=np.asarray(width),
@@ -124,7 +140,7 @@ def die_edge(area_mm2: Floats, hbm_stacks: Floats, link_bytes_per_s: Floats, con
         package_mm2=np.asarray(package),
         limits={
             Limit.RETICLE: Held.at_most(area_mm2, constants.value("package.reticle_mm2")),
-            Limit.PLACES: Held.at_most(hbm_stacks, places),
+            Limit.PLACES: Held.at_most(stacks, places),
             Limit.LINK_EDGE: Held.at_most(link_edge, 2.0 * width),
             Limit.INTERPOSER: Held.at_most(package, constants.value("package.interposer_mm2")),
         },

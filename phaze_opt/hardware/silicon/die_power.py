@@ -26,6 +26,7 @@ class DiePower:
         network: the chip-wide buffer and its network.
         memory: external memory, its stacks included.
         links: interfaces to other devices.
+        die_to_die: interfaces between chiplets.
         static: leakage.
         board: host interface, clocks and control.
     """
@@ -36,6 +37,7 @@ class DiePower:
     network: Floats
     memory: Floats
     links: Floats
+    die_to_die: Floats
     static: Floats
     board: Floats
 
@@ -69,14 +71,14 @@ def die_power(dies: DieColumns, rates: DieRates, area_mm2: Floats, constants: Po
     Args:
         dies: what stands on them.
         rates: clock, enabled share and external memory.
-        area_mm2: of the dies, shape (num_dies,), mm^2.
+        area_mm2: of the dies, of one that is split all of it, shape (num_dies,), mm^2.
         constants: energies at N7 and the reference clock.
     """
     scale = cycle_energy_scale(dies.energy, rates.clock_hz, constants)
     cycles_per_s = PICO * scale * rates.clock_hz * rates.active_share
     macs = dies.macs * dies.mac_energy + constants.byte_mac_share * dies.byte_macs
     lanes = constants.threaded_lane_pj * dies.threaded_lanes + constants.vector_lane_pj * dies.vector_lanes
-    network = network_pj_per_byte(area_mm2, constants)
+    network = network_pj_per_byte(area_mm2 / dies.num_chiplets, constants) * (1.0 + dies.crossings)
     return DiePower(
         arrays=cycles_per_s * constants.mac_pj * macs,
         lanes=cycles_per_s * lanes,
@@ -84,6 +86,7 @@ def die_power(dies: DieColumns, rates: DieRates, area_mm2: Floats, constants: Po
         network=cycles_per_s * network * dies.buffer_bytes_per_cycle,
         memory=BITS_PER_BYTE * constants.memory_share * rates.memory_j_per_bit * rates.memory_bytes_per_s,
         links=BITS_PER_BYTE * PICO * constants.link_pj_per_bit * dies.link_bytes_per_s,
+        die_to_die=BITS_PER_BYTE * PICO * constants.die_to_die_pj_per_bit * dies.crossing_bytes_per_s,
         static=constants.static_w_per_mm2 * area_mm2,
         board=np.array(constants.board_w),
     )

@@ -59,11 +59,12 @@ class DieReport:
         name: of the chip.
         process, stack: what it is built of.
         num_stacks: of HBM.
-        stack_places: for which its long sides have room.
+        num_chiplets: equal ones that the die is split into, 1 where it is whole.
+        stack_places: for which its long sides have room, of all chiplets.
         areas: by component, mm^2.
         powers: at full rate, by component, W.
-        length_mm, width_mm: sides.
-        link_edge_mm: edge that links take.
+        length_mm, width_mm: sides, of a chiplet where it is split.
+        link_edge_mm: edge that links take, and what leads to other chiplets; of each.
         package_mm2: die and stacks.
         voltage_v: at its clock.
         bytes_per_byte_per_cycle: buffer over what it delivers a cycle.
@@ -75,6 +76,7 @@ class DieReport:
     process: DieProcess
     stack: HbmStack
     num_stacks: int
+    num_chiplets: int
     stack_places: int
     areas: tuple[ComponentFigure, ...]
     powers: tuple[ComponentFigure, ...]
@@ -148,12 +150,14 @@ def _report(accelerator: Accelerator, model: DieModel, sizing: Constants) -> Die
     chips = table_of(accelerator)
     dies = Dies.by(model, chips, sizing)
     edge, limits = dies.edge, dies.limits
+    chiplets = int(number_of(dies.columns.num_chiplets))
     return DieReport(
         name=accelerator.name,
         process=model.process,
         stack=model.stack,
-        num_stacks=int(number_of(limits[Limit.PLACES].has)),
-        stack_places=int(number_of(edge.stack_places)),
+        num_stacks=int(number_of(dies.columns.hbm_stacks)),
+        num_chiplets=chiplets,
+        stack_places=chiplets * int(number_of(edge.stack_places)),
         areas=_figures(dies.area),
         powers=_figures(dies.power),
         length_mm=number_of(edge.length_mm),
@@ -174,6 +178,7 @@ def die_to_json(report: DieReport) -> dict[str, Any]:
         "process": report.process.name,
         "hbm_generation": report.stack.generation.value,
         "num_stacks": report.num_stacks,
+        **({"num_chiplets": report.num_chiplets} if report.num_chiplets > 1 else {}),
         "stack_places": report.stack_places,
         "area_mm2": report.area_mm2,
         "power_w": report.power_w,
@@ -197,4 +202,6 @@ def _allowed(limits: Mapping[Limit, Held]) -> DieLimits:
 
 
 def _figures(parts: DieArea | DiePower) -> tuple[ComponentFigure, ...]:
-    return tuple(ComponentFigure(each.name, number_of(getattr(parts, each.name))) for each in fields(parts))
+    """By component; a whole die has nothing between chiplets."""
+    figures = (ComponentFigure(each.name, number_of(getattr(parts, each.name))) for each in fields(parts))
+    return tuple(figure for figure in figures if figure.value or figure.name != "die_to_die")

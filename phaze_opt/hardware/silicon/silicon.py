@@ -228,6 +228,11 @@ class DieModel:
     link_bytes_per_s: float
     limits: Constants
 
+    @property
+    def crossing_bytes_per_s(self) -> float:
+        """What a chiplet sends to others of its die, one way, at most."""
+        return self.limits.value("edge.die_to_die_gb_per_s") * GIGA
+
 
 @lru_cache(maxsize=64)
 def die_model(constants: Constants) -> DieModel:

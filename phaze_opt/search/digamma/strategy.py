@@ -3,17 +3,19 @@
 Genes. DiGamma's genome holds, for every level of the hardware, the parallel dimension and its size, and then the tile
 sizes in loop order; buffers are set to what the mapping needs. Here the hardware genes are the space's own: buffer
 (GLB), width and depth of an array, number of tensor and of vector cores (as halvings of what fits, semantics 8) and HBM
-capacity. Of the mapping only the micro-batch is searched: tiling, loop order and dataflow of every operator are the
-exact minimum that the estimator takes over all of them, and placement is solved exactly, so there is nothing left to
-evolve. Buffers do not follow from the mapping; they are genes.
+capacity. Genes of the mapping are the micro-batch and what the space opens of tiling, loop order, split over cores and
+array shape (`hardware.flexibility`): which mappings a chip may run. Among those it may, every operator has the exact
+minimum that the estimator takes over all of them, and placement is solved exactly, so there is nothing left to evolve
+for each. Buffers do not follow from the mapping; they are genes.
 
 Operators, with the rates of the paper:
 - elites 5 %, parents 40 %: as there.
 - tile crossover 0.57: every gene from either parent.
-- reorder 0.47: there the loop order; here which type of core comes first, by exchanging their halvings.
+- reorder 0.47: there the loop order; here that gene drawn anew where the space has it, and which type of core comes
+  first, by exchanging their halvings.
 - tile mutation 0.53 at 3 sites: one step up or down at three genes.
 - mutate hardware 0.5, and 1.0 for the children of the first generation: one hardware gene drawn anew.
-- swap parallel dimensions 0.1: width and depth exchanged.
+- swap parallel dimensions 0.1: width and depth exchanged, and the split over cores drawn anew where the space has it.
 - grow 0.57, age 0.27: there a level of parallelism added or removed; here the cores of one type doubled or halved.
 
 Repair: genes are the codec's parameters, so every child is a kept point. A child that was proposed before is bred again
@@ -27,13 +29,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER
 from phaze_opt.search.genome import Archive, Genes, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS
 
 HARDWARE = ("glb_mb", "tc_width", "tc_depth", TC_HALVINGS, VC_HALVINGS, "hbm_gb")
-"""Axes of the hardware genes; the micro-batch is the mapping gene."""
+"""Axes of the hardware genes; the micro-batch and the switches of mappings are the mapping genes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,13 @@ def breed(genome: Genome, first: Genes, second: Genes, *, options: DigammaOption
     """
     child = cross(first, second, rng=rng) if rng.random() < options.crossover_rate else first.copy()
     if rng.random() < options.reorder_rate:
-        child = exchange(genome, child, TC_HALVINGS, VC_HALVINGS)
+        child = redraw(genome, exchange(genome, child, TC_HALVINGS, VC_HALVINGS), (LOOP_ORDER.name,), rng=rng)
     if rng.random() < options.mutation_rate:
         child = mutate(genome, child, num_sites=options.mutation_sites, rng=rng)
     if rng.random() < options.hardware_rate:
-        child = redraw_hardware(genome, child, rng=rng)
+        child = redraw(genome, child, HARDWARE, rng=rng)
     if rng.random() < options.swap_rate:
-        child = exchange(genome, child, "tc_width", "tc_depth")
+        child = redraw(genome, exchange(genome, child, "tc_width", "tc_depth"), (CORE_SPLIT.name,), rng=rng)
     if rng.random() < options.grow_rate:
         child = scale_cores(genome, child, step=-1, rng=rng)
     if rng.random() < options.age_rate:
@@ -104,9 +107,9 @@ def mutate(genome: Genome, genes: Genes, *, num_sites: int, rng: np.random.Gener
     return mutant
 
 
-def redraw_hardware(genome: Genome, genes: Genes, *, rng: np.random.Generator) -> Genes:
-    """One hardware gene drawn anew among its other values."""
-    loci = [locus for locus in map(genome.locus, HARDWARE) if locus is not None]
+def redraw(genome: Genome, genes: Genes, axes: Sequence[str], *, rng: np.random.Generator) -> Genes:
+    """One gene of some axes drawn anew among its other values; none where the space has none of them."""
+    loci = [locus for locus in map(genome.locus, axes) if locus is not None]
     if not loci:
         return genes
     mutant = genes.copy()

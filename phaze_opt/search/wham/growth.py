@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from phaze_opt.hardware.chip_template import AXES, DesignPoint
+from phaze_opt.hardware.chip_template import AXES, AxisRole, DesignPoint
 from phaze_opt.schedule.mobility import ROUNDING
 from phaze_opt.search.wham.critical_path import (
     TC,
@@ -24,15 +24,8 @@ from phaze_opt.space.search_space import Positions, SearchSpace
 
 Memory = tuple[int, ...]
 """Positions on `memory_axes`."""
-_BESIDE = (
-    "glb_bytes_per_cycle",
-    "clock_hz",
-    "link_bytes_per_s",
-    "l2_bytes",
-    "vc_l2_bytes",
-    "pipelining",
-    "sparse_array",
-)
+_OF_ITS_OWN = ("glb_bytes", "hbm_stacks", "tc_width", "tc_depth", "vc_width")
+_BESIDE = tuple(axis.name for axis in AXES if axis.role is AxisRole.SIZE and axis.name not in _OF_ITS_OWN)
 """What some spaces vary beside buffer and HBM, and what takes area or power from cores too; the GLB's rate is first."""
 
 

@@ -105,10 +105,10 @@ class StudyCompletion:
 
     def _prove(self, number: int, condition: Condition) -> None:
         """Prove the optimum, and leave the certificate where `phaze-opt certify` does; what does not close is said."""
-        if not is_provable(condition.scenario, condition.goal):
+        if not is_provable(condition.goal):
             _LOGGER.warning(
-                "%s is not proved: certificates are of throughput, throughput_per_tdp and fronts without a budget of "
-                "capex; an enumeration as truth bounds and evaluates the space instead",
+                "%s is not proved: certificates are of no goal of energy; an enumeration as truth bounds and evaluates "
+                "the space instead",
                 condition.key,
             )
             return

@@ -14,6 +14,7 @@ from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.evaluate import load_estimator
+from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import goal_directions, posed_for
 from phaze_opt.objective.scenario import (
     OF_DEGREES,
@@ -73,7 +74,7 @@ def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Cond
 
 
 def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], origin: Origin) -> None:
-    """Refuse to enumerate what is too large for it."""
+    """Refuse to enumerate what is too large for it, or has no bounds."""
     for condition in conditions if config.judgement.truth is TruthForm.ENUMERATE else ():
         if condition.space.size > MOST_POINTS:
             with origin("statistics", "", "truth"):
@@ -82,6 +83,8 @@ def _check_enumeration(config: StudyConfig, conditions: Sequence[Condition], ori
                     f"{condition.space.size:,}; give certify"
                 )
                 raise InputError(message, key="truth")
+        with origin("statistics", "", "truth"):
+            check_has_bounds(condition.scenario)
 
 
 def resolve_condition(setting: Setting, workload: StudyWorkload, origin: Origin) -> Condition:
@@ -156,9 +159,12 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
             )
             raise InputError(message, key="truth")
     is_fused = any(setting.layer_fusion for setting in config.settings)
-    if is_fused and config.judgement.truth is not TruthForm.BEST_KNOWN:
+    if is_fused and config.judgement.truth is TruthForm.CERTIFY:
         with origin("statistics", "", "truth"):
-            message = "bounds are of layers run alone, and a setting fuses layers; give best-known"
+            message = (
+                "what a certificate attains is of layers each alone, and a setting fuses layers; give enumerate or "
+                "best-known"
+            )
             raise InputError(message, key="truth")
     if config.generality is None:
         return

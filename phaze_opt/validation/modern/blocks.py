@@ -121,6 +121,10 @@ class KernelBlock:
             overlap_norm=values["overlap_norm"],
             quantise_s=values["quantise_s"],
             quantise_share=values["quantise_share"],
+            quantise_element_s=values["quantise_element_s"],
+            quantise_row_s=values["quantise_row_s"],
+            unit_loads=values["unit_loads"],
+            split_sums=values["split_sums"],
         )
         terms = wave_terms(matmul_rows(self.cases, self.sizes), self.options, self.sheet, constants)
         return [

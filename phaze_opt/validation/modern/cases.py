@@ -28,6 +28,7 @@ from phaze_opt.validation.modern.shapes import (
     matmul_sizes,
     operator_name,
     row_format,
+    weight_pass_bytes,
 )
 
 OPERATORS, ATTENTION, EXPERTS = "op_modern", "attn_modern", "moe_modern"
@@ -91,7 +92,8 @@ def _operator(row: Row, device: Device, number_format: NumberFormat) -> KernelCa
     names = stream_recipes(recipe, kind)
     if name.startswith("quantise"):
         names = with_classes(names, machine_classes(device))
-    num_bytes = rows * columns * STREAM_BYTES[name] * facts_of(number_format).left_bytes / 2.0
+    moved = STREAM_BYTES[name] + weight_pass_bytes(name, recipe.library)
+    num_bytes = rows * columns * moved * facts_of(number_format).left_bytes / 2.0
     # Rows of a norm are independent; scales of casts are found in one place.
     sizes = (num_bytes, rows if name.startswith("quantise") else 0.0, columns)
     return KernelCase(device, KernelKind.STREAM, number_format, names, recipe, 1.0, sizes)

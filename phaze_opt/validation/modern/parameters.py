@@ -56,6 +56,8 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
         HOST_CALLS: lambda case: case.recipe.is_eager,
         "quantise_s": lambda case: case.sizes[_QUANTISE] > 0,
         "quantise_share": lambda case: case.sizes[_QUANTISE] > 0,
+        "quantise_element_s": lambda case: case.sizes[_QUANTISE] > 0,
+        "quantise_row_s": lambda case: case.sizes[_QUANTISE] > 0,
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
         "row_s": lambda case: case.sizes[_ROWS] > 0,
         "window_use": lambda case: case.sizes[_WINDOW] > 0,

@@ -26,6 +26,10 @@ STREAM_BYTES: Mapping[str, float] = MappingProxyType(
 """Bytes moved for one 16-bit element, by operator; a silu reads a gate besides, a cast writes 8 bits."""
 
 
+WEIGHT_PASS_BYTES = 4.0
+"""For one 16-bit element: gradients of a norm's weights sum over rows, which takes input and gradient once more."""
+ONE_PASS_LIBRARIES = ("cudnn",)
+"""Libraries that sum the gradients of a norm's weights in the pass that makes those of its input."""
 WEIGHT_GRADIENT_COST = 2.0
 """Time of a grouped matmul that sums over each group's rows, over one of the same FLOPs that does not (assumption, 1.3
 to 2.7: mxfp8 on B200 1.26, fp8 with block scales on H100 2.7)."""
@@ -52,6 +56,11 @@ def row_format(row: Row) -> NumberFormat:
 def stream_bytes(name: str) -> float:
     """Bytes moved for one 16-bit element by an operator of this name; of an unknown one it is read and written once."""
     return STREAM_BYTES.get(name, 3.0 if name.startswith("quantise") else 4.0)
+
+
+def weight_pass_bytes(name: str, library: str) -> float:
+    """Bytes moved besides for one 16-bit element: by what is no fused kernel, in gradients of a norm."""
+    return WEIGHT_PASS_BYTES if name.endswith("norm_bwd") and library not in ONE_PASS_LIBRARIES else 0.0
 
 
 def matmul_sizes(row: Row) -> tuple[float, float, float, float]:

@@ -17,6 +17,7 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.training.compiled import StepRows, compile_training
 from phaze_opt.validation.training.entries import MOE, read_entries
 from phaze_opt.validation.training.parameters import CORE
+from phaze_opt.validation.training.row import expert_capacity
 
 _LAUNCH = "host time to launch a product of one expert or a permutation"
 _SHARE = "share of the links' and adapters' bandwidth that tokens on their way to experts and back reach"
@@ -38,7 +39,7 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
 
 def _regime(row: Row) -> str:
     """Whether tokens are dropped beyond a capacity, or how many experts a device has."""
-    if row.number("capacity", 0.0):
+    if expert_capacity(row):
         return "fixed capacity"
     return f"{row.integer('experts', 1) // row.integer('ep', 1)} experts a device"
 

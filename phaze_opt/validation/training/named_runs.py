@@ -16,12 +16,13 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.schema import OF_RUNS_IN_WORDS
 from phaze_opt.validation.training.entries import read_row
 from phaze_opt.validation.training.row import REFUSAL
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import Recompute
-from phaze_opt.workload.run_options import RUN_OPTIONS
+from phaze_opt.workload.run_options import RUN_OPTIONS, SELECTIVE
 from phaze_opt.workload.transformer import TransformerSpec
 
 COLUMN_OF_FLAG: Mapping[str, str] = MappingProxyType(
@@ -50,6 +51,8 @@ COLUMN_OF_FLAG: Mapping[str, str] = MappingProxyType(
 """Column of training rows by the option of `evaluate` that says the same."""
 OF_ANSWERS = ("json", "top", "range", "no-range", "arch", "model")
 """Options that say nothing of a plan; machine and model have columns of their own."""
+OF_RUNS = (*OF_RUNS_IN_WORDS, "capacity", "token_drop", "imbalance", "power_limit_w", "micro_batch")
+"""Columns that may stand beside a command."""
 _RECOMPUTE = MappingProxyType({"never": "none", "always": "full", "auto": ""})
 _COLUMN_OF_WORD = MappingProxyType({"fsdp": "sharding", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "dp": "dp"})
 _WORD = re.compile(r"([a-z]+)(\d+)")
@@ -70,7 +73,7 @@ def as_training_row(fields: Mapping[str, str], folder: Path) -> dict[str, str]:
     try:
         plan = _of_command(fields["command"]) if fields.get("command") else _of_word(fields)
         sizes = _sizes(_model_of(fields, folder))
-        row = {**sizes, **plan, **own}
+        row = {**sizes, **plan, **_beside(fields, plan), **own}
         return {**row, "iter_time_s": _step_s(fields, row)}
     except InputError as error:
         return {**own, REFUSAL: str(error)}
@@ -95,6 +98,20 @@ def _of_command(text: str) -> dict[str, str]:
     if "recompute" in found:
         found["recompute"] = _RECOMPUTE.get(found["recompute"], found["recompute"])
     return {name: value for name, value in found.items() if value}
+
+
+def _beside(fields: Mapping[str, str], plan: Mapping[str, str]) -> dict[str, str]:
+    """What columns say of a run beside its command.
+
+    Raises:
+        InputError: the command says otherwise.
+    """
+    found = {name: fields[name] for name in OF_RUNS if fields.get(name)}
+    for name, value in found.items():
+        if plan.get(name, value).lower() != value.lower():
+            message = f"is {value[:20]} in its column and {plan[name][:20]} in the row's command; give one of them"
+            raise InputError(message, key=name)
+    return found
 
 
 def _options(text: str) -> list[tuple[str, str]]:
@@ -225,8 +242,13 @@ def with_recompute(row: Row) -> dict[str, str]:
         return values
     read = read_row(row)
     stack = load_stack(software or ASSUMED_SOFTWARE[device.style], load_fitted())
+    least = Recompute.FULL
     for kind in (Recompute.NONE, Recompute.SELECTIVE):
         step = compile_step(read.model, read.training, replace(read.plan, recompute=kind), stack=stack)
         if device.holds(step_memory(step).range_bytes[0]):
-            return {**values, "recompute": kind.value}
-    return {**values, "recompute": Recompute.FULL.value}
+            least = kind
+            break
+    if least is not Recompute.SELECTIVE:
+        # What selective recomputation is says nothing of a run that has none.
+        values.pop(SELECTIVE, None)
+    return {**values, "recompute": least.value}

@@ -12,12 +12,15 @@ from phaze_opt.workload.block_spec import NormKind
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.run_options import SELECTIVE
 from phaze_opt.workload.training import TrainingSpec
 
 MOST_SEQUENCES = 16
 """Of a micro-batch that is not published: SC21's models without stages ran 16 or 8 at a time (README of the data)."""
 REFUSAL = " refusal"
 """Key of a row that cannot be one of training: why. No header has it, as names of columns are stripped."""
+_DROPS = re.compile(r"(?<!no )(?<!without )\btokens?[- ](?:are )?drop", re.IGNORECASE)
+"""Words of a note that say that tokens beyond an expert's capacity are dropped."""
 _STATE_SHARDS = re.compile(r"(?:fsdp|full_shard|hybrid_shard|zero3)\s+(\d+)")
 
 
@@ -61,7 +64,7 @@ def read_run(row: Row, *, micro_batch: int | None = None, interleave: int | None
         batch,
         is_sequence_parallel=is_split,
         expert_imbalance=row.number("imbalance", 1.0),
-        expert_capacity=row.number("capacity", 0.0),
+        expert_capacity=expert_capacity(row),
     )
     return TrainingRun(model, training, plan)
 
@@ -177,15 +180,39 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
     )
 
 
+def expert_capacity(row: Row) -> float:
+    """Tokens that each expert takes over the mean, and drops beyond; 0 where none are dropped.
+
+    Runs that say no more than that they drop tokens take the mean, as Megatron-LM's recipes do.
+    """
+    stated = row.number("capacity", 0.0) or float(row.integer("token_drop", 0))
+    return stated or float(drops_by_note(row))
+
+
+def drops_by_note(row: Row) -> bool:
+    """Whether the note alone says that experts drop tokens: no column does."""
+    is_said = any(row.text(column, "") for column in ("capacity", "token_drop"))
+    return not is_said and row.integer("experts", 1) > 1 and _DROPS.search(row.text("note", "")) is not None
+
+
 def _expert_tensor(row: Row, tensor: int, replicas: int) -> int:
     """As stated; where the experts need a tensor group's devices one by one, they are folded over it."""
     return row.integer("etp", int(tensor > 1 and replicas % row.integer("ep", 1) > 0))
 
 
 def _recompute(row: Row) -> Recompute:
-    """Words of other software, as MaxText's, are none of these."""
-    word = row.text("recompute", "none").lower()
-    return Recompute(word) if word in list(Recompute) else Recompute.NONE
+    """Words of other software, as MaxText's, are none of these.
+
+    Raises:
+        InputError: the row says what selective recomputation is, and has another.
+    """
+    is_selective = bool(row.text(SELECTIVE, ""))
+    word = row.text("recompute", Recompute.SELECTIVE if is_selective else Recompute.NONE).lower()
+    found = Recompute(word) if word in list(Recompute) else Recompute.NONE
+    if is_selective and found is not Recompute.SELECTIVE:
+        message = f"says what selective recomputation runs again, and the row's recompute is {word}; leave one out"
+        raise InputError(message, key=SELECTIVE)
+    return found
 
 
 def _is_sequence_parallel(row: Row, tensor: int) -> bool:

@@ -10,6 +10,7 @@ from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
@@ -117,6 +118,10 @@ class LayerSet:
     num_active: int
     groups: tuple[int, int]
 
+    def is_of(self, plan: ParallelPlan) -> bool:
+        """Whether the layers of a plan are these."""
+        return key_of(plan) == self.key
+
     @property
     def differs(self) -> bool:
         """Whether there are several kinds of blocks."""
@@ -213,10 +218,9 @@ def build_layer_sets(
     )
 
 
-def _build_set(
-    model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack, operators: list[Operator]
-) -> LayerSet:
-    graph = build_model_graph(
+def build_set_graph(model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack) -> ModelGraph:
+    """The graphs of the layers of one plan."""
+    return build_model_graph(
         model.with_combined_qkv() if stack.combines_qkv else model,
         replace(
             training,
@@ -234,6 +238,12 @@ def _build_set(
             expert_tensor=plan.expert_tensor or None,
         ),
     )
+
+
+def _build_set(
+    model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack, operators: list[Operator]
+) -> LayerSet:
+    graph = build_set_graph(model, training, plan, stack)
     places = [place for unit in graph.cut.units for place in unit]
     unit = [graph.layers[place] for place in places if graph.layers[place].num_parameters]
     unit = unit or list(graph.layers)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import admitted_plans, even_blocks
+from phaze_opt.certify.check.plans.grouped import GroupedLayers, group_layers
 from phaze_opt.certify.check.plans.layer_sets import LayerSet, build_layer_sets
 from phaze_opt.certify.check.plans.paces import LayerPace, layer_pace
 from phaze_opt.certify.check.plans.pipeline import StageKind, lower_s, price_s
@@ -39,7 +40,8 @@ class PlanCheck:
     Attributes:
         plans: those that the scenario admits, by rising degrees.
         sets: what layers are timed as, by rising keys.
-        operators: of all sets.
+        operators: of all sets; where layers are fused, with those of every way of a group behind them.
+        grouped: these ways; None where layers are not fused.
     """
 
     def __init__(self, scenario: Scenario, model: Workload, choices: PlanChoices, *, has_cuts: bool = False) -> None:
@@ -63,6 +65,11 @@ class PlanCheck:
         self.sets: tuple[LayerSet, ...]
         self.operators: tuple[Operator, ...]
         self.sets, self.operators = build_layer_sets(model, training, self.plans, scenario.stack)
+        self.grouped: GroupedLayers | None = None
+        if scenario.layer_fusion:
+            built = self.sets, self.operators
+            self.grouped = group_layers(model, training, self.plans, scenario.stack, built)
+            self.operators = self.grouped.operators
         self.stack, self.num_layers = scenario.stack, model.num_units
         self.tabler = PlanTabler(
             training, self.sets, num_layers=model.num_units, network=scenario.cluster.network, stack=scenario.stack

@@ -1,4 +1,7 @@
-"""Compiled kernels of HBM traffic, also where the buffer holds tensors between operators (docs/decisions/0268).
+"""Compiled kernels of traffic: what tiles move from HBM and from the GLB, and waits for it.
+
+Tiles of t_m x t_n results in the L2 read a left operand ceil(n / t_n) and a right one ceil(m / t_m) times from the GLB.
+HBM traffic where buffers hold tensors is that of docs/decisions/0268.
 
 Of B bytes of buffer the first R = max(0, B - tile room) hold tensors. Of a hold of s bytes at address a the share
 f = min(max(R - a, 0), s) / s is on chip, the same share of every part of the tensor. An operator's tiles have what the
@@ -19,11 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.buffer_columns import BufferColumns
+from phaze_opt.estimate.operator_table import OperatorColumns
+from phaze_opt.hardware.flexibility import Tiling
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+SQUARE, ANY_TILE = int(Tiling.SQUARE), int(Tiling.ANY)
 
 
 class Buffers(NamedTuple):
@@ -158,3 +164,74 @@ def fill_resident_traffic(  # noqa: PLR0917
             excess = max(0.0, moved.traffic_bytes[o] - moved.tiled_elements[o] * dtype)
             traffic[h, o] = max(0.0, elements * dtype + excess - held[2])
             passed[h, o] = max(0.0, held[2] - results * dtype)
+
+
+@compiled
+def pass_buffer(spread_s: Floats, one_core_s: Floats, columns: OperatorColumns, rates: Floats) -> None:
+    """Every byte that an operator is given or gives passes the buffer, or comes from HBM where that is the faster."""
+    num_bytes, on_tc = columns.compulsory_bytes, columns.on_tc
+    byte_s, tc_byte_s, vc_byte_s = min(rates[3], rates[6]), min(rates[4], rates[7]), min(rates[5], rates[8])
+    for o in range(len(num_bytes)):
+        spread_s[o] = max(spread_s[o], num_bytes[o] * byte_s)
+    for o in range(len(num_bytes)):
+        one_core_s[o] = max(one_core_s[o], num_bytes[o] * (on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s))
+
+
+@compiled
+def add_waits(seconds: Floats, launch_s: Floats, num_starts: Floats, byte_s: Floats, num_bytes: Floats) -> None:
+    """Add starts and exposed reading to the time of every operator (column) on every accelerator (row), in place.
+
+    Args:
+        seconds: shape (num_accelerators, num_operators).
+        launch_s: of an operator, by accelerator.
+        num_starts: of each operator.
+        byte_s: of reading, by accelerator.
+        num_bytes: that each operator waits for.
+    """
+    for a in range(len(launch_s)):
+        row, start_s, read_s = seconds[a], launch_s[a], byte_s[a]
+        for o in range(len(num_bytes)):
+            row[o] += start_s * num_starts[o] + read_s * num_bytes[o]
+
+
+@compiled
+def _fewest_passes(  # noqa: PLR0917
+    passes: Floats, m: float, n: float, tile: float, left: float, right: float
+) -> None:
+    """Passes of the tile of at most ``tile`` elements that reads the fewest, those there unless some reads fewer.
+
+    What the left operand costs alone grows with its passes and ends the search.
+    """
+    best = left * m * passes[0] + right * n * passes[1]
+    across = float(math.ceil(n / tile))
+    while across <= n and left * m * across + right * n < best:
+        down = float(math.ceil(m / math.floor(tile / math.ceil(n / across))))
+        read = left * m * across + right * n * down
+        if read < best:
+            best = read
+            passes[0], passes[1] = across, down
+        across += 1.0
+
+
+@compiled
+def set_passes(  # noqa: PLR0917
+    passes: Floats, m: float, n: float, tile: float, tiling: int, left: float, right: float
+) -> None:
+    """GLB passes over shares of ``m`` rows and ``n`` columns; see the head of this file.
+
+    ``left`` and ``right`` weigh elements of the operands where tiles may be any.
+    """
+    edge = math.floor(math.sqrt(tile))
+    t_m, t_n = float(edge), float(edge)
+    if tiling == SQUARE:
+        passes[0] = math.ceil(n / t_n)
+        passes[1] = math.ceil(m / t_m)
+        return
+    if m < edge:
+        t_m, t_n = m, float(math.floor(tile / m))
+    elif n < edge:
+        t_m, t_n = float(math.floor(tile / n)), n
+    passes[0] = math.ceil(n / t_n)
+    passes[1] = math.ceil(m / t_m)
+    if tiling == ANY_TILE:
+        _fewest_passes(passes, m, n, tile, left, right)

@@ -1,0 +1,143 @@
+"""What layers take at least in any groups: every operator as fast as in the best place it could have in one.
+
+A group may keep the layer's input, its output where nobody needs it later, and its weights in a reserve, and run in
+parts (`objective.layer_fusion`). Each such way of a layer is a graph of the same shape. An operator is taken at the
+least of its latency and of its traffic over all ways, each with the whole buffer: a reserve only takes some of it away,
+and more buffer slows nothing down. Makespans never fall when an operator takes longer, and parts one after the other
+take no less than one schedule of operators as long as all parts together, so what bounds these problems bounds every
+layer in every group (decision 0312).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.operator import Operator, OperatorGraph
+from phaze_opt.graph.residency import with_reserve
+from phaze_opt.objective.compile import CompiledModel, CompiledPhase, Prepare
+from phaze_opt.objective.layer_fusion import is_kept, layers_in_parts, parts_of
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_Choice = tuple[tuple[int, int], ...]
+"""Columns of operators, and how often each would run."""
+
+
+def check_has_bounds(scenario: Scenario) -> None:
+    """Refuse fused layers where nothing bounds them: that takes an estimator by which more buffer slows nothing down.
+
+    Raises:
+        InputError: the estimator is not known to be one.
+    """
+    if scenario.layer_fusion and scenario.estimator not in OWN_ESTIMATORS:
+        message = (
+            f"fused layers are bounded where more buffer slows nothing down, which is not known of the estimator "
+            f"'{scenario.estimator}'; give {' or '.join(sorted(OWN_ESTIMATORS))}, or leave it out"
+        )
+        raise InputError(message, source="--layer-fusion")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FreedModel:
+    """A model whose layers of units are as fast as any group lets their operators be.
+
+    Attributes:
+        compiled: the same scheduling problems; columns of the units' forward and backward passes lie behind those of
+            its operators, one for each choice of ways.
+        columns: operators that a choice is among, one choice after the other, shape (ways,).
+        times: how often each of them runs, shape (ways,).
+        starts: where each choice begins in ``columns``, shape (choices,).
+    """
+
+    compiled: CompiledModel
+    columns: Ints
+    times: Floats
+    starts: Ints
+
+    def estimates(self, known: Estimates) -> Estimates:
+        """With the least of every choice behind the estimates of the operators; least energy bounds nothing."""
+        return Estimates(*(self._with_least(getattr(known, name)) for name in Estimates.__slots__))
+
+    def _with_least(self, values: Floats) -> Floats:
+        if not len(self.starts):
+            return values
+        least = np.minimum.reduceat(values[:, self.columns] * self.times, self.starts, axis=1)
+        return np.ascontiguousarray(np.concatenate([values, least], axis=1))
+
+
+def free_model(compiled: CompiledModel, steps: Sequence[CompiledStep], *, prepare: Prepare) -> FreedModel:
+    """A model of full plans as groups of its layers could run at best.
+
+    Args:
+        compiled: of ``steps``.
+        steps: one for each of its options.
+        prepare: what the estimator does to operators once.
+    """
+    columns = {operator: column for column, operator in enumerate(compiled.operators)}
+    choices: dict[_Choice, int] = {}
+    chosen = [_choose(step, columns, choices) for step in steps]
+    options = tuple(
+        replace(option, phases=_with_columns(option.phases, own, len(columns)))
+        for option, own in zip(compiled.options, chosen, strict=True)
+    )
+    ways = [way for choice in choices for way in choice]
+    return FreedModel(
+        replace(compiled, operators=prepare(list(columns)), options=options),
+        np.array([column for column, _ in ways], dtype=np.int64),
+        np.array([times for _, times in ways], dtype=np.float64),
+        np.cumsum([0, *map(len, choices)], dtype=np.int64)[:-1],
+    )
+
+
+def _choose(
+    step: CompiledStep, columns: dict[Operator, int], choices: dict[_Choice, int]
+) -> dict[tuple[int, int], list[int]]:
+    """By layer of a unit and phase the choice that each operator has; new operators and choices are added."""
+    places = sorted({kind for unit in step.graph.cut.units for kind in unit})
+    found: dict[tuple[int, int], list[int]] = {}
+    for place, phase in product(places, (FORWARD, BACKWARD)):
+        ways = tuple(_ways(step, place, phase))
+        times, graphs = [each for each, _ in ways], [graph.operators for _, graph in ways]
+        found[place, phase] = [
+            choices.setdefault(
+                tuple(sorted({(columns.setdefault(one, len(columns)), n) for one, n in zip(each, times, strict=True)})),
+                len(choices),
+            )
+            for each in zip(*graphs, strict=True)
+        ]
+    return found
+
+
+def _ways(step: CompiledStep, place: int, phase: int) -> Iterator[tuple[int, OperatorGraph]]:
+    """How a layer may run a phase in a group: in so many parts, each with this graph."""
+    for num_parts in parts_of(step, step.graph.layers[place : place + 1], phase):
+        layer = layers_in_parts(step, num_parts)[place]
+        graph, border = (layer.forward, layer.forward_border)
+        if phase == BACKWARD:
+            graph, border = layer.backward, layer.backward_border
+        spares = (False, True) if phase == BACKWARD or not is_kept(layer) else (False,)
+        for has_input, spares_output, has_weights in product((False, True), spares, (False, True)[: min(2, num_parts)]):
+            kept = {"has_input": has_input, "spares_output": spares_output, "has_weights": has_weights}
+            yield num_parts, with_reserve(graph, border, **kept) if any(kept.values()) else graph
+
+
+def _with_columns(
+    phases: tuple[tuple[CompiledPhase, ...], ...], chosen: dict[tuple[int, int], list[int]], first: int
+) -> tuple[tuple[CompiledPhase, ...], ...]:
+    """Phases whose operators are choices, which have the columns from ``first`` on; others stay."""
+    return tuple(
+        tuple(
+            replace(each, columns=first + np.array(chosen[row, column], dtype=np.int64))
+            if (row, column) in chosen
+            else each
+            for column, each in enumerate(layer)
+        )
+        for row, layer in enumerate(phases)
+    )
