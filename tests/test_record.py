@@ -26,8 +26,9 @@ MAKES_NO_RECORD = {
     "study/bench_long.py",
     "validation/blind.py",
     "validation/draw_kernels.py",
+    "layer_fusion/train.py",
 }
-"""It fits the package's own constants; it prints, and its record is too long in the making; two need others' files."""
+"""They fit constants and weights of the package, print, take too long, or need files of others."""
 FROZEN = {"experiments/validation/blind.json"}
 """What was written down before a fit can't be made again after it."""
 UNIT = re.compile(r"(_s|_ms|_us|_mb|_mib|_kib)(_|$)|^seconds|per_s$")

@@ -254,6 +254,7 @@ RECORDS = (
     _script("estimator/bench", "", 0.5, script="bench"),
     _script("evaluate/bench", "", 2, script="bench"),
     _script("layer_fusion/compare", "", 2, script="compare"),
+    _script("layer_fusion/order", "", 5, script="order"),
     *(
         replace(_script(f"flexibility/{name}", "", 2, script=name), inputs=("studies/models", "tests/traced_models"))
         for name in ("future_proofing", "loop_nests", "bred_mappings")

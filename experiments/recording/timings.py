@@ -31,9 +31,15 @@ FACTS_OF_META = frozenset(
 TIMINGS = frozenset(
     [
         "wall_s",
-        "both_with_tables_s",
         "exact_ms",
+        "exact_s",
+        "bred_s",
         "genetic_ms",
+        "learned_ms",
+        "all_with_tables_s",
+        "exact_with_groups_ms",
+        "genetic_with_groups_ms",
+        "learned_with_groups_ms",
         "none_cpu_ms",
         "planned_cpu_ms",
         "none_table_cpu_s",

@@ -284,7 +284,7 @@ def _close(front: FrontCover, on_progress: OnProgress) -> None:
         num_points = len(front.cover.dies)
         on_progress(
             CertifyProgress(
-                stage=CertifyStage.BOUNDING,
+                stage=CertifyStage.COVERING,
                 num_bounded=num_points - num_open,
                 num_points=num_points,
                 num_solved=len(front.solved),

@@ -63,3 +63,10 @@ def attained_for(known: Floats, needed: Floats, front: Floats, worth: Floats, ne
                 found[place] = worth[other]
                 break
     return found
+
+
+def compile_ahead() -> None:
+    """Compile both for the arrays of covers: no front of few dies needs them, one of many would wait for them."""
+    one = np.ones((1, 1))
+    front_of(one, 0.0)
+    attained_for(one, one[0], one, one[0], 0.0)

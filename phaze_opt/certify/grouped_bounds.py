@@ -85,7 +85,7 @@ def bound_by_groups(state: ProofState, bounder: SpaceBounder, *, seeds: Sequence
         rates = free.rates_exactly(groups.chips.take(leading), enough_rate=limit)
         for group, rate in zip(leading.tolist(), rates.tolist(), strict=True):
             mine = np.flatnonzero(groups.of_point == group)
-            state.rate_upper[mine] = np.minimum(state.rate_upper[mine], rate)
+            state.cap(mine, np.full(len(mine), rate))
         is_left = np.isin(groups.of_point, leading[rates > limit])
         rest = np.flatnonzero(is_left & state.is_shared)
         if len(rest):
@@ -142,7 +142,7 @@ def _look_into(state: ProofState, bounder: SpaceBounder, rows: Ints, groups: Int
     if len(left):
         points = state.problem.rows.columns(left)
         rates = bounder.rates_exactly(points, enough_rate=_limit(state, slack))
-        state.rate_upper[left] = np.minimum(state.rate_upper[left], rates)
+        state.cap(left, rates)
         _solve(state, bounder, left[np.argsort(-state.values_upper[left], kind="stable")][:NUM_TRIED_AGAIN])
 
 

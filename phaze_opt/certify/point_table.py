@@ -178,6 +178,13 @@ class ProofState:
         self.is_exact[better] = is_exact
         self.is_shared[indices] = False
 
+    def cap(self, indices: Ints, rates: Floats) -> None:
+        """Take in bounds by optimal placements or plans where they are lower, by the pool entries that points have."""
+        is_better = rates < self.rate_upper[indices]
+        better, rates = indices[is_better], rates[is_better]
+        self.rate_upper[better], self.is_exact[better] = rates, True
+        self.reason[better[rates == 0.0]] = OUT_OF_MEMORY
+
     def enter(self, indices: Ints, entries: Rows) -> None:
         """Note the pool entries by which points are bounded."""
         micro_batches = self.problem.rows.columns(indices).micro_batch

@@ -10,9 +10,10 @@ from phaze_opt.objective.evaluation import Evaluation
 
 
 class CertifyStage(StrEnum):
-    """What a proof is busy with."""
+    """What a proof is busy with; covering finds the rows of a front over more dies than can have one each."""
 
     BOUNDING = "bounding"
+    COVERING = "covering"
     CLOSING = "closing"
     WRITING = "writing"
 

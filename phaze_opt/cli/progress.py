@@ -101,18 +101,18 @@ class MinuteLines:
         self._latest = (stage, done, total, what)
 
     def line(self) -> str:
-        """What is done, of how many, since when and about how long it will take."""
+        """What is done, of how many, since when and about how long the rest of the stage will take."""
         gone_s = self.clock() - self._begun_s
         if self._latest is None:
             return f"{self.command}: preparing; {describe_duration(gone_s)} so far"
         stage, done, total, what = self._latest
-        parts = [f"{done:,}" if total is None else f"{done:,} of {total:,}", *([what] if what else [])]
+        counted = f"{done:,} {what}" if total is None else f"{done:,} of {total:,}, {what}"
         left_s = self._left_s(stage, done, total)
-        time_left = "" if left_s is None else f", about {describe_duration(left_s)} left"
-        return f"{self.command}: {stage} {', '.join(parts)}; {describe_duration(gone_s)} so far{time_left}"
+        time_left = "" if left_s is None else f", about {describe_duration(left_s)} of {stage} left"
+        return f"{self.command}: {stage} {counted.rstrip(', ')}; {describe_duration(gone_s)} so far{time_left}"
 
     def _left_s(self, stage: str, done: int, total: int | None) -> float | None:
-        """At the pace of this stage, without what was there when it began; None where nothing moved yet."""
+        """At the pace of this stage, without what was there when it began; None where there is no pace or no total."""
         done_first, since_s = self._firsts[stage]
         if total is None or done <= done_first:
             return None
@@ -187,7 +187,7 @@ def _is_known(progress: CertifyProgress) -> bool:
 
 
 def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
-    """Done, of how many, and in words."""
+    """Done, of how many, and in words: a share of what is known now, which may grow, for a bar."""
     from phaze_opt.certify.result import CertifyStage
 
     if progress.stage is CertifyStage.BOUNDING:
@@ -196,14 +196,20 @@ def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
     return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
 
 
-def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int, str]:
-    """Stage, done, of how many, and incumbent, bound and gap where they are known."""
+def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int | None, str]:
+    """Stage, done, of how many if that can be known, and incumbent, bound and gap where they are known.
+
+    One solution may settle thousands of open points, or none: they say nothing of how many solutions are left.
+    """
+    from phaze_opt.certify.result import CertifyStage
     from phaze_opt.report.certificate import progress_row
 
-    done, total, _ = _stage_of_proof(progress)
     values = dict(zip(HEADINGS, progress_row(progress, goal=goal), strict=True))
-    known = [f"{name} {values[name]}" for name in HEADINGS[3:] if values[name]] if _is_known(progress) else []
-    return progress.stage.value, done, total, ", ".join(known)
+    known = [f"{name} {values[name]}" for name in HEADINGS[3:] if values[name] != "-"] if _is_known(progress) else []
+    if progress.stage is CertifyStage.BOUNDING:
+        return progress.stage.value, progress.num_bounded, progress.num_points, ", ".join(known)
+    still_open = [f"{progress.num_open:,} open"] if progress.num_open else []
+    return progress.stage.value, progress.num_solved, None, ", ".join(("solved", *still_open, *known))
 
 
 def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> Table:

@@ -51,7 +51,7 @@ class Tiling(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SwitchKind:
     """A value of a switch: its name in files, how free it is, and what it allows, a bit each."""
 
     key: str
@@ -69,7 +69,7 @@ class Switch:
     """
 
     name: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[SwitchKind, ...]
 
     @property
     def share_key(self) -> str:
@@ -101,25 +101,32 @@ class Switch:
 
 
 _FIXED, _PART, _FULL = Freedom
-TILING = Switch("tiling", (Kind("part", _PART, 0b011), Kind("fixed", _FIXED, 0b001), Kind("full", _FULL, 0b111)))
+TILING = Switch(
+    "tiling", (SwitchKind("part", _PART, 0b011), SwitchKind("fixed", _FIXED, 0b001), SwitchKind("full", _FULL, 0b111))
+)
 LOOP_ORDER = Switch(
     "loop_order",
     (
-        Kind("full", _FULL, 0b111), Kind("weight", _FIXED, 0b001), Kind("output", _FIXED, 0b010),
-        Kind("input", _FIXED, 0b100), Kind("weight-output", _PART, 0b011),
+        SwitchKind("full", _FULL, 0b111), SwitchKind("weight", _FIXED, 0b001), SwitchKind("output", _FIXED, 0b010),
+        SwitchKind("input", _FIXED, 0b100), SwitchKind("weight-output", _PART, 0b011),
     ),
 )  # fmt: skip
 """Bits are dataflows: weight, output and input stationary."""
 CORE_SPLIT = Switch(
     "core_split",
     (
-        Kind("full", _FULL, 0b1111), Kind("batch", _FIXED, 0b0001), Kind("rows", _FIXED, 0b0010),
-        Kind("columns", _FIXED, 0b0100), Kind("inner", _FIXED, 0b1000), Kind("rows-columns", _PART, 0b0110),
+        SwitchKind("full", _FULL, 0b1111),
+        SwitchKind("batch", _FIXED, 0b0001),
+        SwitchKind("rows", _FIXED, 0b0010),
+        SwitchKind("columns", _FIXED, 0b0100),
+        SwitchKind("inner", _FIXED, 0b1000),
+        SwitchKind("rows-columns", _PART, 0b0110),
     ),
-)  # fmt: skip
+)
 """Bits are dimensions: batch, m, n and k of a product."""
 ARRAY_SHAPE = Switch(
-    "array_shape", (Kind("fixed", _FIXED, 0b001), Kind("part", _PART, 0b011), Kind("full", _FULL, 0b111))
+    "array_shape",
+    (SwitchKind("fixed", _FIXED, 0b001), SwitchKind("part", _PART, 0b011), SwitchKind("full", _FULL, 0b111)),
 )
 SWITCHES: Mapping[str, Switch] = MappingProxyType(
     {each.name: each for each in (TILING, LOOP_ORDER, CORE_SPLIT, ARRAY_SHAPE)}

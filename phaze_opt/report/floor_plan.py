@@ -21,6 +21,9 @@ GAP_MM = 3.0
 """Between two dies."""
 LETTER_SHARE = 0.0075
 """Of the figure's width, for each letter of a label: what is wider than its component is left to the legend."""
+ONE_LINE_SHARE = 0.014
+TWO_LINES_SHARE = 0.036
+"""Of the figure's width: least heights of components whose labels have one line or two."""
 NARROW_PX = 300
 """Width of the drawing on a phone."""
 ON_LONG_SIDES = ("hbm", "dram")
@@ -115,8 +118,11 @@ def floor_plan_figure(dies: Dies) -> Figure:
         for each in placed:
             figure.add_trace(_trace(each, left, whole, is_named=each.part.name not in named))
             named.add(each.part.name)
-            if len(COMPONENTS[each.part.name]) * LETTER_SHARE * whole_mm < each.place.width:
-                figure.add_annotation(**_label(each, left))
+        # Halves of a component share a label: it has the area of both.
+        for each in {each.part.name: each for each in placed}.values():
+            text = _text_within(each, whole_mm)
+            if text:
+                figure.add_annotation(**_label(each, left, text))
         length = max(die.length_mm, die.width_mm)
         each_of = f", one of {die.num_chiplets} chiplets" if die.num_chiplets > 1 else ""
         title = f"{name}{each_of}: {format_number(whole)} mm<sup>2</sup>"
@@ -154,12 +160,23 @@ def _trace(each: Placed, left: float, whole: float, *, is_named: bool) -> Any:
     )  # fmt: skip
 
 
-def _label(each: Placed, left: float) -> dict[str, Any]:
+def _text_within(each: Placed, whole_mm: float) -> str:
+    """Name and area as they fit into a component's place, in a drawing of so many mm; empty if they do not."""
+    name, area = COMPONENTS[each.part.name], format_number(each.part.value)
+    widest, tallest = each.place.width / whole_mm, each.place.height / whole_mm
+    if tallest >= TWO_LINES_SHARE and len(name) * LETTER_SHARE < widest:
+        return f"{name}<br>{area}"
+    if tallest >= ONE_LINE_SHARE and (len(name) + 1 + len(area)) * LETTER_SHARE < widest:
+        return f"{name} {area}"
+    return ""
+
+
+def _label(each: Placed, left: float, text: str) -> dict[str, Any]:
     place = each.place
     return {
         "x": left + place.x + place.width / 2,
         "y": place.y + place.height / 2,
-        "text": f"{COMPONENTS[each.part.name]}<br>{format_number(each.part.value)}",
+        "text": text,
         "showarrow": False,
         "font": {"size": 11, "color": REFERENCE_COLOUR},
         "bgcolor": LABEL_GROUND,

@@ -153,7 +153,7 @@ def gantt_figure(
     figure.update_layout(
         barmode="overlay",
         height=max(320, min(900, 160 + 26 * sum(lanes.values()))),
-        uniformtext={"minsize": 8, "mode": "hide"},
+        uniformtext={"minsize": 10, "mode": "hide"},
     )
     return figure
 

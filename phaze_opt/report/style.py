@@ -31,10 +31,10 @@ DARK_INKS = MappingProxyType(
         MUTED_COLOUR: "#9AA0A8",
         GRID_COLOUR: "#33373F",
         LABEL_GROUND: "rgba(22, 24, 28, 0.85)",
-        "#0072B2": "#3D9FE0",
+        "#0072B2": "#2480C8",
     }
 )
-"""Inks by those on white, for readers who prefer a dark ground; hues stay, the darkest blue is raised."""
+"""Inks by those on white, for readers who prefer a dark ground; the darkest blue is raised, short of the lighter."""
 SCALE = "Viridis"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")

@@ -15,6 +15,7 @@ from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.finished_tasks import JOURNAL_FILE
+from phaze_opt.certify.front_kernels import attained_for, compile_ahead, front_of
 from phaze_opt.certify.point_proof import PointRefiner
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
@@ -55,6 +56,13 @@ def test_a_covered_front_equals_brute_force(covered):
         assert not any(
             is_no_worse(found[other], found[index]) and not is_no_worse(found[index], found[other]) for other in front
         )
+
+
+def test_kernels_of_fronts_are_compiled_once_and_ahead(covered):
+    """What `make` compiles is what fronts over many dies call: other types would be compiled again."""
+    assert covered[1].front
+    compile_ahead()
+    assert len(front_of.signatures) == len(attained_for.signatures) == 1
 
 
 @pytest.mark.parametrize("axes", [PARETO_AXES, (FrontAxis.THROUGHPUT, FrontAxis.COST), FOUR[1:]])
@@ -183,6 +191,8 @@ FORGERIES: dict[str, tuple[Callable[[Forger], object], str]] = {
     "called solved": (_cells(is_on_front=False, **SOLVED, **{ATTAINED: 1.0}), "solved|attains"),
     "lowered bound": (_cells(is_on_front=False, **{UPPER: times(0.9)}), f"{UPPER}|gap is"),
     "no die of the space": (_cells(is_on_front=False, hbm_stacks=7), "hbm_stacks is 7, which is not on its axis"),
+    "another chip in words": (_cells(is_on_front=True, arch="num_tc=1"), "arch is 'num_tc=1', not 'num_tc="),
+    "a chip off the front in words": (_cells(is_on_front=False, arch="num_tc=1"), "arch is 'num_tc=1', not ''"),
     "a solved row less": (_less_rows(_slowest_of_front), "has no row that bounds the die of|claim: "),
     "no bounds but of solved rows": (_less_rows(_bounds_alone), "has no row that bounds the die of|claim: "),
 }

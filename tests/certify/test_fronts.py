@@ -246,7 +246,7 @@ def test_a_solution_left_out_takes_its_row_off_the_front(forged: Forger) -> None
     """All of it left out consistently, the bounds of others no longer match what is solved."""
     front = forged.read(CERTIFICATE_FILE)["claim"]["front"]
     row = next(each for each in front if each != forged.read(CERTIFICATE_FILE)["claim"]["incumbent"])
-    forged.cells(row, **{"status": "pruned-by-bound", ATTAINED: 0.0})
+    forged.cells(row, **{"status": "pruned-by-bound", ATTAINED: 0.0, "arch": ""})
     forged.put("solutions", lambda all_: [each for each in all_ if each["index"] != row], name="solutions.json")
     forged.put("claim.front", [each for each in front if each != row])
     forged.put("claim.num_solved", lambda number: number - 1)

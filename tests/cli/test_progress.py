@@ -4,9 +4,11 @@ import threading
 
 import pytest
 
+from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.cli import output
 from phaze_opt.cli import progress as module
-from phaze_opt.cli.progress import MinuteLines, describe_duration, progress
+from phaze_opt.cli.progress import MinuteLines, _in_words, describe_duration, progress
+from phaze_opt.objective.goals import Goal
 
 
 def test_a_line_says_what_is_done_and_about_how_long_is_left():
@@ -18,7 +20,7 @@ def test_a_line_says_what_is_done_and_about_how_long_is_left():
     assert "left" not in lines.line()  # those 40 were there before: nothing is known of the pace
     now[0] = 220.0
     lines.note("trials", 60, 100, "best 8.0")
-    assert lines.line() == "search: trials 60 of 100, best 8.0; 2 min so far, about 2 min left"
+    assert lines.line() == "search: trials 60 of 100, best 8.0; 2 min so far, about 2 min of trials left"
 
 
 def test_the_pace_is_that_of_the_stage_even_where_stages_alternate():
@@ -28,13 +30,36 @@ def test_the_pace_is_that_of_the_stage_even_where_stages_alternate():
         now[0] = 10.0 * step
         lines.note("trials", 100, 100, "")
         lines.note("true optima", step, 6, "gpt")
-    assert lines.line().endswith("30 s so far, about 30 s left")
+    assert lines.line().endswith("30 s so far, about 30 s of true optima left")
 
 
 def test_an_unknown_total_has_no_time_left():
     lines = MinuteLines("certify", clock=lambda: 0.0)
     lines.note("worlds", 3, None, "")
     assert lines.line() == "certify: worlds 3; 0 s so far"
+
+
+def test_a_proof_tells_time_left_only_where_pieces_are_alike():
+    """Bounds are chunks of one size; of open points one solution settles thousands or none."""
+    now, lines_of = [0.0], {}
+    for stage, moves in {
+        CertifyStage.BOUNDING: ((10, 0, 0), (20, 0, 0)),
+        CertifyStage.COVERING: ((40, 1, 30), (40, 6, 0), (40, 6, 25)),
+        CertifyStage.CLOSING: ((40, 10, 4000), (40, 20, 4500), (40, 60, 12)),
+    }.items():
+        lines, said = MinuteLines("certify", clock=lambda: now[0]), []
+        for num_bounded, num_solved, num_open in moves:
+            now[0] += 10.0
+            known = (0.0, 0.0) if stage is CertifyStage.BOUNDING else (700.0, 770.0)
+            moved = CertifyProgress(stage, num_bounded, 40, num_solved, num_open, *known, now[0])
+            lines.note(*_in_words(moved, Goal.THROUGHPUT))
+            said.append(lines.line())
+        lines_of[stage] = said
+    assert lines_of[CertifyStage.BOUNDING][-1] == "certify: bounding 20 of 40; 20 s so far, about 20 s of bounding left"
+    assert lines_of[CertifyStage.COVERING][-1].startswith("certify: covering 6 solved, 25 open, incumbent 700")
+    assert lines_of[CertifyStage.CLOSING][1].startswith("certify: closing 20 solved, 4,500 open, incumbent 700")
+    for stage in (CertifyStage.COVERING, CertifyStage.CLOSING):
+        assert all(line.endswith("so far") for line in lines_of[stage])
 
 
 def test_lines_are_printed_from_aside_until_the_block_ends(monkeypatch, capsys):

@@ -270,5 +270,3 @@ def test_what_cannot_be_had_is_refused():
     for goal in (Goal.THROUGHPUT_PER_JOULE,):
         with pytest.raises(InputError, match="is searched, not proved"):
             CertifyProblem(SCENARIO, SPACE, CONSTANTS, goal)
-    with pytest.raises(InputError, match="budget of capex is searched, not proved"):
-        CertifyProblem(replace(SCENARIO, max_capex_usd=1e6), SPACE, CONSTANTS)

@@ -2,7 +2,10 @@
 
 import base64
 import gzip
+import itertools
 import json
+import math
+import operator
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +28,11 @@ from phaze_opt.report.figures import (
     pareto_figure,
     search_figures,
 )
-from phaze_opt.report.floor_plan import floor_plan
+from phaze_opt.report.floor_plan import floor_plan, floor_plan_figure
 from phaze_opt.report.image_files import render_images
 from phaze_opt.report.page import CONTENT_POLICY, render_figure, write_report
 from phaze_opt.report.search import search_document
-from phaze_opt.report.style import figure_block
+from phaze_opt.report.style import COLOURS, DARK_INKS, MUTED_COLOUR, REFERENCE_COLOUR, figure_block
 from phaze_opt.search.result import SearchResult
 
 
@@ -187,6 +190,39 @@ def test_a_floor_plan_has_every_component_once_in_a_die_without_gaps_or_overlaps
             both = min(one.place.y + one.place.height, other.place.y + other.place.height)
             both -= max(one.place.y, other.place.y)
             assert min(shared, both) < 1e-9, (one.part.name, other.part.name)
+
+    figure = floor_plan_figure({"this design": die})
+    labels = [note.text for note in figure.layout.annotations if "sup" not in note.text]
+    assert len(labels) == len({re.split(r"<br>| (?=[\d.]+$)", label)[0] for label in labels}), "halves share a label"
+    strip = next(each.place.height for each in placed if each.part.name == "hbm")
+    assert strip < 2.0 < right
+    assert any(re.fullmatch(r"HBM interfaces [\d.]+", label) for label in labels), "one line on a flat strip"
+
+
+def test_inks_on_a_dark_ground_stand_out_and_apart() -> None:
+    """WCAG's contrast of what is no text, and colours as far apart as CIE's L*a*b* of 1976 has neighbours on white."""
+    dark = [DARK_INKS.get(colour, colour) for colour in COLOURS]
+    for colour in (*dark, DARK_INKS[REFERENCE_COLOUR], DARK_INKS[MUTED_COLOUR]):
+        assert (luminance(colour) + 0.05) / (luminance("#16181C") + 0.05) > 3.0, colour
+    for one, other in itertools.combinations(dark, 2):
+        assert math.dist(lightness_and_hue(one), lightness_and_hue(other)) > 20.0, (one, other)
+
+
+def linear(colour: str) -> list[float]:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def luminance(colour: str) -> float:
+    return sum(map(operator.mul, (0.2126, 0.7152, 0.0722), linear(colour)))
+
+
+def lightness_and_hue(colour: str) -> tuple[float, float, float]:
+    red, green, blue = linear(colour)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    roots = [each ** (1 / 3) if each > 0.008856 else 7.787 * each + 16 / 116 for each in (x, luminance(colour), z)]
+    return 116 * roots[1] - 16, 500 * (roots[0] - roots[1]), 200 * (roots[1] - roots[2])
 
 
 def test_the_front_of_area_is_what_no_design_beats(trials) -> None:
