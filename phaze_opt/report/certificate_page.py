@@ -29,6 +29,7 @@ from phaze_opt.report.certificate import (
     has_bound,
     history_table,
     infeasible_sentence,
+    rows_words,
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
@@ -104,7 +105,7 @@ def build_document(
         # Without references beside it, the performance is in the other tables.
         of_design = [content for content in of_design if content.title != "Performance"]
         tables = [best_table(result), flatness_table(result), *of_design]
-        lead.append(ties_sentence(ties))
+        lead.append(ties_sentence(ties, rows_words(result)))
         lead.append(" ".join(runner_up.sentences if runner_up is not None else ()))
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up, held or {}))
     if beside:
