@@ -123,7 +123,9 @@ def _front_figure(
             x=at, y=each.throughput_samples_per_s, text=key, showarrow=False, yshift=18,
             font={"color": REFERENCE_COLOUR},
         )  # fmt: skip
-    figure.update_xaxes(title=label, rangemode="tozero")
+    amounts = [getattr(each, name) for each in (*front, *shown.values())]
+    is_near = min(amounts) > max(amounts) / 2.0  # an axis from nought would be empty for more than half
+    figure.update_xaxes(title=label, rangemode="normal" if is_near else "tozero")
     figure.update_yaxes(title="throughput, samples/s", rangemode="tozero", tickformat="~s")
     return apply_style(figure, f"The proved front: throughput over {label.partition(',')[0]}")
 
@@ -250,6 +252,15 @@ def arch_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_p
         words("--arch", lambda each: arch_of(each, has_plans)),
     )
     return table_of("Evaluate a design of the front", fields, shown_members(front, axes), "")
+
+
+def arch_lines(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool) -> tuple[str, ...]:
+    """The same for a terminal: whole lines, as cells of a table break where it is narrow and cannot be copied."""
+    shown = shown_members(front, axes)
+    return (
+        "Evaluate a design of the front, by its number:",
+        *(f"{each.number}: --arch {arch_of(each, has_plans)}" for each in shown),
+    )
 
 
 def arch_of(member: FrontMember, has_plans: bool) -> str:
