@@ -105,6 +105,7 @@ _CERTIFIED = (
     ),
     replace(_script("certified/dense", f"--models {ALL_MODELS}", 5, script="dense"), models=tuple(_FOUR.split())),
     _script("certified/axes", "", 5, script="axes"),
+    _script("certified/fronts", "", 25, script="fronts"),
     _script("certified/growth", "points layers operators devices plot", 10, script="growth", suffixes="json svg"),
 )
 _ENCODING = (

@@ -146,7 +146,9 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
     )
     if answer.equal is not None:
         sentences = (*sentences, equal_sentence(answer.equal, result))
-    near = near_sentence([best.value, *(design.value for design in result.best if design.rank > 1)])
+    near = near_sentence(
+        [best.value, *(design.value for design in result.best if design.rank > 1)], words.rows_words(result)
+    )
     ties = words.ties_sentence(answer.ties).rstrip(".") if answer.ties.at_most > 1 else ""
     table = near_table(
         NearBest(("best",), best.point, best.value, answer.amounts),
@@ -276,7 +278,7 @@ def print_result(
         screen.print(range_sentence(headline))
     if result.best:
         print_tables(words.best_table(result))
-        screen.print(words.ties_sentence(ties))
+        screen.print(words.ties_sentence(ties, words.rows_words(result)))
         for sentence in words.plan_sentences(result):
             screen.print(sentence)
         print_tables(words.flatness_table(result))

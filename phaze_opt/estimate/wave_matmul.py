@@ -195,8 +195,7 @@ def wave_options(rows: MatmulRows, sheet: GpuSheet) -> WaveOptions:
             once = SUM_S + moved / (SUM_BANDWIDTHS * sheet.bandwidth_bytes_per_s)
             sums.append(once if split > 1 else np.zeros_like(once))
             smallness.append(math.sqrt(128 * 256 / (a * c)) - 1.0)
-    arrays = (np.array(each) for each in (filled, loads, depth, sums))
-    return WaveOptions(*arrays, np.array(smallness)[:, None])
+    return WaveOptions(np.array(filled), np.array(loads), np.array(depth), np.array(sums), np.array(smallness)[:, None])
 
 
 def wave_terms(rows: MatmulRows, options: WaveOptions, sheet: GpuSheet, constants: WaveConstants) -> WaveTerms:

@@ -287,11 +287,12 @@ def times_sentence(best: Evaluation, name: str, baselines: Mapping[str, Evaluati
     return f"{text}." if text else ""
 
 
-def near_sentence(values: Sequence[float]) -> str:
+def near_sentence(values: Sequence[float], rows: str = "") -> str:
     """How many of the best designs tie, and which are nearer than the model's error; empty of a single one.
 
     Args:
         values: of the goal, the best first.
+        rows: which designs they are of (`report.certificate.rows_words`), where not of all.
     """
     short = [1.0 - value / values[0] for value in values[1:]]
     ties = sum(each <= NEAR_SHOWN for each in short)
@@ -299,9 +300,9 @@ def near_sentence(values: Sequence[float]) -> str:
     near = [each for each in short if NEAR_SHOWN < each <= error]
     texts = []
     if ties:
-        texts.append(f"{ties:,} more {'ties' if ties == 1 else 'tie'} with the best")
+        texts.append(f"{ties:,} more{rows} {'ties' if ties == 1 else 'tie'} with the best")
     if near:
-        who = f"the next {len(near)} fall" if len(near) > 1 else "the next falls"
+        who = f"the next {len(near)}{rows} fall" if len(near) > 1 else f"the next{rows} falls"
         texts.append(
             f"{who} {format_percentage(near[-1])} short at most, less than the model's error "
             f"({format_percentage(error)}): area, power and price may choose"

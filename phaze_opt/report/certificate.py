@@ -132,10 +132,16 @@ def infeasible_sentence(result: CertifyResult) -> str:
     return f"Proved infeasible: {parts}."
 
 
-def ties_sentence(ties: Ties) -> str:
-    """How many designs share the first place; empty if it is one alone."""
+def rows_words(result: CertifyResult) -> str:
+    """Which designs are ranked and counted, where some have no bound of their own; else empty."""
+    claim = result.certificate.claim
+    return f" of the {claim.num_rows:,} with a bound of their own" if claim.num_left_out else ""
+
+
+def ties_sentence(ties: Ties, rows: str = "") -> str:
+    """How many designs share the first place, of those that `rows_words` names."""
     if ties.at_most <= 1:
-        return "No other design attains it."
+        return f"No other design{rows} attains it."
     if ties.at_least == ties.at_most:
         return f"{ties.at_least:,} designs tie for best; the first is the one of least area."
     return f"B{_counted(ties.at_least, ties.at_most)[1:]} designs tie for best, as far as the proof goes."
@@ -161,7 +167,7 @@ def best_table(result: CertifyResult) -> TableContent:
     )
     points = [design.point for design in result.best]
     note = f"{chip_note(points, has_micro_batch=True)}; ties share a rank"
-    title = f"Best {len(result.best)} designs"
+    title = f"Best {len(result.best)} designs{rows_words(result)}"
     return table_of(title, fields, result.best, note, emphasis=lambda design: design.rank == 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
@@ -28,6 +29,7 @@ from phaze_opt.report.certificate import (
     has_bound,
     history_table,
     infeasible_sentence,
+    rows_words,
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
@@ -94,13 +96,16 @@ def build_document(
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
+    robust_said = "" if robust is None else " ".join(minimax_sentences(robust))
+    if first.sentences and robust_said:
+        first = replace(first, sentences=(*first.sentences, robust_said))
     lead = [*first.sentences, claim_sentence(result)]
     if result.best:
         of_design = evaluation_contents(result.best[0].evaluation, references={})
         # Without references beside it, the performance is in the other tables.
         of_design = [content for content in of_design if content.title != "Performance"]
         tables = [best_table(result), flatness_table(result), *of_design]
-        lead.append(ties_sentence(ties))
+        lead.append(ties_sentence(ties, rows_words(result)))
         lead.append(" ".join(runner_up.sentences if runner_up is not None else ()))
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up, held or {}))
     if beside:
@@ -117,7 +122,7 @@ def build_document(
         figures["gap"] = gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s)
         tables.append(history_table(result))
     if robust is not None:
-        lead.append(" ".join(minimax_sentences(robust)))
+        lead.append(robust_said)
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
     title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"

@@ -18,6 +18,7 @@ from phaze_opt.report.style import (
     LABEL_GROUND,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
+    RIM,
     SCALE,
     apply_style,
     style_bars,
@@ -101,7 +102,7 @@ def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: M
         x=[design.area_mm2 for design in designs], y=rates, mode="markers", name="trial",
         text=_hovers(feasible), hoverinfo="text", showlegend=False,
         marker={"color": [design.tdp_w for design in designs], "colorscale": SCALE, "size": 9, "opacity": 0.8,
-                "colorbar": {"title": "TDP, W", "thickness": 14}},
+                "line": dict(RIM), "colorbar": {"title": "TDP, W", "thickness": 14}},
     )  # fmt: skip
     shown = {name: other for name, other in references.items() if other.is_feasible}
     every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
@@ -183,7 +184,7 @@ def pareto_figure(trials: Sequence[Trial[Evaluation]], *, front: Sequence[Trial[
     figure.add_scatter(
         x=[design.tdp_w for design in designs], y=[design.throughput_samples_per_s for design in designs],
         mode="markers", name="trial", text=_hovers(feasible), hoverinfo="text",
-        marker={"color": [design.area_mm2 for design in designs], "colorscale": SCALE, "size": 8,
+        marker={"color": [design.area_mm2 for design in designs], "colorscale": SCALE, "size": 8, "line": dict(RIM),
                 "colorbar": {"title": "area, mm<sup>2</sup>", "thickness": 14}},
     )  # fmt: skip
     figure.add_scatter(

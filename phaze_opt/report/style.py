@@ -36,6 +36,8 @@ DARK_INKS = MappingProxyType(
 )
 """Inks by those on white, for readers who prefer a dark ground; the darkest blue is raised, short of the lighter."""
 SCALE = "Viridis"
+RIM = MappingProxyType({"width": 0.5, "color": MUTED_COLOUR})
+"""Around points coloured by `SCALE`: its dark end would be lost on a dark ground, its light end on white."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon")
@@ -140,7 +142,7 @@ def figure_block(name: str, figure: Figure) -> FigureBlock:
     below = 22 * sum(bool(trace.name) and trace.showlegend is not False for trace in drawn.data)
     narrow = {"legend": LEGEND, "margin.l": 60, "margin.r": 16, "margin.b": 60 + below, "height": height + below}
     if any(isinstance(trace, Parcoords) for trace in drawn.data):
-        narrow["width"] = 760
+        narrow |= {"width": 760, "margin.r": 40}  # the last axis has its name above it, half of it to its right
     own = (figure.layout.meta or {}).get("narrow", {})
     drawn.update_layout(meta={"narrow": {**narrow, **own}})
     return FigureBlock(name, title, "", drawn)

@@ -100,7 +100,9 @@ def with_no_slower(axes: Axes, values: NDArray[Any], combine: np.ufunc) -> NDArr
     found = values.copy()
     for place, name in enumerate(ROW_AXES):
         if name in NEVER_SLOWS:
-            found = np.flip(combine.accumulate(np.flip(found, place), axis=place), place)
+            for at in reversed(range(found.shape[place] - 1)):
+                here = found[_at(place, at)]
+                combine(here, found[_at(place, at + 1)], out=here)
     for slower, other in _kinds(axes):
         found[slower] = combine(found[slower], found[other])
     return found

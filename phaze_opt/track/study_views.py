@@ -27,6 +27,10 @@ CURVE = "regret_curve_pct"
 VIEW_TAG = "mlflow.sharedViewState."
 ARCHITECTURE = tuple(known.key for known in AXES if not isinstance(known.default, str))
 """Params of a design, without those that follow from another."""
+COMPLETE_ARCHITECTURE = tuple(
+    known.key for known in AXES if not known.is_optional or known.name == "glb_bytes_per_cycle"
+)
+"""Those that no design lacks: parallel coordinates leave out runs that lack one. Chips have a rate of their buffer."""
 STRATEGY_METRICS = (
     "median_regret_pct",
     "mean_regret_pct",
@@ -39,7 +43,7 @@ STRATEGY_METRICS = (
 )
 """Columns of the strategies, as far as the study has them."""
 COMPLETE_METRICS = ("median_regret_pct", "mean_regret_pct", "mean_rank", "probes", "charged_s")
-"""Those that no strategy lacks: parallel coordinates leave out a run that lacks one."""
+"""Those that no strategy lacks, for parallel coordinates."""
 SEED_METRICS = (
     "regret_pct",
     "throughput_samples_per_s",
@@ -178,7 +182,7 @@ def _designs(key: str, title: str, params: Sequence[str], order: str) -> RunsVie
         "yaxis": {"key": "throughput_samples_per_s", "type": "METRIC"},
         "runsCountToCompare": 100,
     }
-    charts = (_parallel(ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
+    charts = (_parallel(COMPLETE_ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
     return RunsView(key, title, Role.TRIAL, columns, order, False, charts, num_columns=2)
 
 

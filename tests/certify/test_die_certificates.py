@@ -232,6 +232,8 @@ def test_every_world_has_the_rows_of_the_frontier(tmp_path):
     sizes = [found for found in result.conclusions if found.kind is ConclusionKind.SIZE]
     assert len(sizes) == 3
     assert all(found.holds[0] for found in sizes)
+    assert all(found.statement == f"the leanest best design has {found.found[0]}" for found in sizes)
+    assert any(str(found.found[0]).endswith(" MB") for found in sizes), "sizes are in the units of users"
 
 
 def test_the_estimators_of_others_bound_every_die(made):

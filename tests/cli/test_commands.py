@@ -121,7 +121,6 @@ def trials_of(directory):
     ]
 
 
-@pytest.mark.slow
 def test_search_json_and_reproducibility(tmp_path, capsys):
     arguments = [*SEARCH, "--strategy", "tpe", "--no-tracking", "--work-dir"]
     first = run_json([*arguments, str(tmp_path / "a")], capsys)
@@ -131,6 +130,7 @@ def test_search_json_and_reproducibility(tmp_path, capsys):
     assert trials_of(tmp_path / "a") == trials_of(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_two_jobs_give_the_trials_of_one(tmp_path, capsys):
     """To the last digit, efforts included; random points of bert-large have few-core designs with limited ILPs."""
     arguments = ["search", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--trials", "6"]

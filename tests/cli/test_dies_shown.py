@@ -23,11 +23,11 @@ def _space(tmp_path):
     return path
 
 
-@pytest.mark.slow
 def unwrapped(text):
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_a_proof_on_the_terms_of_a_machine_has_certificates_a_table_and_a_page(tmp_path, space, capsys):
     page = tmp_path / "page.html"
     where = f"--no-tracking --work-dir {tmp_path} --report {page}"

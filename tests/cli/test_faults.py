@@ -15,7 +15,7 @@ def fail_with(monkeypatch, error):
     def raise_it(*_, **__):
         raise error
 
-    monkeypatch.setattr(catalogue, "_print_table", raise_it)
+    monkeypatch.setattr(catalogue, "_show", raise_it)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,6 @@ def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_package(tmp_path_factory.mktemp("package"), ADDED)
 
 
-@pytest.mark.slow
 def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     free, narrow, study, _ = run(package, tmp_path, [
@@ -81,6 +80,7 @@ def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path:
     assert "max tensor" in page
 
 
+@pytest.mark.slow
 def test_without_it_certificates_of_before_are_valid(package: Path, tmp_path: Path, capsys) -> None:
     old = run_json(["certify", *TASK, "--hbm", "80", "--no-range", "--work-dir", tmp_path], capsys)
     (check,) = run(package, tmp_path, [["certify", "--check", old["file"]]])

@@ -18,6 +18,8 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report import certificate as words
+from phaze_opt.report import certificate_page
+from phaze_opt.report.answer import ShortAnswer
 from phaze_opt.report.certificate import cause_changes, explain_runner_up
 from phaze_opt.report.certificate_page import build_document, gap_figure
 from phaze_opt.report.page import render_html, write_page
@@ -160,6 +162,16 @@ def test_causes_sum_to_the_difference(result):
     assert sum(change.more_s for change in changes) == pytest.approx(second.iteration_time_s - first.iteration_time_s)
     assert [abs(change.more_s) for change in changes] == sorted((abs(one.more_s) for one in changes), reverse=True)
     assert cause_changes(first, first) == ()
+
+
+def test_what_survives_other_assumptions_stands_in_the_answer_of_the_page(result, monkeypatch):
+    monkeypatch.setattr(certificate_page, "minimax_sentences", lambda _: ("It forgoes at most 3 %.",))
+    monkeypatch.setattr(certificate_page, "robust_contents", lambda _: [])
+    first = ShortAnswer(("Build this.",), (words.best_table(result),))
+    page = build_document(result, ties=words.Ties(1, 1), runner_up=None, robust=object(), first=first)
+    assert page.lead == ("Build this.", "It forgoes at most 3 %.")
+    plain = build_document(result, ties=words.Ties(1, 1), runner_up=None, first=first)
+    assert plain.lead == ("Build this.",)
 
 
 def test_the_runner_up_is_the_first_of_lower_value(result):

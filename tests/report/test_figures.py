@@ -252,7 +252,10 @@ def test_drawings_have_the_words_of_their_figures_and_are_files_of_their_kind(re
     names = {bar.name for bar in figure.data}
     assert {"Where it goes", "best & <first>", "tpu-v4", "seconds an iteration"} | names <= words
     assert files == render_images("breakdown", figure, "Where it goes")
-    assert render_images("lines", parallel_coordinates_figure(result.trials), "") == {}
+    lines = parallel_coordinates_figure(result.trials)
+    assert render_images("lines", lines, "") == {}
+    room = figure_block("lines", lines).figure.layout.meta["narrow"]["margin.r"]
+    assert room > 3.5 * len(lines.data[0].dimensions[-1].label), "half the name of the last axis stands right of it"
 
 
 def test_bars_of_a_drawing_are_as_long_as_what_they_show(result, references) -> None:

@@ -70,7 +70,6 @@ def work_on(package: Path, folder: Path, axis: str, strategies: list[str], *more
     ])  # fmt: skip
 
 
-@pytest.mark.slow
 def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_path: Path) -> None:
     chip = "num_tc=4,num_vc=16,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=80,clock_mhz="
     evaluations = [["evaluate", *TASK, "--arch", f"{chip}{clock}", "--no-range"] for clock in (700, 1400)]
@@ -90,6 +89,7 @@ def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_p
     assert any('"clock_mhz":' in text for text in trials)
 
 
+@pytest.mark.slow
 def test_without_it_all_is_as_it_was(package: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["certify", *TASK, "--no-range", "--no-tracking", "--space", "space.toml", "--work-dir"]

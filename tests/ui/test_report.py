@@ -108,6 +108,23 @@ def test_numbers_and_bars_of_a_search_are_those_of_its_line_of_json(page, search
     assert {"area_throughput.svg", "floor_plan.png", "breakdown.svg", "die_powers.svg", "dollars.svg"} <= drawn
 
 
+CUT_LETTERS = """
+async () => {
+  for (const plot of document.querySelectorAll(".plot")) {
+    plot.scrollIntoView();
+    for (let wait = 0; plot.offsetParent && !plot.querySelector(".main-svg") && wait < 100; wait += 1)
+      await new Promise(done => setTimeout(done, 100));
+  }
+  const isCut = item => {
+    const letters = item.getBoundingClientRect(), drawing = item.closest("svg").getBoundingClientRect();
+    return letters.width > 0 && (letters.right > drawing.right + 2 || letters.left < drawing.left - 2);
+  };
+  return [...document.querySelectorAll(".plot svg text")].filter(isCut).map(item => item.textContent);
+}
+"""
+"""Texts of figures that end beyond their drawing."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_pages_fit_and_follow_the_scheme_of_the_reader(page, searched, report: str, scheme: str, width: int) -> None:
@@ -117,6 +134,7 @@ def test_pages_fit_and_follow_the_scheme_of_the_reader(page, searched, report: s
         page.goto(address, wait_until="load")
         page.locator(".plot .main-svg").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CUT_LETTERS) == []
         ground, ink = (
             sum(map(int, re.findall(r"\d+", page.evaluate(f"getComputedStyle(document.body).{name}"))[:3]))
             for name in ("backgroundColor", "color")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -293,8 +293,9 @@ def _sizes(findings: _Findings) -> Iterator[Conclusion]:
     problem = findings.evidence.problem
     for axis in (name for name in NEVER_SLOWS if problem.has_frontier and name in problem.space.axes.stated):
         found = [getattr(findings.optima[row].point, axis) for row in findings.worlds]
-        statement = f"the leanest best design has {AXIS[axis].describe(found[0])}"
-        yield _compared(findings, ConclusionKind.SIZE, statement, found, found[0])
+        said = tuple(AXIS[axis].describe(value) for value in found)
+        statement = f"the leanest best design has {said[0]}"
+        yield replace(_compared(findings, ConclusionKind.SIZE, statement, found, found[0]), found=said)
 
 
 def _placements(findings: _Findings) -> Iterator[Conclusion]:

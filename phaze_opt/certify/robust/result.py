@@ -169,7 +169,7 @@ class Conclusion:
         statement: one clause.
         holds: by world asked, in their order.
         found: what was found there: what is forgone (NOMINAL_BEST: by that design; SHAPE: by the best design found
-            that keeps the parameter), a ratio to the reference, a degree, or words.
+            that keeps the parameter), a ratio to the reference, a degree, or words (SIZE: the size with its unit).
         worlds: positions of the worlds asked.
         worst_world: position of the world furthest from it; -1 where there is no such order and it holds everywhere,
             else the first world where it does not hold.

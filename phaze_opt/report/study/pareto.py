@@ -9,7 +9,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.report.chip import describe_chip, describe_point
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
-from phaze_opt.report.style import BEST_COLOUR, SCALE, contender_look, finish_figure, plot_text
+from phaze_opt.report.style import BEST_COLOUR, RIM, SCALE, contender_look, finish_figure, plot_text
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number
 from phaze_opt.study.plan import Condition
@@ -75,7 +75,7 @@ def pareto_figure(found: Sequence[FoundDesign], front: Sequence[FoundDesign], in
     figure.add_scatter(
         x=[item.values[1] for item in found[::every]], y=[item.values[0] for item in found[::every]], mode="markers",
         name="evaluated", hoverinfo="skip", showlegend=False,
-        marker={**scale, "color": areas[::every], "size": 5, "opacity": 0.45,
+        marker={**scale, "color": areas[::every], "size": 5, "opacity": 0.45, "line": dict(RIM),
                 "colorbar": {"title": "area, mm<sup>2</sup>", "thickness": 12}},
     )  # fmt: skip
     names = [name for name in inputs.contenders if any(item.contender == name for item in front)]
