@@ -130,7 +130,10 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
         sentences = (front_sentence(result), *trade_off_sentences(front, axes))
         if answer.equal is not None:
             sentences = (*sentences, equal_sentence(answer.equal, result))
-        tables = (*_equal_tables(answer), *((front_table(front, axes),) if front else ()))
+        tables = (
+            *_equal_tables(answer),
+            *((front_table(front, axes, has_plans=certificate.scenario.plans is not None),) if front else ()),
+        )
         return ShortAnswer(sentences, tables, notes)
     if not result.best:
         return ShortAnswer((words.claim_sentence(result),), (), notes)

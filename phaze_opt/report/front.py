@@ -201,12 +201,15 @@ def shown_members(front: Sequence[FrontMember], axes: Sequence[FrontAxis]) -> tu
     return tuple(each for each in ordered if each.number in named | kept)
 
 
-def front_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, numbered: str = "no.") -> TableContent:
+def front_table(
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool, numbered: str = "no."
+) -> TableContent:
     """The front, fastest first; of a long one the designs with a name and some between.
 
     Args:
         front: its designs.
         axes: its goals.
+        has_plans: whether designs train under full plans, whose micro-batch is none of a design.
         numbered: what the designs' numbers are.
     """
     shown = shown_members(front, axes)
@@ -218,9 +221,9 @@ def front_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, numb
         number("samples/s", lambda item: item[1]),
         *(number(UNITS[axis], partial(_taken, axis)) for axis in UNITS if all(axis in each.amounts for each in shown)),
         *chip_fields(lambda item: item[0].point),
-        number("mb", lambda item: f"{item[0].point.micro_batch}"),
+        *(() if has_plans else (number("mb", lambda item: f"{item[0].point.micro_batch}"),)),
     )
-    note = chip_note([each.point for each in shown], has_micro_batch=True)
+    note = chip_note([each.point for each in shown], has_micro_batch=not has_plans)
     if len(shown) < len(front):
         note = f"{len(shown)} of {len(front):,}; {note}"
     return table_of("The front", fields, zip(shown, rates, strict=True), note)
