@@ -274,6 +274,8 @@ class ProofState:
 def costs_of(problem: CertifyProblem) -> Floats:
     """Cost of a device of every row of a problem, USD."""
     rows, links = problem.rows, link_rate(problem.scenario.cluster.network)
+    if not rows.size:
+        return np.zeros(0)  # no die is within the budgets
     chunks = [
         chips_of(rows.columns(np.arange(start, min(start + _CHUNK, rows.size), dtype=np.int64)), problem.constants)
         for start in range(0, rows.size, _CHUNK)

@@ -30,7 +30,7 @@ from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_se
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
 from phaze_opt.report.front import (
     again_lines,
-    arch_table,
+    arch_lines,
     choices_to_json,
     front_sentence,
     front_table,
@@ -130,7 +130,10 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
         sentences = (front_sentence(result), *trade_off_sentences(front, axes))
         if answer.equal is not None:
             sentences = (*sentences, equal_sentence(answer.equal, result))
-        tables = (*_equal_tables(answer), *((front_table(front, axes),) if front else ()))
+        tables = (
+            *_equal_tables(answer),
+            *((front_table(front, axes, has_plans=certificate.scenario.plans is not None),) if front else ()),
+        )
         return ShortAnswer(sentences, tables, notes)
     if not result.best:
         return ShortAnswer((words.claim_sentence(result),), (), notes)
@@ -299,7 +302,8 @@ def _print_front(result: CertifyResult) -> None:
         out().print(front_ties_sentence(result))
         certificate = result.certificate
         has_plans = certificate.scenario.plans is not None
-        print_tables(arch_table(members_of(result), certificate.axes, has_plans=has_plans))
+        for line in arch_lines(members_of(result), certificate.axes, has_plans=has_plans):
+            out().print(line, soft_wrap=True)
     if result.front and len(result.history) > 1:
         print_tables(words.history_table(result))
         out().print("")

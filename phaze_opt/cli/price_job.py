@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from phaze_opt.cli.evaluate_chip import load_chip_scenario, price_chip
+from phaze_opt.cli.evaluate_chip import DESIGNED, load_chip_scenario, price_chip
 from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest, training_length
 from phaze_opt.cli.options import machine_names
@@ -328,7 +328,16 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
         InputError: a name is blank or repeated, or the job cannot be priced on one of them.
     """
     words = machine_names(names) if names else ()
-    return tuple(_price_baseline(_same_job(request, answer, word), word) for word in words)
+    priced = [_price_baseline(_same_job(request, answer, word), word) for word in words]
+    return tuple(_with_name(each, number, of=len(priced)) for number, each in enumerate(priced, 1))
+
+
+def _with_name(priced: PricedJob, number: int, *, of: int) -> PricedJob:
+    """A baseline of sizes alone has a name of its own, beside an answer on such chips."""
+    if priced.setting.machine != DESIGNED:
+        return priced
+    name = f"baseline {number}" if of > 1 else "the baseline"
+    return replace(priced, setting=replace(priced.setting, machine=name))
 
 
 def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:

@@ -164,7 +164,7 @@ def _front_first(answer: SearchAnswer, best: Evaluation) -> ShortAnswer:
         overturn.replace("It may", "The fastest may", 1),
     )
     own = (members_table(best),) if best.members else ()
-    table = front_table(answer.front, PARETO_AXES, numbered="trial")
+    table = front_table(answer.front, PARETO_AXES, has_plans=has_plans, numbered="trial")
     return ShortAnswer(
         sentences, (*own, table), told_notes(answer.notes), again_lines(answer.front, PARETO_AXES, has_plans=has_plans)
     )

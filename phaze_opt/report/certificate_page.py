@@ -157,7 +157,10 @@ def _front_document(
     if result.front:
         lead.append(front_ties_sentence(result))
         front, has_plans = members_of(result), certificate.scenario.plans is not None
-        tables += [front_table(front, certificate.axes), arch_table(front, certificate.axes, has_plans=has_plans)]
+        tables += [
+            front_table(front, certificate.axes, has_plans=has_plans),
+            arch_table(front, certificate.axes, has_plans=has_plans),
+        ]
         machines = {each.name: each.evaluation for each in beside[1:]}
         figures |= front_figures(result.front, certificate.axes, machines)
     if beside:

@@ -123,7 +123,9 @@ def _front_figure(
             x=at, y=each.throughput_samples_per_s, text=key, showarrow=False, yshift=18,
             font={"color": REFERENCE_COLOUR},
         )  # fmt: skip
-    figure.update_xaxes(title=label, rangemode="tozero")
+    amounts = [getattr(each, name) for each in (*front, *shown.values())]
+    is_near = min(amounts) > max(amounts) / 2.0  # an axis from nought would be empty for more than half
+    figure.update_xaxes(title=label, rangemode="normal" if is_near else "tozero")
     figure.update_yaxes(title="throughput, samples/s", rangemode="tozero", tickformat="~s")
     return apply_style(figure, f"The proved front: throughput over {label.partition(',')[0]}")
 
@@ -199,12 +201,15 @@ def shown_members(front: Sequence[FrontMember], axes: Sequence[FrontAxis]) -> tu
     return tuple(each for each in ordered if each.number in named | kept)
 
 
-def front_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, numbered: str = "no.") -> TableContent:
+def front_table(
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool, numbered: str = "no."
+) -> TableContent:
     """The front, fastest first; of a long one the designs with a name and some between.
 
     Args:
         front: its designs.
         axes: its goals.
+        has_plans: whether designs train under full plans, whose micro-batch is none of a design.
         numbered: what the designs' numbers are.
     """
     shown = shown_members(front, axes)
@@ -216,9 +221,9 @@ def front_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, numb
         number("samples/s", lambda item: item[1]),
         *(number(UNITS[axis], partial(_taken, axis)) for axis in UNITS if all(axis in each.amounts for each in shown)),
         *chip_fields(lambda item: item[0].point),
-        number("mb", lambda item: f"{item[0].point.micro_batch}"),
+        *(() if has_plans else (number("mb", lambda item: f"{item[0].point.micro_batch}"),)),
     )
-    note = chip_note([each.point for each in shown], has_micro_batch=True)
+    note = chip_note([each.point for each in shown], has_micro_batch=not has_plans)
     if len(shown) < len(front):
         note = f"{len(shown)} of {len(front):,}; {note}"
     return table_of("The front", fields, zip(shown, rates, strict=True), note)
@@ -250,6 +255,15 @@ def arch_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_p
         words("--arch", lambda each: arch_of(each, has_plans)),
     )
     return table_of("Evaluate a design of the front", fields, shown_members(front, axes), "")
+
+
+def arch_lines(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool) -> tuple[str, ...]:
+    """The same for a terminal: whole lines, as cells of a table break where it is narrow and cannot be copied."""
+    shown = shown_members(front, axes)
+    return (
+        "Evaluate a design of the front, by its number:",
+        *(f"{each.number}: --arch {arch_of(each, has_plans)}" for each in shown),
+    )
 
 
 def arch_of(member: FrontMember, has_plans: bool) -> str:

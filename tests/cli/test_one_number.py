@@ -192,7 +192,7 @@ def test_designs_inline_are_baselines_beside_machines(capsys) -> None:
     few = [*JOB, "--micro-batch", "4", "--tensor-parallel", "1", "--zero", "1", "--no-range"]
     answer = run_json([*few, "--arch", "h100", "--baseline", f"{small},a100-80g, {large}"], capsys)
     assert [each["setting"]["machine"] for each in answer["baselines"]] == [
-        "designed chips", "a100-80g", "designed chips"
+        "baseline 1", "a100-80g", "baseline 3"
     ]  # fmt: skip
     assert [each["architecture"]["glb_mb"] for each in answer["baselines"][::2]] == [4, 32]
 

@@ -10,6 +10,7 @@ import pytest
 from command_runs import printed, run_json
 from sample_files import space_text
 
+from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
 from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
@@ -166,7 +167,17 @@ def test_a_proved_front_says_the_front_first(folder, capsys):
     archs = {design["index"]: design["arch"] for design in answer["front"]}
     assert [arch for arch in table["arch"] if arch] == [archs[index] for index in sorted(archs)]
     assert {each["arch"] for each in answer["choices"]} <= set(archs.values())
-    assert "--arch" in printed([*command.split(), "--resume", "--details"], capsys).split("Evaluate a design")[1]
+    details = printed([*command.split(), "--resume", "--details"], capsys).splitlines()
+    for each in answer["choices"]:  # whole lines, to be copied
+        assert f"{each['number']}: --arch {each['arch']}" in details
+
+
+@pytest.mark.parametrize("objective", ["throughput", "throughput,cost"])
+def test_a_capex_that_no_die_keeps_to_is_proved_so(folder, capsys, objective):
+    command = f"certify {JOB} --space space.toml --no-tracking --tp 1 --objective {objective} --max-capex-usd 1"
+    line = run_json(command.split(), capsys, code=3)
+    claim = check_certificate(Path(line["file"])).claim
+    assert (claim.is_proved, claim.incumbent, line["is_proved"]) == (True, -1, True)
 
 
 def test_a_common_design_has_means_that_are_called_means(folder, capsys):
