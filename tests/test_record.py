@@ -56,6 +56,7 @@ RESULTS_WITH_UNITS = {
     "size_mb",
     "start_glb_mib",
     "store_mb",
+    "disk_mb",
     "throughput_samples_per_s",
     "time_limit_s",
     "upper_samples_per_s",

@@ -72,7 +72,7 @@ def analysed(problem: CertifyProblem, folder: Path, *, num_samples: int = 1) -> 
     return analyse_robustness(problem, options, RobustOptions(num_samples=num_samples, seed=1))
 
 
-@pytest.mark.parametrize("changes", [{"area_mm2": 400.0}, {"max_tdp_w": 200.0}])
+@pytest.mark.parametrize("changes", [{"area_mm2": 400.0}, pytest.param({"max_tdp_w": 200.0}, marks=pytest.mark.slow)])
 def test_equals_looking_at_every_die_in_every_world(tmp_path, changes):
     problem = tiny_dies(**changes)
     result = analysed(problem, tmp_path)

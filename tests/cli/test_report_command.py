@@ -65,6 +65,7 @@ def test_the_report_lies_with_the_study_and_names_its_files(study, capsys) -> No
         assert float(row["throughput_samples_per_s"]) == float(row["value"])
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_every_time(study, capsys, tmp_path) -> None:
     first, second = tmp_path / "one", tmp_path / "two"
     for out in (first, second):

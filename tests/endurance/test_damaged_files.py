@@ -21,6 +21,8 @@ from phaze_opt.record.journal import parse_line
 NUM_MUTANTS = int(os.environ.get("MUTANTS", "1"))
 FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
 NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "1"))
+ALIKE = ("worlds", "worlds' bounds", "study's references", "study's evaluations", "steps")
+"""Readers that `make test` leaves to `make test-slow`."""
 JOURNALS = {
     "search": ("phaze-opt-runs/*/trials.jsonl", f"{SEARCH} --resume"),
     "proof": ("phaze-opt-certificates/*/journal/pieces.jsonl", f"{CERTIFY} --resume"),
@@ -30,8 +32,15 @@ ANSWER = ("best", "best_by_condition", "value", "upper_bound", "gap", "regret", 
 """What a command found; the other keys say how long it took, and what was there."""
 
 
+def marks(reader: Reader) -> tuple[pytest.MarkDecorator, ...]:
+    """Of files that are read as others are: commands of seconds."""
+    return (pytest.mark.slow,) if reader.name in ALIKE else ()
+
+
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "reader", [pytest.param(each, id=each.name.replace(" ", "-"), marks=marks(each)) for each in READERS]
+)
 def test_commands_bear_damaged_files(
     reader: Reader, runner: CommandRunner, make_origin: MakeOrigin, tmp_path: Path, kept_mutants: Path | None
 ) -> None:

@@ -57,7 +57,7 @@ def workers(tmp_path: Path) -> list[int]:
     return [int(path.name) for path in (tmp_path / "pids").iterdir()]
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_behind(jobs: str, tmp_path: Path) -> None:
     process = start(["--jobs", jobs], tmp_path)
     wait_for_lines(tmp_path, 5)

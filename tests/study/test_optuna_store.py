@@ -93,6 +93,7 @@ def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(databa
     resumed.close()
 
 
+@pytest.mark.slow
 def test_a_slow_worker_keeps_its_claim_by_heartbeats(database: str) -> None:
     slow, other = open_store(database, grace_s=4), open_store(database, grace_s=4)
     assert slow.claim(DIGEST, POINT)

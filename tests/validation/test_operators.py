@@ -46,6 +46,7 @@ def chosen(rows, name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "num_rows", "fitted_goal", "kept_out_goal"),
     [
