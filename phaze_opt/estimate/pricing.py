@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER, SWITCHES, TILINGS, shapes_of
 from phaze_opt.hardware.pipelining import FoldCycles, fold_cycles
+
+if TYPE_CHECKING:
+    from phaze_opt.estimate.kernels import Arrays
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -216,32 +219,11 @@ def _price_as_built(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
     from phaze_opt.estimate import kernels
 
     level = np.frexp(rows.num_tc)[1] - 1
-    integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes, rows.pipelining)
-    mappings = (TILINGS[rows.tiling], LOOP_ORDER.masks[rows.loop_order], CORE_SPLIT.masks[rows.core_split])
-    distinct = distinct_rows(*integers, *mappings, rows.glb_cycles_per_byte)
-    order = np.lexsort((mappings[0][distinct.first], rows.tile_elements[distinct.first]))
-    first = distinct.first[order]
-    array_of = np.argsort(order)[distinct.inverse]
-    most = np.zeros(len(order), dtype=np.int64)
-    np.maximum.at(most, array_of, level)
-    width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers[:4])
-    folds = _fold_cycles(rows.width[first], rows.depth[first], rows.pipelining[first], options.fill_and_drain)
-    per_byte = rows.glb_cycles_per_byte[first]
-    arrays = kernels.Arrays(
-        width,
-        depth,
-        tile,
-        dtype,
-        per_byte,
-        folds.each,
-        folds.once,
-        folds.least,
-        most,
-        *(each[first] for each in mappings),
-    )
+    arrays, array_of = _distinct_arrays(rows, level, options.fill_and_drain)
+    num_arrays = len(arrays.width)
     other = np.flatnonzero(rows.num_tc & (rows.num_tc - 1))
     other = other[np.lexsort((rows.num_tc[other], array_of[other]))]
-    starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
+    starts = np.searchsorted(array_of[other], np.arange(num_arrays + 1))
     wanted = kernels.Wanted(np.ascontiguousarray(rows.num_tc[other]), starts.astype(np.int64))
     rules = kernels.Rules(
         is_multicast=options.multicast is Multicast.IDEAL,
@@ -249,7 +231,7 @@ def _price_as_built(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
         left_scale=1.0,
         right_scale=1.0,
     )
-    table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
+    table = np.empty((num_arrays, len(shapes), int(level.max()) + 1, kernels.NUM_FIELDS))
     others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))
     sizes, step = shapes.table(), max(1, min(threads, len(shapes)))
     price = partial(kernels.price_arrays, sizes, arrays, wanted, rules, table, others)
@@ -268,6 +250,32 @@ def _price_as_built(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
         l2_bytes=best[..., kernels.L2_BYTES],
         dataflow=best[..., kernels.DATAFLOW].astype(np.int64),
     )
+
+
+def _distinct_arrays(rows: ArrayRows, level: Ints, choice: FillAndDrain) -> "tuple[Arrays, Ints]":
+    """The distinct arrays of configurations, by their tiles, and which one each configuration has.
+
+    Args:
+        rows: configurations.
+        level: log2 of the number of arrays of each, rounded down; an array is priced up to its largest.
+        choice: what filling and draining takes.
+    """
+    from phaze_opt.estimate import kernels
+
+    integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes, rows.pipelining)
+    mappings = (TILINGS[rows.tiling], LOOP_ORDER.masks[rows.loop_order], CORE_SPLIT.masks[rows.core_split])
+    distinct = distinct_rows(*integers, *mappings, rows.glb_cycles_per_byte)
+    order = np.lexsort((mappings[0][distinct.first], rows.tile_elements[distinct.first]))
+    first, array_of = distinct.first[order], np.argsort(order)[distinct.inverse]
+    most = np.zeros(len(order), dtype=np.int64)
+    np.maximum.at(most, array_of, level)
+    width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers[:4])
+    folds = _fold_cycles(rows.width[first], rows.depth[first], rows.pipelining[first], choice)
+    per_byte, allowed = rows.glb_cycles_per_byte[first], (each[first] for each in mappings)
+    arrays = kernels.Arrays(
+        width, depth, tile, dtype, per_byte, folds.each, folds.once, folds.least, most, *allowed
+    )  # fmt: skip
+    return arrays, array_of
 
 
 def _fold_cycles(width: Ints, depth: Ints, pipelining: Ints, choice: FillAndDrain) -> FoldCycles:

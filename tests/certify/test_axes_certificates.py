@@ -148,26 +148,34 @@ def test_a_prover_with_other_networks_of_links_is_refused(monkeypatch, tmp_path)
 
 def staged_problem() -> CertifyProblem:
     """Dies of two numbers of cores and of every pipelining, the largest of which leaks too much."""
-    scenario = small_scenario(WIDE, network="two-level", devices=8, max_tdp_w=254.0)
+    return few_dies(560.0, {"max_tdp_w": 254.0}, pipelining=tuple(map(int, Pipelining)))
+
+
+def few_dies(area_mm2: float, budgets: dict[str, float], **kinds: tuple[int, ...]) -> CertifyProblem:
+    """Dies of two numbers of cores and of some kinds of arrays."""
+    scenario = small_scenario(WIDE, network="two-level", devices=8, **budgets)
     silicon = silicon_of(7, scenario.cluster.network)
     axes = Axes(
         num_tc=(8, 12), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(8 * MEBI,),
-        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,),
-        pipelining=tuple(map(int, Pipelining)),
+        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,), **kinds,
     )  # fmt: skip
-    space = SearchSpace("staged", axes, area_budget_um2=560e6, min_area_fraction=0.0, silicon=silicon)
+    space = SearchSpace("few", axes, area_budget_um2=area_mm2 * 1e6, min_area_fraction=0.0, silicon=silicon)
     return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of())
 
 
-def test_a_proof_over_sub_stages_equals_brute_force(tmp_path):
-    problem = staged_problem()
+def proved_as_brute_force(problem: CertifyProblem, folder: Path, *, num_points: int) -> tuple[Path, dict]:
+    """The checked certificate of a problem, whose value is that of trying every point, and the value of each."""
     values, _ = brute_force(problem)
-    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path)).directory
+    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=folder)).directory
     claim = check_certificate(directory).claim
     assert claim.is_proved
     assert claim.value == pytest.approx(max(values), rel=1e-9)
-    assert claim.num_points == len(values) == 12
-    value_of = dict(zip(problem.space.points(), values, strict=True))
+    assert claim.num_points == len(values) == num_points
+    return directory, dict(zip(problem.space.points(), values, strict=True))
+
+
+def test_a_proof_over_sub_stages_equals_brute_force(tmp_path):
+    directory, value_of = proved_as_brute_force(staged_problem(), tmp_path, num_points=12)
     assert 0.0 in value_of.values(), "second registers and multipliers leak"
     for point, value in value_of.items():
         if value and point.pipelining > Pipelining.BASE:
@@ -196,33 +204,18 @@ def test_certificates_with_rows_of_every_kind_stay_valid(monkeypatch, tmp_path):
 
 def switched_problem() -> CertifyProblem:
     """Dies of two numbers of cores whose four switches are each rigid or free."""
-    scenario = small_scenario(WIDE, network="two-level", devices=8)
-    silicon = silicon_of(7, scenario.cluster.network)
-    axes = Axes(
-        num_tc=(8, 12), num_vc=(8,), tc_width=(128,), tc_depth=(128,), vc_width=(128,), glb_bytes=(8 * MEBI,),
-        glb_bytes_per_cycle=(4096,), hbm_bytes=(), hbm_stacks=(2,), micro_batch=(1,),
-        tiling=(1, 2, 3), loop_order=(1, 2), core_split=(1, 3), array_shape=(1, 2),
-    )  # fmt: skip
-    space = SearchSpace("switched", axes, area_budget_um2=700e6, min_area_fraction=0.0, silicon=silicon)
-    return CertifyProblem(replace(scenario, silicon=silicon), space, scenario.constants_of())
+    return few_dies(700.0, {}, tiling=(1, 2, 3), loop_order=(1, 2), core_split=(1, 3), array_shape=(1, 2))
 
 
 def test_a_proof_over_switches_of_mappings_equals_brute_force(tmp_path):
-    problem = switched_problem()
-    values, _ = brute_force(problem)
-    directory = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path)).directory
-    claim = check_certificate(directory).claim
-    assert claim.is_proved
-    assert claim.value == pytest.approx(max(values), rel=1e-9)
-    assert claim.num_points == len(values) == 48
-    value_of = dict(zip(problem.space.points(), values, strict=True))
+    directory, value_of = proved_as_brute_force(switched_problem(), tmp_path, num_points=48)
     least, most = {"tiling": 2, "loop_order": 2, "core_split": 3}, {"tiling": 3, "loop_order": 1, "core_split": 1}
     for point, value in value_of.items():
         # Estimates are monotone in every switch; list schedules of small layers nearly so.
         for name, rigid in least.items():
             if getattr(point, name) == rigid:
                 assert value <= value_of[replace(point, **{name: most[name]})] * 1.01
-    assert max(values) > 1.01 * min(values)
+    assert max(value_of.values()) > 1.01 * min(value_of.values())
     forger = Forger(directory, tmp_path / "forged")
     forger.cells(_row(forger), loop_order=lambda kind: 3 - kind)
     forger.seal()
