@@ -51,10 +51,11 @@ $(VENV)/.compiled: $(VENV)/.installed
 		--devices 8 --global-batch 16 --as phaze --attention unfused --exclusivity type --json > /dev/null
 	@$(WARM_UP) evaluate --model tiny --arch a100-80g --devices 8 --global-batch 16 --json > /dev/null
 	@$(WARM_UP) evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --as phaze --json > /dev/null
-	@$(WARM_UP) search --model bert-large --devices 64 --global-batch 512 --trials 2 --no-tracking --no-range \
+	@$(WARM_UP) search --model bert-large --devices 1024 --global-batch 4096 --trials 2 --no-tracking --no-range \
 		--work-dir $(VENV)/warm-up --json > /dev/null
 	@$(WARM_UP) certify --model tiny --devices 8 --global-batch 16 --as phaze --micro-batch 1 --hbm 32 --tp 1 \
 		--no-tracking --work-dir $(VENV)/warm-up --json > /dev/null
+	@$(BIN)/python -c 'from phaze_opt.certify.front_kernels import compile_ahead; compile_ahead()'
 	@rm -rf $(VENV)/warm-up
 	@touch $@
 
