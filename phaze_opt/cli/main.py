@@ -87,6 +87,12 @@ COMMANDS = {
 }
 
 
+def _kept_by(arguments: list[str]) -> str:
+    """What Ctrl-C leaves of the command that arguments begin with."""
+    command = COMMANDS.get(arguments[0] if arguments else "")
+    return exit_codes.NOTHING_KEPT if command is None else command.kept
+
+
 class LazyGroup(TyperGroup):
     """Lists commands without importing them."""
 
@@ -115,10 +121,10 @@ class LazyGroup(TyperGroup):
             app.command(name=cmd_name, help=text, epilog=epilog_of(cmd_name))(function)
             return get_command(app)
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the arguments; Ctrl-C while at it is Ctrl-C of a command."""
-        with exit_codes.says_what_is_kept(exit_codes.NOTHING_KEPT):
-            return super().make_context(*arguments, **options)
+    def make_context(self, info_name: Any, args: list[str], *arguments: Any, **options: Any) -> Any:
+        """Read the arguments; Ctrl-C while at it is Ctrl-C of the command that they name."""
+        with exit_codes.says_what_is_kept(_kept_by(args)):
+            return super().make_context(info_name, args, *arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; Ctrl-C ends it with the sentence of that command."""
@@ -126,9 +132,7 @@ class LazyGroup(TyperGroup):
             with kernels_interruptible():
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            entry = COMMANDS.get(ctx.invoked_subcommand or "")
-            kept = exit_codes.NOTHING_KEPT if entry is None else entry.kept
-            raise exit_codes.CommandInterruptedError(kept) from interrupt
+            raise exit_codes.CommandInterruptedError(_kept_by([ctx.invoked_subcommand or ""])) from interrupt
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Format the group's help from the summaries alone."""
@@ -178,8 +182,7 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
         signals: what hears Ctrl-C and its like; nothing does unless given.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    command = COMMANDS.get(arguments[0] if arguments else "")
-    kept = exit_codes.NOTHING_KEPT if command is None else command.kept
+    kept = _kept_by(arguments)
     escape_logged_names()
     say_compilation()
     try:
