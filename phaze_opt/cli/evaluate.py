@@ -38,6 +38,7 @@ from phaze_opt.cli.output import (
 )
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
+from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
@@ -326,8 +327,8 @@ def _say_default_micro_batch(answer: PricedJob) -> None:
     parts = asdict(answer.evaluation.breakdown)
     if parts["bubble_s"] > LONG_BUBBLE * sum(parts.values()):
         out().print(
-            f"Micro-batches are {answer.evaluation.micro_batch} samples as --micro-batch is not given; smaller ones "
-            "keep the stages of a pipeline waiting for less time."
+            f"Micro-batches are {counted(answer.evaluation.micro_batch, 'sample')} as --micro-batch is not given; "
+            "smaller ones keep the stages of a pipeline waiting for less time."
         )
 
 

@@ -43,6 +43,7 @@ from phaze_opt.report.front import (
     front_sentence,
     front_table,
     front_ties_sentence,
+    machines_beside,
     members_of,
 )
 from phaze_opt.report.headline import range_sentence
@@ -50,7 +51,7 @@ from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.table import TableContent
-from phaze_opt.report.text import GOAL_UNITS, shown_value
+from phaze_opt.report.text import GOAL_UNITS, counted, shown_value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -92,7 +93,7 @@ def build_document(
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     if certificate.axes:
-        return _front_document(result, names, first=first, notes=notes, beside=beside, terms=terms)
+        return _front_document(result, names, first=first, notes=notes, beside=beside, bills=bills or {}, terms=terms)
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
@@ -125,7 +126,9 @@ def build_document(
         lead.append(robust_said)
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
-    title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"
+    title = (
+        f"{names} on {counted(certificate.scenario.cluster.num_devices, 'accelerator')}: {what}{terms and f', {terms}'}"
+    )
     sections, said = _sections(first, in_reading_order(figures), tables, lead)
     return _document(result, title, sections, said)
 
@@ -147,6 +150,7 @@ def _front_document(
     first: ShortAnswer,
     notes: Sequence[Note],
     beside: Sequence[DieBeside],
+    bills: Mapping[str, Bill],
     terms: str,
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
@@ -161,8 +165,7 @@ def _front_document(
             front_table(front, certificate.axes, has_plans=has_plans),
             arch_table(front, certificate.axes, has_plans=has_plans),
         ]
-        machines = {each.name: each.evaluation for each in beside[1:]}
-        figures |= front_figures(result.front, certificate.axes, machines)
+        figures |= front_figures(front, certificate.axes, machines_beside(beside[1:], bills))
     if beside:
         dies = _dies(beside, None)
         tables += [area_table(dies), power_table(dies), limits_table(dies)]
@@ -170,7 +173,7 @@ def _front_document(
     if len(result.history) > 1:
         tables.append(history_table(result))
     title = (
-        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
+        f"{names} on {counted(certificate.scenario.cluster.num_devices, 'accelerator')}: the front of "
         f"{axes_words(certificate.axes)}{terms and f', {terms}'}"
     )
     sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])

@@ -24,6 +24,7 @@ from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
+from phaze_opt.report.chip import chip_words
 from phaze_opt.space.known_spaces import die_space
 from phaze_opt.units import GIGA, MEBI
 
@@ -205,3 +206,9 @@ def test_what_has_no_chiplets_refuses_them():
         replace(SPACE, axes=replace(SPACE.axes, chiplets=(2, 32)))
     assert load_architecture(f"{ARCH},chiplets=2", constants=KNOWN).chiplets == 2
     assert "chiplets=2" in replace(POINT, chiplets=2).inline()
+
+
+def test_an_answer_says_how_many_chiplets_a_chip_has():
+    none, whole, split = (chip_words(chips(chiplets=count).row(0)) for count in (0, 1, 2))
+    assert none == whole
+    assert split == f"{whole}, on 2 chiplets"

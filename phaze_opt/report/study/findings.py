@@ -10,16 +10,8 @@ from typing import Any
 
 from phaze_opt.report.study.limits import describe_failure, limit_findings, standing_findings, unfinished_findings
 from phaze_opt.report.study.prices import price_findings
-from phaze_opt.report.study.wording import (
-    counted,
-    counted_mean,
-    effect_word,
-    figure,
-    listed,
-    percent,
-    percent_range,
-    times,
-)
+from phaze_opt.report.study.wording import counted_mean, effect_word, figure, listed, percent, percent_range, times
+from phaze_opt.report.text import counted
 from phaze_opt.study.compare import Change, Difference, OneStudy, StudyComparison
 from phaze_opt.study.config import Judgement
 from phaze_opt.study.judging.significance import NO_TEST
