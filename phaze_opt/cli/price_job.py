@@ -334,10 +334,11 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
 
 def _with_name(priced: PricedJob, number: int, *, of: int) -> PricedJob:
     """A baseline of sizes alone has a name of its own, beside an answer on such chips."""
-    if priced.setting.machine != DESIGNED:
+    if priced.evaluation.accelerator.name:
         return priced
     name = f"baseline {number}" if of > 1 else "the baseline"
-    return replace(priced, setting=replace(priced.setting, machine=name))
+    called = priced.setting.machine.replace(DESIGNED, name)
+    return replace(priced, setting=replace(priced.setting, machine=called))
 
 
 def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:

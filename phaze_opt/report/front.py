@@ -139,7 +139,7 @@ def _front_figure(
         mode="markers", name="on the front", text=[_described(each) for each in front], hoverinfo="text",
         showlegend=False,
         marker={"color": [each.amounts[colour] for each in front], "colorscale": SCALE, "size": 9, "line": dict(RIM),
-                "colorbar": {"title": AXIS_LABELS[colour], "thickness": 14}},
+                "colorbar": {"title": {"text": AXIS_LABELS[colour], "side": "right"}, "thickness": 14}},
     )  # fmt: skip
     marks = [*_named_marks(front, axes, axis), *_machine_marks(machines, axis)]
     figure.update_xaxes(title=label)

@@ -110,7 +110,7 @@ class Frame:
         return size[0] * (x - left) / (right - left), size[1] * (y - low) / (high - low)
 
 
-WIDE_PX, NARROW_PX = (640.0, 330.0), (230.0, 330.0)
+WIDE_PX, NARROW_PX = (640.0, 330.0), (180.0, 300.0)
 """Width and height of what axes enclose, on a wide page and on a phone."""
 LETTER_PX, LINE_PX = 7.0, 18.0
 DIRECTIONS = ((0, 1), (1, 1), (-1, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (0, -1))

@@ -1,15 +1,19 @@
 """Dies split into chiplets: area, edge, energy, time and price by hand, by the published form, and where they move."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from phaze_opt.certify.check.dies import could_be_built
+from phaze_opt.cli.evaluate_chip import DESIGNED, called
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
+from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
@@ -212,3 +216,22 @@ def test_an_answer_says_how_many_chiplets_a_chip_has():
     none, whole, split = (chip_words(chips(chiplets=count).row(0)) for count in (0, 1, 2))
     assert none == whole
     assert split == f"{whole}, on 2 chiplets"
+    assert [called(chips(chiplets=count).row(0)) for count in (0, 1, 2)] == [
+        DESIGNED,
+        DESIGNED,
+        f"{DESIGNED} (2 chiplets)",
+    ]
+
+
+def test_the_documented_pair_has_the_areas_watts_and_dollars_that_the_text_says():
+    text = (Path(__file__).parents[2] / "docs" / "economics.md").read_text(encoding="utf-8")
+    command = next(line for line in text.splitlines() if "chiplets=2" in line and "phaze-opt evaluate" in line)
+    split, whole = re.search(r"--arch (\S+) --baseline (\S+)", command).groups()
+    assert split == f"{whole},chiplets=2"
+    said = text.partition(command)[2].split("\n\n")[1]
+    for arch in (whole, split):
+        chip = load_architecture(arch, constants=KNOWN)
+        die = Dies.of(table_of(chip), KNOWN)
+        usd = float(chip_cost(table_of(chip), KNOWN).usd[0])
+        area_mm2, power_w = float(die.area.total[0]), float(die.power.total[0])
+        assert f"{area_mm2:.0f} mm2, takes {power_w:.0f} W and costs {usd:,.0f} USD" in said
