@@ -241,6 +241,7 @@ def _first_of(
     if answer.recipe is not None:
         sparse, phase = recipe_sentence(answer.recipe), phase_words(answer.recipe)
     ran = f"{phase}{words.run_sentence(ranked, setting)}"
+    end = end.replace("It may", "Plan 1 may", 1) if to_run else end
     sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, *training)
     return words.ShortAnswer(sentences, tuple(compared) if compared else (table,), notes, launch)
 

@@ -72,7 +72,7 @@ def _winner_findings(summary: StudySummary, result: StudyResult) -> list[str]:
         return [f"All contenders tie: each ends with a regret of {percent(scores[0].mean_regret)} everywhere."]
     lead = _lead(summary, result.config.judgement.confidence)
     if len(summary.standings) == 1:
-        return [lead, *_claims_over_seeds(summary)]
+        return [lead, *_claims_over_seeds(summary, level=1.0 - result.config.judgement.confidence)]
     claims = _claims_over_conditions(summary)
     return [f"{lead} {_firsts(summary)}", *([claims] if claims else []), *_lost(summary)]
 
@@ -160,8 +160,8 @@ def _claims_over_conditions(summary: StudySummary) -> str:
     return f"{claim}; it is not told from {listed(open_ones)}." if open_ones else f"{claim}."
 
 
-def _claims_over_seeds(summary: StudySummary) -> list[str]:
-    """Of a single condition: whom the leader beats over seeds, with the size of the effect."""
+def _claims_over_seeds(summary: StudySummary, *, level: float) -> list[str]:
+    """Of a single condition: whom the leader beats over seeds by tests of a level, with the size of the effect."""
     leader = summary.contenders[0].contender
     _, won, open_ones = _leader_tests(summary, [test for test in summary.tests if test.condition])
     sentences = [
@@ -170,7 +170,9 @@ def _claims_over_seeds(summary: StudySummary) -> list[str]:
         for test in won
     ]
     if open_ones:
-        sentences.append(f"Over seeds no test tells {leader} from {listed(open_ones)}.")
+        is_hopeless = summary.standings[0].smallest_p >= level
+        verb, why = ("can tell", ", as so few searches admit none") if is_hopeless else ("tells", "")
+        sentences.append(f"Over seeds no test {verb} {leader} from {listed(open_ones)}{why}.")
     return sentences
 
 
