@@ -143,7 +143,7 @@ class ProofRun:
         if posed is None:
             return None
         found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in posed.problems)
-        machine = self._machines((self.equal_to,))[self.equal_to]
+        (machine,) = self._machines((self.equal_to,)).values()
         name = machine.accelerator.name or UNNAMED
         return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
 

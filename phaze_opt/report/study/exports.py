@@ -205,8 +205,8 @@ def render_latex(inputs: ReportInputs) -> str:
     lines = [
         r"% Needs \usepackage{booktabs} in the preamble.",
         f"% Study {inputs.result.study_id}: regret over all its conditions; rank is the mean over them, interval that",
-        "% of mean regret by bootstrap over seeds. Evaluations are distinct ones, those to a regret the median, -- where",
-        "% fewer than half of the searches reach it. Probes look at designs without evaluating. Time is of one search.",
+        "% of mean regret by bootstrap over seeds. Evaluations are distinct ones, those to a regret the median, --",
+        "% where fewer than half of the searches reach it. Probes look at designs, unevaluated. Time: one search.",
         f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
         "\\toprule",
         _latex_row(heads),
