@@ -245,7 +245,7 @@ class ProofRun:
         """What is said of the proofs."""
         result, problem, is_front = proofs.result, self.problem, bool(self.problem.axes)
         best = result.best[0].evaluation if result.best else None
-        held = {} if best is None or is_front else self._machines(self.baselines)
+        held = {} if best is None else self._machines(self.baselines)
         beside, bills = self.find_bills(best)
         has_range = self.has_range and bool(result.best) and not is_front
         return certify_output.ProofAnswer(

@@ -467,7 +467,8 @@ def _what_differs(first: Evaluation, second: Evaluation, *, models: tuple[Evalua
     winner, loser = (model.placement for model in models)
     if winner is not None and loser is not None:
         pairs.append(("tensor x pipeline x data of {}", describe_degrees(winner), describe_degrees(loser)))
-        pairs.append(("{} recomputed", *(counted(_num_recomputed(each), "stage") for each in (winner, loser))))
+        stages, others = (counted(_num_recomputed(each), "stage") for each in (winner, loser))
+        pairs.append(("{} recomputed", stages, others))
     parts = [f"{template.format(now)} in place of {before}" for template, before, now in pairs if now != before]
     return f"It has {'; '.join(parts)}." if parts else ""
 

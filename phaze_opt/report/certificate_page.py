@@ -38,6 +38,7 @@ from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.front import (
+    FrontMachine,
     arch_table,
     front_figures,
     front_sentence,
@@ -93,7 +94,16 @@ def build_document(
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     if certificate.axes:
-        return _front_document(result, names, first=first, notes=notes, beside=beside, bills=bills or {}, terms=terms)
+        shown = {**(held or {}), **{each.name: each.evaluation for each in beside[1:]}}
+        return _front_document(
+            result,
+            names,
+            first=first,
+            notes=notes,
+            beside=beside,
+            machines=machines_beside(shown, bills or {}),
+            terms=terms,
+        )
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
@@ -150,7 +160,7 @@ def _front_document(
     first: ShortAnswer,
     notes: Sequence[Note],
     beside: Sequence[DieBeside],
-    bills: Mapping[str, Bill],
+    machines: Sequence[FrontMachine],
     terms: str,
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
@@ -165,7 +175,7 @@ def _front_document(
             front_table(front, certificate.axes, has_plans=has_plans),
             arch_table(front, certificate.axes, has_plans=has_plans),
         ]
-        figures |= front_figures(front, certificate.axes, machines_beside(beside[1:], bills))
+        figures |= front_figures(front, certificate.axes, machines)
     if beside:
         dies = _dies(beside, None)
         tables += [area_table(dies), power_table(dies), limits_table(dies)]

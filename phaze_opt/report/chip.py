@@ -171,9 +171,13 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
             (axis.words, str(axis.printed(getattr(old, axis.name))), str(axis.printed(getattr(new, axis.name))))
             for axis in (chip_template.AXIS[name] for name in SWITCHES)
         ),
-        ("{}", *(chip_template.AXIS["chiplets"].phrase(f"{max(1, chip.chiplets)}") for chip in (old, new))),
+        ("{}", _chiplets(old), _chiplets(new)),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
+
+
+def _chiplets(chip: Accelerator) -> str:
+    return chip_template.AXIS["chiplets"].phrase(f"{max(1, chip.chiplets)}")
 
 
 def _local_sizes(old: Accelerator, new: Accelerator) -> tuple[str, str]:

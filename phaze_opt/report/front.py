@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.objective.bill import Bill
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import FASTEST, KNEE, LEAST, WITHIN, FrontChoice, FrontMember, choices_of
 from phaze_opt.report.answer import joined
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip
-from phaze_opt.report.die import DieBeside
 from phaze_opt.report.headline import range_to_json
 from phaze_opt.report.style import BEST_COLOUR, REFERENCE_COLOUR, RIM, SCALE, Frame, Mark, add_marks, apply_style
 from phaze_opt.report.table import Fields, TableContent, lines, number, table_of, words
@@ -95,18 +95,43 @@ class FrontMachine:
     amounts: Mapping[FrontAxis, float]
 
 
-def machines_beside(beside: Sequence[DieBeside], bills: Mapping[str, Bill]) -> tuple[FrontMachine, ...]:
-    """The machines of ``beside`` that can train; a device costs what its bill says."""
+def machines_beside(machines: Mapping[str, Evaluation], bills: Mapping[str, Bill]) -> tuple[FrontMachine, ...]:
+    """The machines that can train; a device costs what its bill says."""
     return tuple(
         FrontMachine(
-            each.name,
-            each.evaluation.throughput_samples_per_s,
-            {FrontAxis.AREA: each.evaluation.area_mm2, FrontAxis.TDP: each.evaluation.tdp_w}
-            | ({FrontAxis.COST: bills[each.name].device_usd} if each.name in bills else {}),
+            name,
+            each.throughput_samples_per_s,
+            {FrontAxis.AREA: each.area_mm2, FrontAxis.TDP: each.tdp_w}
+            | ({FrontAxis.COST: bills[name].device_usd} if name in bills else {}),
         )
-        for each in beside
-        if each.evaluation.is_feasible
+        for name, each in machines.items()
+        if each.is_feasible
     )
+
+
+def beside_sentences(
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine]
+) -> tuple[str, ...]:
+    """How a front stands to machines: the speed at no more of what they take, and what is least at no less speed."""
+    if FrontAxis.THROUGHPUT not in axes:
+        return ()
+    return tuple(_beside_sentence(front, [axis for axis in LEAST if axis in axes], each) for each in machines)
+
+
+def _beside_sentence(front: Sequence[FrontMember], axes: Sequence[FrontAxis], machine: FrontMachine) -> str:
+    known, rate = [axis for axis in axes if axis in machine.amounts], machine.throughput_samples_per_s
+    takes = ", ".join(f"{format_number(machine.amounts[axis])} {UNITS[axis]}" for axis in known)
+    frugal = [each for each in front if all(each.amounts[axis] <= machine.amounts[axis] for axis in known)]
+    fast = [each for each in front if each.throughput_samples_per_s >= rate]
+    spared, slower = "nothing on it takes as little", "nothing on it is as fast"
+    if frugal:
+        best, each_of = max(each.throughput_samples_per_s for each in frugal), "it" if len(known) == 1 else "each"
+        spared = f"at no more of {each_of} the front has {best / rate:.2f} times its speed"
+    if fast:
+        ratios = [min(each.amounts[axis] for each in fast) / machine.amounts[axis] for axis in known]
+        least = [f"{ratio:.2f} times its {UNITS[axis]}" for ratio, axis in zip(ratios, known, strict=True)]
+        slower = f"at no less speed it takes as little as {' or '.join(least)}"
+    return f"Beside {machine.name} ({format_number(rate)} samples/s, {takes}; modelled alike): {spared}; {slower}."
 
 
 def front_figures(

@@ -16,7 +16,14 @@ from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine
 from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.answer import chosen_plan, near_sentence, overturn_sentence
-from phaze_opt.report.front import FrontMachine, front_figures, shown_members, spans_words, trade_off_sentences
+from phaze_opt.report.front import (
+    FrontMachine,
+    beside_sentences,
+    front_figures,
+    shown_members,
+    spans_words,
+    trade_off_sentences,
+)
 from phaze_opt.report.least_within import NearBest, near_rows
 from phaze_opt.report.text import numbers_apart
 from phaze_opt.space.search_space import DesignPoint
@@ -144,7 +151,7 @@ def test_a_searched_front_says_the_front_first_and_ranges_are_of_their_designs(f
     answer = run_json([*command.split(), "--resume"], capsys)
     count, rates = len(answer["pareto_front"]), [each["values"][0] for each in answer["pareto_front"]]
     assert text.startswith(
-        f"Of 4 designs evaluated {count} designs are on the front of throughput ({max(rates):#.3g} down to"
+        f"Of 4 designs evaluated {count} designs are on the front of throughput ({max(rates):,.0f} down to"
     )
     assert "The fastest is" in text
     assert "Build " not in text
@@ -184,6 +191,16 @@ def test_machines_stand_beside_a_front_in_what_is_known_of_them_and_names_cover_
         FrontMachine("one", 450.0, {FrontAxis.TDP: 300.0, FrontAxis.COST: 6000.0}),
         FrontMachine("of unknown price", 451.0, {FrontAxis.TDP: 300.0}),
     ]
+    said = dict(zip(("one", "other"), beside_sentences(front, axes, machines), strict=True))
+    # 20 designs take 300 W or less, the fastest of them 100 sqrt(20); 450 samples/s need n = 21: 315 W, 4,200 USD.
+    assert said["one"] == (
+        "Beside one (450 samples/s, 300 W, 6,000 USD; modelled alike): at no more of each the front has 0.99 times its "
+        "speed; at no less speed it takes as little as 1.05 times its W or 0.70 times its USD."
+    )
+    assert "(451 samples/s, 300 W; modelled alike): at no more of it " in said["other"]
+    (alone,) = beside_sentences(front, axes, [FrontMachine("far", 1e4, {FrontAxis.TDP: 1.0, FrontAxis.COST: 1.0})])
+    assert alone.endswith(": nothing on it takes as little; nothing on it is as fast.")
+    assert beside_sentences(front, axes[1:], machines) == ()
     figures = front_figures(front, axes, machines)
     assert list(figures) == ["front", "front_cost"]
     named = {name: [note.text for note in figure.layout.annotations] for name, figure in figures.items()}

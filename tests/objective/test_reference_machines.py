@@ -275,7 +275,9 @@ def test_under_full_plans_common_designs_have_each_models_own() -> None:
 
 
 def test_a_machine_of_a_file_goes_by_its_name_unless_another_has_it(tmp_path) -> None:
-    sizes = 'num_tc = 4\nnum_vc = 8\ntc_width = 64\ntc_depth = 64\nvc_width = 64\nglb_mb = 4\nhbm_gb = 32\nname = "{}"\n'
+    sizes = (
+        'num_tc = 4\nnum_vc = 8\ntc_width = 64\ntc_depth = 64\nvc_width = 64\nglb_mb = 4\nhbm_gb = 32\nname = "{}"\n'
+    )
     names = {"own": "zeus-2", "again": "zeus-2", "taken": "h100", "published": "tpu-v4"}
     files = {key: tmp_path / f"{key}.toml" for key in names}
     for key, path in files.items():
