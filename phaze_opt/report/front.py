@@ -170,7 +170,7 @@ def _front_figure(
     figure.update_xaxes(title=label)
     figure.update_yaxes(title="throughput, samples/s", tickformat="~s")
     apply_style(figure, f"The proved front: throughput over {label.partition(',')[0]}")
-    add_marks(figure, marks, crowd=places, frame=_frame([*places, *((mark.x, mark.y) for mark in marks)]))
+    add_marks(figure, marks, crowd=places, frame=Frame.around([*places, *((mark.x, mark.y) for mark in marks)]))
     return figure
 
 
@@ -198,14 +198,6 @@ def _machine_marks(machines: Sequence[FrontMachine], axis: FrontAxis) -> Iterato
             amount, rate = each.amounts[axis], each.throughput_samples_per_s
             said = f"{each.name}: {format_number(rate)} samples/s, {format_number(amount)} {UNITS[axis]}"
             yield Mark(each.name, amount, rate, "diamond", 12, REFERENCE_COLOUR, said)
-
-
-def _frame(places: Sequence[tuple[float, float]]) -> Frame:
-    """Axes with room for names; an amount's begins at nought unless more than half of it would be empty."""
-    amounts, rates = [x for x, _ in places], [y for _, y in places]
-    start = min(amounts) if min(amounts) > max(amounts) / 2.0 else 0.0
-    room = 0.08 * (max(amounts) - start) or 0.08 * max(amounts)
-    return Frame((start - room if start else 0.0, max(amounts) + room), (0.0, 1.12 * max(rates)))
 
 
 MAX_ROWS = 12

@@ -97,17 +97,34 @@ class Mark:
     hover: str
 
 
+Place = tuple[float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The ends of both axes, from which places in px follow."""
+    """The ends of both axes, from which places in px follow; the second may be logarithmic."""
 
     x: tuple[float, float]
     y: tuple[float, float]
+    is_log: bool = False
 
-    def px(self, x: float, y: float, size: tuple[float, float]) -> tuple[float, float]:
+    @classmethod
+    def around(cls, places: Sequence[Place], *, is_log: bool = False) -> Frame:
+        """Axes with room for names; they begin at nought unless more than half of the first would be empty."""
+        across, up = [x for x, _ in places], [y for _, y in places]
+        start = min(across) if min(across) > max(across) / 2.0 else 0.0
+        room = 0.08 * (max(across) - start) or 0.08 * max(across)
+        low, top = (0.8 * min(up), 1.1 * max(up) * (max(up) / min(up)) ** 0.12) if is_log else (0.0, 1.12 * max(up))
+        return cls((start - room if start else 0.0, max(across) + room), (low, top), is_log)
+
+    def height(self, y: float) -> float:
+        """A value as the second axis has it: on a logarithmic one its exponent."""
+        return math.log10(y) if self.is_log else y
+
+    def px(self, place: Place, size: tuple[float, float]) -> Place:
         """Where a point is on a drawing of some width and height."""
-        (left, right), (low, high) = self.x, self.y
-        return size[0] * (x - left) / (right - left), size[1] * (y - low) / (high - low)
+        (left, right), (low, high) = self.x, (self.height(end) for end in self.y)
+        return size[0] * (place[0] - left) / (right - left), size[1] * (self.height(place[1]) - low) / (high - low)
 
 
 WIDE_PX, NARROW_PX = (640.0, 330.0), (180.0, 300.0)
@@ -117,15 +134,8 @@ DIRECTIONS = ((0, 1), (1, 1), (-1, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (0, -
 DISTANCES_PX = (14.0, 30.0, 50.0, 75.0)
 
 
-def add_marks(figure: Figure, marks: Sequence[Mark], *, crowd: Sequence[tuple[float, float]], frame: Frame) -> None:
-    """Draw points with their names beside them, where these cover no other point or name.
-
-    Args:
-        figure: to be drawn on.
-        marks: the points.
-        crowd: the points without a name.
-        frame: the axes; they are set to it.
-    """
+def add_marks(figure: Figure, marks: Sequence[Mark], *, crowd: Sequence[Place], frame: Frame) -> None:
+    """Draw points with their names beside them (`set_names`)."""
     for mark in marks:
         is_ring = mark.symbol.endswith("-open")
         figure.add_scatter(
@@ -134,21 +144,33 @@ def add_marks(figure: Figure, marks: Sequence[Mark], *, crowd: Sequence[tuple[fl
             marker={"symbol": mark.symbol, "size": mark.size, "color": mark.colour,
                     "line": {"width": 2.5 if is_ring else 0, "color": mark.colour}},
         )  # fmt: skip
+    set_names(figure, marks, crowd=crowd, frame=frame)
+
+
+def set_names(figure: Figure, marks: Sequence[Mark], *, crowd: Sequence[Place], frame: Frame) -> None:
+    """Name points that are drawn where names cover no other point or name, and set the axes.
+
+    Args:
+        figure: to be drawn on.
+        marks: the points.
+        crowd: the points without a name.
+        frame: the axes.
+    """
     figure.update_xaxes(range=list(frame.x))
-    figure.update_yaxes(range=list(frame.y))
+    figure.update_yaxes(range=[frame.height(end) for end in frame.y])
     points = [*crowd, *((mark.x, mark.y) for mark in marks)]
     wide, narrow = ([*_labels(marks, points, frame, size)] for size in (WIDE_PX, NARROW_PX))
     figure.update_layout(annotations=wide, meta={"narrow": {"annotations": narrow}})
 
 
 def _labels(
-    marks: Sequence[Mark], points: Sequence[tuple[float, float]], frame: Frame, size: tuple[float, float]
+    marks: Sequence[Mark], points: Sequence[Place], frame: Frame, size: tuple[float, float]
 ) -> Iterator[dict[str, Any]]:
     """Names of marks on a drawing of a size: each where it covers least, the nearest such place."""
-    crowd = [frame.px(*point, size) for point in points]
+    crowd = [frame.px(point, size) for point in points]
     taken: list[tuple[float, float, float, float]] = []
     for mark in marks:
-        x, y = frame.px(mark.x, mark.y, size)
+        x, y = frame.px((mark.x, mark.y), size)
         half = (len(mark.name) * LETTER_PX / 2, LINE_PX / 2)
         shifts = [
             (across * (distance + half[0]), up * (distance + half[1] * (across == 0)))
@@ -159,7 +181,7 @@ def _labels(
         place = min(range(len(boxes)), key=lambda at: (_cover(boxes[at], crowd, taken, size), at))  # noqa: B023 -- used at once
         taken.append(boxes[place])
         yield {
-            "x": mark.x, "y": mark.y, "text": mark.name, "ax": shifts[place][0], "ay": -shifts[place][1],
+            "x": mark.x, "y": frame.height(mark.y), "text": mark.name, "ax": shifts[place][0], "ay": -shifts[place][1],
             "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": mark.colour,
             "standoff": mark.size / 2, "font": {"color": mark.colour}, "bgcolor": LABEL_GROUND, "borderpad": 1,
         }  # fmt: skip
@@ -171,7 +193,7 @@ def _box(x: float, y: float, half: tuple[float, float]) -> tuple[float, float, f
 
 def _cover(
     box: tuple[float, float, float, float],
-    crowd: Sequence[tuple[float, float]],
+    crowd: Sequence[Place],
     taken: Sequence[tuple[float, float, float, float]],
     size: tuple[float, float],
 ) -> int:
