@@ -18,10 +18,8 @@ from phaze_opt.certify.point_table import Begun, solved_value
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
-from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import Dies
-from phaze_opt.hardware.silicon.silicon import link_rate
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators
@@ -128,8 +126,7 @@ def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floa
     dies = Dies.of(chips, known)
     usd = np.zeros(0)
     if problem.has_costs:
-        links, prices = link_rate(problem.scenario.cluster.network), prices_with(problem.scenario.prices or ())
-        usd = chip_cost(chips, known, link_bytes_per_s=links, prices=prices).usd
+        usd = device_usd(chips, problem.scenario, known)
     return dies.area.total, dies.power.total, usd
 
 

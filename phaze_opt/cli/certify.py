@@ -172,9 +172,6 @@ def pose_proof(
         raise InputError(message, source="--robust")
     terms = costs.terms()
     if has_costs(problem_scenario, aim.goal, aim.axes):
-        if proof.robust:
-            message = "varies constants of dies and no prices, and the goal or a budget is of both; leave it out"
-            raise InputError(message, source="--robust")
         problem_scenario = replace(problem_scenario, prices=_prices_of(problem_scenario, aim, terms))
     runs_directory(records.work_dir)
     check_machines(beside.names, constants)

@@ -26,6 +26,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
+from phaze_opt.objective.chip_limits import unmet_budget
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
@@ -222,7 +223,14 @@ class ProofRun:
         claim = result.certificate.claim
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
-            output.end_infeasible("no point of the space satisfies every constraint")
+            output.end_infeasible(self._why_infeasible())
+
+    def _why_infeasible(self) -> str:
+        """The budget that no chip keeps to; where some keep to all, it is memory."""
+        problem = self.problem
+        with output.working("looking for the limit"):
+            unmet = unmet_budget(replace(problem.space, frontier=None), problem.scenario, problem.constants)
+        return unmet or "no point of the space holds what it trains in its memory, whatever the plan"
 
     def _page(self, answer: certify_output.ProofAnswer) -> ReportDocument:
         """The page of the proof: what is printed of it, its pictures, and all tables."""
@@ -265,7 +273,7 @@ class ProofRun:
             beside=beside,
             bills=bills,
             least=self._least(result),
-            amounts={} if best is None else amounts_of(best, problem.constants, self._prices()),
+            amounts={} if best is None else amounts_of(best, problem.scenario, problem.constants, self._prices()),
             ranges=self._ranges(result) if self.has_range and is_front else {},
         )
 

@@ -26,6 +26,7 @@ ABBREVIATIONS = {
     "HBM bandwidth": "HBM",
     "network": "network",
     "energies": "energies",
+    "prices": "prices",
 }
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.front import Matches, check_gap, counted, excess_of_rows, excess_over, minimised
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
-from phaze_opt.certify.check.problem_data import goal_value, prices_of
+from phaze_opt.certify.check.problem_data import costs_of, goal_value
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import (
     AXES,
@@ -28,7 +28,6 @@ from phaze_opt.hardware.chip_template import (
 )
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.goals import FrontAxis, Goal
@@ -229,8 +228,7 @@ class DieRows:
 
     def _costs(self, points: PointColumns) -> Floats:
         """What a device of each point costs, USD."""
-        prices = prices_of(self.certificate.scenario)
-        return chip_cost(chips_of(points, self.constants), self.constants, prices=prices).usd
+        return costs_of(chips_of(points, self.constants), self.certificate.scenario, self.constants)
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""
