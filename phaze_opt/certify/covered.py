@@ -115,7 +115,7 @@ class DieCover:
         order = np.argsort(indices, kind="stable")
         space = self.problem.space
         architectures = indices // math.prod(space.axes.joined_shape)
-        problem = replace(self.problem, listed=PartOfSpace.of(space, _listed(space.axes, architectures)))
+        problem = replace(self.problem, listed=PartOfSpace.of(space, listed_rows(space.axes, architectures)))
         return problem, indices[order], BoundRows.joined([rows for _, rows in self.parts]).take(order)
 
 
@@ -170,7 +170,7 @@ def with_rows_at(problem: CertifyProblem, columns: Mapping[str, Ints]) -> Certif
 
     row = np.ravel_multi_index(np.broadcast_arrays(*(place(name) for name in ROW_AXES)), axes.shape)
     return replace(
-        problem, listed=PartOfSpace.of(problem.space, _listed(axes, row * len(axes.num_vc) + place("num_vc")))
+        problem, listed=PartOfSpace.of(problem.space, listed_rows(axes, row * len(axes.num_vc) + place("num_vc")))
     )
 
 
@@ -179,7 +179,7 @@ def least_of_more(axes: Axes, rate_upper: Floats) -> Floats:
     return with_no_slower(axes, rate_upper.reshape((*axes.shape, -1)), np.minimum).reshape(-1)
 
 
-def _listed(axes: Axes, architectures: Ints) -> FrontierRows:
+def listed_rows(axes: Axes, architectures: Ints) -> FrontierRows:
     """Architectures by their index among all combinations of the axes, in order and each once."""
     row, vc = np.divmod(np.unique(architectures), len(axes.num_vc))
     starts = np.searchsorted(row, np.arange(int(np.prod(axes.shape)) + 1))

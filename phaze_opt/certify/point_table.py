@@ -125,6 +125,7 @@ class ProofState:
         best: the incumbent; of a front the fastest.
         reach: of a front what solved points attain of each; None for one goal.
         cost_usd: exact, where costs decide; empty otherwise.
+        outer_limits: values up to which bounds need no closing where another proof says so; None for this one's own.
     """
 
     problem: CertifyProblem
@@ -141,6 +142,7 @@ class ProofState:
     best: Incumbent | None = None
     reach: Reach | None = None
     cost_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    outer_limits: Floats | None = None
 
     def __post_init__(self) -> None:
         """Nothing is known yet."""
@@ -200,6 +202,8 @@ class ProofState:
 
     def limits(self, slack: float) -> Floats:
         """Values up to which bounds need no closing, shape (size,)."""
+        if self.outer_limits is not None:
+            return self.outer_limits
         if self.reach is not None:
             return self.reach.limits(slack)
         return np.full(len(self.rate_upper), 0.0 if self.best is None else self.best.value * (1.0 + slack))

@@ -244,15 +244,16 @@ def on_links(network: Network, link_bytes_per_s: float) -> Network:
     return replace(network, dimensions=tuple(levels))
 
 
-def check_problem(certificate: Certificate) -> CheckedProblem:
-    """Constants and digests are those of this package and of what the certificate states.
+def check_problem(certificate: Certificate, constants: Constants | None = None) -> CheckedProblem:
+    """Constants and digests are those of this package, or of the world given, and of what the certificate states.
 
     Raises:
         CertificateError: one is not.
     """
-    if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
-        refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
-    constants = certificate.scenario.constants_of()
+    if constants is None:
+        if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
+            refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
+        constants = certificate.scenario.constants_of()
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
     _check_axes(certificate)

@@ -77,6 +77,41 @@ def _model_facts(evaluation: Evaluation) -> ModelFacts:
     )
 
 
+class SharedGraphs:
+    """Objectives of the problems that worlds pose, which share graphs, and the pools that their proofs begin with."""
+
+    def __init__(self, problem: CertifyProblem) -> None:
+        """Nothing is compiled yet; ``problem`` is the nominal one."""
+        self._problem = problem
+        self._objectives: dict[str, Objective] = {}
+        self._pools: dict[TrainingStack, PhasePools] = {}
+
+    def objective(self, posed: CertifyProblem) -> Objective:
+        """The objective of a problem; graphs are shared between worlds of one network, estimator and software."""
+        if posed.digest not in self._objectives:
+            alike = [
+                each for each in self._objectives.values() if _graphs_of(each.scenario) == _graphs_of(posed.scenario)
+            ]
+            self._objectives[posed.digest] = (
+                alike[0].under(posed.constants, scenario=posed.scenario)
+                if alike
+                else Objective(posed.scenario, constants=posed.constants)
+            )
+        return self._objectives[posed.digest]
+
+    def pools(self, posed: CertifyProblem) -> PhasePools:
+        """The pools that proofs start from: grown for the nominal world, or for other software with other layers."""
+        stack = posed.scenario.stack
+        if stack not in self._pools:
+            is_other = stack != self._problem.scenario.stack
+            objective = self.objective(posed if is_other else self._problem)
+            pools = PhasePools(posed.scenario.exclusivity)
+            for index in range(len(posed.scenario.models)):
+                objective.grow_pools(pools, index=index)
+            self._pools[stack] = pools
+        return self._pools[stack]
+
+
 class ObjectiveProver:
     """Proves one world after the other.
 
@@ -97,8 +132,7 @@ class ObjectiveProver:
         self._num_best = num_best
         self._grid = Grid(problem.space)
         self._posed: dict[str, CertifyProblem] = {}
-        self._objectives: dict[str, Objective] = {}
-        self._pools: dict[TrainingStack, PhasePools] = {}
+        self._graphs = SharedGraphs(problem)
 
     def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
         """Worlds whose dies, latencies, network and (where they matter) powers and costs are equal at every point.
@@ -228,40 +262,13 @@ class ObjectiveProver:
         return self._posed[world.problem_digest]
 
     def _pools_in(self, world: World) -> PhasePools:
-        """The pools that proofs start from: grown for the nominal world, or for other software with other layers."""
-        posed = self._problem_in(world)
-        stack = posed.scenario.stack
-        if stack not in self._pools:
-            is_other = stack != self._problem.scenario.stack
-            objective = self._objective(world) if is_other else self._nominal_objective()
-            pools = PhasePools(posed.scenario.exclusivity)
-            for index in range(len(posed.scenario.models)):
-                objective.grow_pools(pools, index=index)
-            self._pools[stack] = pools
-        return self._pools[stack]
-
-    def _nominal_objective(self) -> Objective:
-        digest = self._problem.digest
-        if digest not in self._objectives:
-            self._objectives[digest] = Objective(self._problem.scenario, constants=self._problem.constants)
-        return self._objectives[digest]
+        return self._graphs.pools(self._problem_in(world))
 
     def _worth(self, evaluation: Evaluation) -> Worth:
         return worth_of(evaluation, self._problem.goal, num_devices=self._problem.scenario.cluster.num_devices)
 
     def _objective(self, world: World) -> Objective:
-        """The objective of a world; graphs are shared between worlds of one network, estimator and software."""
-        if world.problem_digest not in self._objectives:
-            posed = self._problem_in(world)
-            alike = [
-                each for each in self._objectives.values() if _graphs_of(each.scenario) == _graphs_of(posed.scenario)
-            ]
-            self._objectives[world.problem_digest] = (
-                alike[0].under(posed.constants, scenario=posed.scenario)
-                if alike
-                else Objective(posed.scenario, constants=posed.constants)
-            )
-        return self._objectives[world.problem_digest]
+        return self._graphs.objective(self._problem_in(world))
 
     def _fingerprint(self, world: World, indices: NDArray[np.int64]) -> str:
         """Digest of all that an evaluation of these points reads of the constants, and of what dies are built of."""

@@ -28,6 +28,7 @@ _HBM_KEYS = {HbmForm.STACKED: "hbm.stack_bandwidth_bytes_per_s", HbmForm.FIXED: 
 _LATENCY = "latency_s"
 PRICE = "price."
 """What the keys of prices have before them in worlds: constants of chips have such names too."""
+ENERGY = "energy."
 PRICED_CHIPS = 64
 """Chips that tell which prices change costs."""
 
@@ -188,7 +189,7 @@ def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...]
         return _network_keys(problem)
     if not depends_on_tdp(problem):
         return "neither the goal nor a budget depends on power"
-    return _with_prefix(constants, POWERS) if has_die(constants) else _with_prefix(constants, "energy.")
+    return _with_prefix(constants, POWERS) if has_die(constants) else _with_prefix(constants, ENERGY)
 
 
 def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
@@ -336,6 +337,22 @@ def problem_under(
         constants = constants.with_overrides({LINK_RATE: silicon.link_bytes_per_s})
         scenario, space = replace(scenario, silicon=silicon), replace(space, silicon=silicon)
     return replace(problem, scenario=scenario, space=space, constants=constants)
+
+
+def throughput_in(problem: CertifyProblem, world: World) -> CertifyProblem:
+    """What a world asks of throughput alone, the same for worlds that differ in what only other goals read.
+
+    Prices decide no throughput without a budget of capex, nor do energies without one of power where chips are no dies,
+    which must be cooled.
+    """
+    unread = () if problem.scenario.max_capex_usd is not None else (PRICE,)
+    if problem.space.silicon is None and problem.scenario.max_tdp_w is None:
+        unread = (*unread, ENERGY)
+    settings = [setting for setting in world.settings if not setting.key.startswith(unread)]
+    posed = problem_under(problem, settings, world.alternative)
+    prices = None if posed.scenario.max_capex_usd is None else posed.scenario.prices
+    scenario = replace(posed.scenario, prices=prices)
+    return replace(posed, scenario=scenario, goal=Goal.THROUGHPUT, axes=())
 
 
 def _pose(
