@@ -358,7 +358,7 @@ class DesignOverWorlds:
 
     Attributes:
         row: of the nominal world's certificate.
-        arch: as ``evaluate --arch`` takes it.
+        point: the design.
         share, share_upper: the least share of a world's optimum that it attains in any world, and a bound on it.
         worst_world: position of the first world where it attains no more.
         throughput_samples_per_s: attained in the nominal world.
@@ -367,7 +367,7 @@ class DesignOverWorlds:
     """
 
     row: int
-    arch: str
+    point: DesignPoint
     share: float
     share_upper: float
     worst_world: int

@@ -1,7 +1,7 @@
 """A front over worlds: each world's certificate is checked, shares follow from their rows, and the front is compared.
 
 A share is a row's throughput over the most that any row of its world attains. A design counts by the least of its
-shares over the worlds where something is feasible, and by the most watts, area and dollars that it takes in any of them.
+shares over the worlds where something is feasible, and by the most watts, area and dollars that it takes in any.
 
 Which worlds there are is the question, not the answer: they are laid out by the tables that state it.
 """
@@ -32,7 +32,7 @@ from phaze_opt.certify.check.problem_data import costs_of
 from phaze_opt.certify.check.report import CheckProgress, CheckStage, OnProgress, refuse
 from phaze_opt.certify.check.statement import shown
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in
+from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in, words_of
 from phaze_opt.errors import CertificateError, InputError, PluginError
 from phaze_opt.hardware.chip_template import AXIS, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
@@ -192,7 +192,7 @@ def _worlds_of(front: FrontOverWorlds, problem: CertifyProblem) -> tuple[World, 
         refuse(f"num_samples is {front.num_samples} of {len(front.worlds)} worlds", file=FRONT_FILE)
     assumptions = find_assumptions(problem)
     worlds = build_worlds(problem, assumptions, num_samples=front.num_samples, seed=front.seed)
-    if [each.name for each in front.worlds] != [world.name for world in worlds]:
+    if [each.name for each in front.worlds] != [words_of(world, assumptions) for world in worlds]:
         refuse(f"worlds are not the {len(worlds)} that its constants and choices have", file=FRONT_FILE)
     return worlds
 
@@ -346,9 +346,9 @@ def _check_design(stated: DesignOverWorlds, figures: _Figures) -> None:
         CertificateError: names the figure.
     """
     row, takes = stated.row, figures.takes
-    arch = figures.designs.point(row).inline()
-    if stated.arch != arch:
-        refuse(f"row {row}: arch is '{stated.arch[:80]}', not '{arch[:80]}'", file=FRONT_FILE)
+    point = figures.designs.point(row)
+    if stated.point != point:
+        refuse(f"row {row}: point is {stated.point.inline():.80}, not {point.inline():.80}", file=FRONT_FILE)
     shares = {"share": figures.shares, "share_upper": figures.upper}
     for name, values in {**shares, "throughput_samples_per_s": figures.nominal, **takes}.items():
         found = getattr(stated, name)

@@ -43,7 +43,7 @@ from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver, SharedGraphs
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
-from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions
+from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory, write_certificate
 from phaze_opt.errors import CertificateError
@@ -143,6 +143,20 @@ def prove_front(
         return _FrontAnalysis(problem, options, robust, on_progress or (lambda _: None)).run()
 
 
+def check_size(problem: CertifyProblem, robust: RobustOptions) -> None:
+    """Refuse what is too much, before anything is proved.
+
+    Raises:
+        InputError: it is.
+    """
+    if not problem.axes:
+        require_few_rows(problem)
+        return
+    assumptions = find_assumptions(problem)
+    worlds = build_worlds(problem, assumptions, num_samples=robust.num_samples, seed=robust.seed)
+    require_few_bounds(problem, worlds_of_throughput(problem, worlds)[0])
+
+
 def front_file(problem: CertifyProblem, options: CertifyOptions) -> Path:
     """Where the statement of a front over worlds is written; the certificates of the worlds lie beside it."""
     return _directory(problem, options) / FRONT_FILE
@@ -196,14 +210,16 @@ class _FrontAnalysis:
             front = close_front(
                 problem, worlds, facts, numbers, tolerance=self.options.tolerance, tell=self._tell_round
             )
-            stated = self._write(front, worlds, numbers)
+            stated = self._write(front, assumptions, worlds, numbers)
         finally:
             for kept in pieces:
                 kept.close()
         shutil.rmtree(journals, ignore_errors=True)
         return stated
 
-    def _write(self, front: FrontProof, worlds: Sequence[World], numbers: Sequence[int]) -> FrontOverWorlds:
+    def _write(
+        self, front: FrontProof, assumptions: Assumptions, worlds: Sequence[World], numbers: Sequence[int]
+    ) -> FrontOverWorlds:
         """The certificate of each world, then the statement, which is taken away first."""
         directory, wall_s = _directory(self.problem, self.options), time.perf_counter() - self._started
         stated = directory / FRONT_FILE
@@ -230,7 +246,7 @@ class _FrontAnalysis:
             seed=self.robust.seed,
             tolerance=self.options.tolerance,
             worlds=tuple(
-                ProvedWorld(world.name, world_name(number), claim.value, claim.value_upper)
+                ProvedWorld(words_of(world, assumptions), world_name(number), claim.value, claim.value_upper)
                 for world, number, claim in zip(worlds, numbers, claims, strict=True)
             ),
             designs=front.designs(numbers),

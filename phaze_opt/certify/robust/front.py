@@ -216,7 +216,7 @@ class FrontProof:
             found.append(
                 DesignOverWorlds(
                     row=row,
-                    arch=self.points.point(row).inline(),
+                    point=self.points.point(row),
                     share=float(shares[row]),
                     share_upper=float(upper[row]),
                     worst_world=worst,

@@ -43,6 +43,11 @@ class AssumptionGroup(StrEnum):
     ENERGIES = "energies"
     PRICES = "prices"
 
+    @property
+    def short(self) -> str:
+        """A word for tables."""
+        return {"vector cycles": "cycles", "GLB bandwidth": "GLB", "HBM bandwidth": "HBM"}.get(self.value, self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class UncertainConstant:
@@ -304,6 +309,14 @@ def build_worlds(
         values = {constant.key: _draw(constant, rng) for constant in constants}
         worlds.append(_pose(problem, f"sample {number}", WorldKind.SAMPLE, values=values))
     return tuple(worlds)
+
+
+def words_of(world: World, assumptions: Assumptions) -> str:
+    """``cycles- GLB+ HBM- network+`` for a corner, else the world's name; - is the low end."""
+    if world.kind is not WorldKind.CORNER:
+        return world.name
+    pairs = zip(assumptions.groups, world.ends, strict=True)
+    return " ".join(f"{group.group.short}{'-' if end is End.LOW else '+'}" for group, end in pairs)
 
 
 def problem_in(problem: CertifyProblem, world: World) -> CertifyProblem:
