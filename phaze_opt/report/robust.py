@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from phaze_opt.certify.certificate import DesignOverWorlds, FrontOverWorlds
 from phaze_opt.certify.check.worlds import FrontReport
 from phaze_opt.certify.robust.result import (
@@ -19,7 +21,7 @@ from phaze_opt.certify.robust.worlds import UncertainConstant, words_of
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.report.certificate import axes_words, format_gap
-from phaze_opt.report.chip import short_point
+from phaze_opt.report.chip import chip_fields, chip_note, describe_chip, short_point
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_ratio, format_time, shown_value
 
@@ -273,29 +275,38 @@ def over_worlds_sentences(front: FrontOverWorlds, nominal: Sequence[DesignPoint]
     safest = max(front.designs, key=lambda each: each.share)
     return (
         found,
-        f"The safest of them, {short_point(safest.point)}, attains at least {_percent(safest.share)} of the best "
+        f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
         f"design of every world (least at {front.worlds[safest.worst_world].name}).",
     )
 
 
 def over_worlds_table(front: FrontOverWorlds) -> TableContent:
-    """Designs on a front over worlds, the safest first."""
+    """Designs on a front over worlds, the safest first; of a long one the ends and some between."""
+    ranked = sorted(front.designs, key=lambda each: (-each.share, each.row))
+    places = np.unique(np.linspace(0, len(ranked) - 1, MAX_DESIGNS).round().astype(int))
+    shown = [ranked[place] for place in places]
     fields: Fields[DesignOverWorlds] = (
-        words("cores, GLB, HBM", lambda each: short_point(each.point)),
-        number("least share of the best", lambda each: _percent(each.share)),
-        words("where", lambda each: front.worlds[each.worst_world].name),
-        number("nominal, samples/s", lambda each: format_number(each.throughput_samples_per_s)),
-        number("most area, mm2", lambda each: format_number(each.area_mm2)),
-        number("most TDP, W", lambda each: format_number(each.tdp_w)),
+        number("least", lambda each: _percent(each.share)),
+        number("samples/s", lambda each: format_number(each.throughput_samples_per_s)),
+        number("mm2", lambda each: format_number(each.area_mm2)),
+        number("W", lambda each: format_number(each.tdp_w)),
     )
     if FrontAxis.COST in front.axes:
-        fields = (*fields, number("most USD", lambda each: format_number(each.cost_usd or 0.0)))
-    ranked = sorted(front.designs, key=lambda each: (-each.share, each.row))
-    note = "least share: of the best design of a world, over all worlds; most: in any world; + and -: ends of ranges"
-    left = len(ranked) - MAX_DESIGNS
-    if left > 0:
-        note += f"; {left:,} more in the file"
-    return table_of("The front over worlds", fields, ranked[:MAX_DESIGNS], note)
+        fields = (*fields, number("USD", lambda each: format_number(each.cost_usd or 0.0)))
+    fields = (
+        *fields,
+        *chip_fields(lambda each: each.point),
+        *(() if front.scenario.plans is not None else (number("mb", lambda each: f"{each.point.micro_batch}"),)),
+        words("least at", lambda each: front.worlds[each.worst_world].name),
+    )
+    note = (
+        "least: share of the best design of a world, over all worlds; samples/s: as the assumptions stand; mm2, W and "
+        "USD: the most in any world; + and -: ends of ranges; "
+        + chip_note([each.point for each in shown], has_micro_batch=front.scenario.plans is None)
+    )
+    if len(shown) < len(ranked):
+        note = f"{len(shown)} of {len(ranked):,}; {note}"
+    return table_of("The front over worlds", fields, shown, note)
 
 
 def over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:

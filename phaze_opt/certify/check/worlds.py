@@ -103,7 +103,7 @@ def check_front_over_worlds(directory: Path, *, on_progress: OnProgress | None =
 
     Args:
         directory: that holds ``front.json``.
-        on_progress: told of every world, and within each.
+        on_progress: told of every world.
 
     Raises:
         CertificateError: the first rule broken, in one sentence with file and row.
@@ -130,8 +130,8 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
         refuse(f"files lists {sorted(front.files)[:8]}, not the certificates of {len(names)} worlds", file=FRONT_FILE)
     files: list[CertificateFiles] = []
     for number, (each, name) in enumerate(zip(posed, names, strict=True)):
-        tell(CheckProgress(CheckStage.SPACE, number, len(posed)))
-        files.append(_checked_world(front, each, directory / name, name, tell))
+        tell(CheckProgress(CheckStage.WORLDS, number, len(posed)))
+        files.append(_checked_world(front, each, directory / name, name))
     claims = [each.certificate.claim for each in files]
     _check_optima(front, [claims[number] for number in numbers])
     figures = _figures(problem, worlds, numbers, posed, files)
@@ -205,9 +205,7 @@ def _throughput_of(problem: CertifyProblem, worlds: Sequence[World]) -> tuple[li
     return distinct, [digests.index(each.digest) for each in posed]
 
 
-def _checked_world(
-    front: FrontOverWorlds, posed: CertifyProblem, directory: Path, name: str, tell: OnProgress
-) -> CertificateFiles:
+def _checked_world(front: FrontOverWorlds, posed: CertifyProblem, directory: Path, name: str) -> CertificateFiles:
     """The certificate of a world, checked under its constants.
 
     Raises:
@@ -215,7 +213,7 @@ def _checked_world(
     """
     try:
         content = (directory / CERTIFICATE_FILE).read_bytes()
-        found = check_files(directory, tell, constants=posed.constants).files
+        found = check_files(directory, lambda _: None, constants=posed.constants).files
     except OSError as error:
         refuse(f"{name} cannot be read ({error.strerror or error})", file=FRONT_FILE, cause=error)
     except CertificateError as error:
