@@ -89,9 +89,10 @@ def within_capex() -> CertifyProblem:
 
 
 def few_dies() -> CertifyProblem:
-    """Eight combinations in some fifteen worlds."""
+    """Four combinations in some fifteen worlds."""
     problem = tiny_dies(area_mm2=400.0)
-    axes = replace(problem.space.axes, num_vc=(8,), glb_bytes=problem.space.axes.glb_bytes[1:], hbm_stacks=(2, 4))
+    axes = problem.space.axes
+    axes = replace(axes, num_vc=(8,), glb_bytes=axes.glb_bytes[1:], glb_bytes_per_cycle=(2048,), hbm_stacks=(2,))
     return replace(problem, space=replace(problem.space, axes=axes))
 
 
