@@ -22,7 +22,7 @@ from phaze_opt.certify.check.worlds import check_front_over_worlds
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust import front as front_module
 from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
-from phaze_opt.certify.robust.result import RobustOptions
+from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustStage
 from phaze_opt.certify.robust.worlds import (
     Assumptions,
     World,
@@ -359,6 +359,30 @@ def test_a_world_cannot_stand_for_another(front, tmp_path):
 
 
 def test_too_much_to_bound_is_refused_first(proved, monkeypatch):
-    monkeypatch.setattr(front_module, "MOST_BOUNDS", 100)
+    monkeypatch.setattr(front_module, "MOST_BOUNDS", 10)
     with pytest.raises(InputError, match=r"bounds each of the .* points .* in each of \d+ worlds"):
         check_size(proved[0], ONE)
+
+
+class _Stop(Exception):
+    """Ends a proof in its middle."""
+
+
+@pytest.mark.slow
+def test_an_interrupted_front_goes_on_as_if_it_had_not_been(proved, tmp_path):
+    problem, directory = proved
+    stages = []
+
+    def stop(moved: RobustProgress) -> None:
+        stages.append(moved.stage)
+        if stages.count(RobustStage.FRONT) == 1:
+            raise _Stop
+
+    options = CertifyOptions(tolerance=1e-2, directory=tmp_path, is_resumed=True)
+    with pytest.raises(_Stop):
+        prove_front(problem, options, ONE, on_progress=stop)
+    assert not front_file(problem, options).exists()
+    again = prove_front(problem, options, ONE)
+    first = check_front_over_worlds(directory).front
+    assert (again.designs, again.worlds, again.gap) == (first.designs, first.worlds, first.gap)
+    assert sorted(each.name for each in front_file(problem, options).parent.iterdir()) == ["front.json", "worlds"]

@@ -132,9 +132,11 @@ def with_rows(posed: Sequence[CertifyProblem]) -> Iterator[tuple[CertifyProblem,
     first = _within_budgets(posed[0])
     designs: Ints | None = None
     for problem in posed:
-        mine = first if problem is posed[0] else np.intersect1d(first, _within_budgets(problem))
-        frontier, joined = problem.within_budgets, int(np.prod(problem.space.axes.joined_shape))
-        leading = Grid(problem.space).of(frontier) // joined
+        within = first if problem is posed[0] else _within_budgets(problem)
+        mine, leading = np.intersect1d(first, within), np.zeros(0, dtype=np.int64)
+        if len(within):
+            joined = int(np.prod(problem.space.axes.joined_shape))
+            leading = Grid(problem.space).of(problem.within_budgets) // joined
         rows = PartOfSpace.of(problem.space, listed_rows(problem.space.axes, np.concatenate([mine, leading])))
         indices = Grid(problem.space).of(rows)
         designs = indices if designs is None else designs
