@@ -64,11 +64,25 @@ class KnownGoals:
                 kept.append(place)
         return np.asarray(solved[kept], dtype=np.int64)
 
-    def num_tied(self, place: int, rates_upper: Floats, *, least: float) -> int:
-        """Other points of equal known goals whose bound leaves them as good as a point of the front."""
-        is_equal = (np.abs(self.values - self.values[place]) <= NEAR * self.values[place]).all(axis=1)
-        is_equal &= rates_upper >= (least if self.has_throughput else np.nextafter(0.0, 1.0))
-        return int(is_equal.sum()) - 1
+    def num_tied(self, places: Ints, rates_upper: Floats, *, least: Floats) -> list[int]:
+        """Of each of some points the others of equal known goals whose bound leaves them as good.
+
+        Args:
+            places: of points of the front.
+            rates_upper: bounds of all points.
+            least: throughput of each of ``places`` that is as good.
+        """
+        order = np.argsort(self.values[:, 0], kind="stable")
+        rising, own = self.values[order, 0], self.values[places, 0]
+        # Equal points are among those whose first goal is near.
+        first, last = (np.searchsorted(rising, own * (1.0 + share * NEAR)) for share in (-2.0, 2.0))
+        wanted = least if self.has_throughput else np.full(len(places), np.nextafter(0.0, 1.0))
+        ties = []
+        for number, place in enumerate(places.tolist()):
+            near = order[first[number] : last[number]]
+            is_equal = (np.abs(self.values[near] - self.values[place]) <= NEAR * self.values[place]).all(axis=1)
+            ties.append(int((is_equal & (rates_upper[near] >= wanted[number])).sum()) - 1)
+        return ties
 
 
 @dataclass(slots=True, eq=False)

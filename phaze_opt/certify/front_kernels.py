@@ -12,10 +12,10 @@ Flags = NDArray[np.bool_]
 
 @inlined
 def _is_no_worse(one: Floats, other: Floats, near: float) -> bool:
+    is_worse = False
     for goal in range(len(one)):
-        if one[goal] > other[goal] * (1.0 + near):
-            return False
-    return True
+        is_worse = is_worse or one[goal] > other[goal] * (1.0 + near)
+    return not is_worse
 
 
 @compiled
@@ -66,8 +66,11 @@ def is_attained(known: Floats, needed: Floats, front: Floats, worth: Floats, nea
     """Whether a design of a front that is no worse attains what each design needs.
 
     Args:
-        known, front, worth, near: as `attained_for` takes them.
+        known: as `attained_for` takes them.
         needed: of each design, shape (num_designs,).
+        front: as `attained_for` takes it, like those behind.
+        worth: falling.
+        near: relative.
     """
     found, rising = np.zeros(len(known), dtype=np.bool_), -worth
     for place in range(len(known)):

@@ -5,7 +5,7 @@ Few of the columns of a table of chips decide the cost of a matmul, so it is pri
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -211,16 +211,19 @@ def kept_prices(
     """
     kept, names = compiled.priced, [each.name for each in fields(MatmulPrices)]
     bits = np.stack([np.ascontiguousarray(getattr(rows, each.name)).view(np.uint64) for each in fields(rows)], axis=1)
-    keys = [(options, row.tobytes()) for row in bits]
-    fresh = np.array([place for place, key in enumerate(keys) if key not in kept], dtype=np.intp)
+    keys: list[tuple[Hashable, bytes]] = [(options, row.tobytes()) for row in bits]
+    tables: dict[tuple[Hashable, bytes], Floats] = {key: table for key in keys if (table := kept.get(key)) is not None}
+    fresh = np.array([place for place, key in enumerate(keys) if key not in tables], dtype=np.intp)
     if len(fresh):
         found = price_matmuls(compiled.shapes, rows.take(fresh), options, threads=threads)
-        tables = np.stack([getattr(found, name) for name in names], axis=1)
-        kept.update((keys[place], table.copy()) for place, table in zip(fresh.tolist(), tables, strict=True))
-    columns = np.stack([kept[key] for key in keys], axis=1)
-    while len(kept) * max(1, len(compiled.shapes)) > KEPT_PRICES:
-        kept.pop(next(iter(kept)))
-    return MatmulPrices(*columns[:-1], dataflow=columns[-1].astype(np.int64))
+        columns = np.stack([getattr(found, name) for name in names], axis=1)
+        tables |= {keys[place]: table.copy() for place, table in zip(fresh.tolist(), columns, strict=True)}
+        kept.update(tables)
+        most = KEPT_PRICES // max(1, len(compiled.shapes))
+        for key in list(kept)[: max(0, len(kept) - most)]:
+            kept.pop(key, None)
+    costs = dict(zip(names, np.stack([tables[key] for key in keys], axis=1), strict=True))
+    return MatmulPrices(**costs | {"dataflow": costs["dataflow"].astype(np.int64)})
 
 
 def other_shapes(rows: ArrayRows) -> Iterator[tuple[NDArray[np.intp], ArrayRows]]:

@@ -248,7 +248,9 @@ def _plan_bound_s(  # noqa: PLR0917 - kernels take no keywords
     """Bound below the step of one plan over all cuts and recomputations of its stages, s.
 
     Args:
-        rows, units, may: as `degree_bounds_s` takes them.
+        rows: of `cost.price_rows.price_rows`.
+        units: as `degree_bounds_s` takes them.
+        may: likewise.
         held: of the plan, shape (3,).
         own: times of its layers, shape (layers, 5), s.
         plan: which one.
@@ -318,8 +320,11 @@ def least_degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     each of them: a chip needs its own of no plan for which that is more than its least so far.
 
     Args:
-        rows, units, may, layer_s, chosen: as `degree_bounds_s` takes them; the more alike chips that follow one another
-            are, the fewer bounds are needed.
+        rows: of `cost.price_rows.price_rows`.
+        units: as `degree_bounds_s` takes them.
+        may: likewise.
+        layer_s: likewise; the more alike chips that follow one another are, the fewer bounds are needed.
+        chosen: plans.
         fits: shape (chips, chosen plans).
     """
     held, below, least = np.full(3, np.inf), np.empty(len(chosen)), np.full(len(layer_s), np.inf)

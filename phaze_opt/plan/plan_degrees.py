@@ -229,7 +229,7 @@ class PlanDegrees:
         best = self.mixed(number, chosen.stages, chips)
         for recompute in self.recomputes:
             even = self._even_stages(number, recompute, tables, allowed)
-            plan = best if even is None else self.mixed(number, even, chips)
+            plan = best if even in (None, chosen.stages) else self.mixed(number, even, chips)
             if even is not None and is_as_fast(plan.ranked.time.seconds, best.ranked.time.seconds):
                 return plan
         return best
