@@ -163,12 +163,14 @@ class PlanRoom:
 
     def _copied(self, layers: Sequence[LayerGraph]) -> float:
         """Copies of sparse weights of some layers: where their weights are."""
-        zero, masters = self.plan.zero, self.stack.memory.casts_masters
-        every = sum(copied_bytes(layer, self.training.sparsity) for layer in layers)
+        sparsity, is_sharded = self.training.sparsity, self.plan.zero == 3
+        if sparsity is None or (is_sharded and self.stack.memory.casts_masters):
+            return 0.0
+        every = sum((copied_bytes(layer, sparsity) for layer in layers), start=0.0)
+        if not is_sharded:
+            return every
         experts = sum(map(self._copied_of_experts, layers))
-        if zero < 3:
-            return float(every)
-        return 0.0 if masters else (every - experts) / self.plan.shards + experts / expert_shards(self.plan)
+        return (every - experts) / self.plan.shards + experts / expert_shards(self.plan)
 
     def _copied_of_experts(self, layer: LayerGraph) -> float:
         return layer.compressed_expert_weights * self.training.optimizer.weight_bytes
