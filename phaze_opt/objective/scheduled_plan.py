@@ -22,6 +22,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes, phase_costs
 from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase, Prepare, compile_steps
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.fusion_bounds import FreedModel, free_model
 from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_options import no_plan_fault
@@ -174,16 +175,32 @@ def schedule_best_plan(
 
 @dataclass(frozen=True, slots=True)
 class FusedPlan:
-    """A plan as it is with each layer alone, its step, and that step with the layers in groups."""
+    """A plan as it is with each layer alone, its step, that step with the layers in groups, and what timed both."""
 
     ranked: RankedPlan
     step: CompiledStep
     fused: FusedStep
+    clock: ScheduleClock
 
     @property
     def seconds(self) -> float:
         """Of the step with groups, s."""
         return self.fused.time.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedPlan:
+    """The evaluation of one model's fastest full plan on one chip, and what it was computed from.
+
+    Attributes:
+        evaluation: or why there is none.
+        scheduled: the plan with each layer alone; None where a budget is broken or nothing fits.
+        fused: the plan with its layers in groups; None where layers are not fused.
+    """
+
+    evaluation: Evaluation
+    scheduled: ScheduledPlan | None = None
+    fused: FusedPlan | None = None
 
 
 def fuse_best_plan(
@@ -224,7 +241,7 @@ def fuse_best_plan(
 def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name: str) -> FusedPlan:
     step = planned.step_of(ranked.plan)
     network = plan_network(planned.prices.network, ranked.plan)
-    return FusedPlan(ranked, step, fuse_step(step, clock, clock.times(step), network=network, name=name))
+    return FusedPlan(ranked, step, fuse_step(step, clock, clock.times(step), network=network, name=name), clock)
 
 
 def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Floats]:
