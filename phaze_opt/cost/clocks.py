@@ -114,6 +114,11 @@ class ScheduleClock:
         """The chip."""
         return self._accelerator
 
+    @property
+    def estimator(self) -> Estimator:
+        """What prices operators."""
+        return self._estimator
+
     def with_buffer(self, glb_bytes: int) -> "ScheduleClock":
         """The same clock where so much of the buffer is left; kept, so that its schedules serve whoever asks again."""
         if glb_bytes not in self._smaller:

@@ -213,7 +213,7 @@ class Objective:
         if not self.scenario.layer_fusion:
             return self.compiled(index, micro_batch), self.estimate_table(table, micro_batch, index=index)
         freed = self.planned(index).freed
-        return freed.compiled, freed.estimates(self._estimator.estimate(freed.compiled.operators, table))
+        return freed.compiled, freed.estimates(self._estimator, table)
 
     def grow_pools(self, pools: PhasePools, *, index: int) -> None:
         """Add the vectors of the fixed designs of `bound_phases.POOL_DESIGNS` for one model."""

@@ -18,7 +18,7 @@ from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.protocol import Estimates
-from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.objective.best_placement import OptionTimes, phase_costs
 from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase, Prepare, compile_steps
@@ -246,7 +246,7 @@ def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name:
 
 def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Floats]:
     """Bounds of the layers of all sets in any groups, and what selective recomputation runs again, by set, s."""
-    compiled, estimates = freed.compiled, freed.estimates(clock.estimate(freed.compiled.operators))
+    compiled, estimates = freed.compiled, freed.estimates(clock.estimator, table_of(clock.accelerator))
     layers = [own.phases for own in compiled.options]
     makespan_s = np.array([[[_least_s(each, estimates, clock) for each in layer] for layer in own] for own in layers])
     attention_s = attention_seconds(compiled, estimates)[0]

@@ -1,6 +1,5 @@
 """Solutions of designs with full plans: schedules replayed, the plan admitted, its stages' memory, its price."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,13 +8,13 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import SolvedModel, SolvedPart, SolvedPlan, SolvedSchedule
 from phaze_opt.certify.check.planned import PlannedModels
 from phaze_opt.certify.check.plans.admitted import chunk_cuts, even_blocks
-from phaze_opt.certify.check.plans.grouped import LayersInParts, SolvedGroups
+from phaze_opt.certify.check.plans.grouped import LayersInParts, SolvedGroups, estimate_all
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of, scheduled_graph
 from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
 from phaze_opt.certify.check.problem_data import PHASES
 from phaze_opt.certify.check.solutions import phase_latencies, replay
-from phaze_opt.estimate.protocol import CompilingEstimator, Estimates
-from phaze_opt.graph.operator import Operator, OperatorGraph
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
@@ -83,11 +82,8 @@ class PlanSolutions:
 
         def replay_part(graph: OperatorGraph, part: SolvedPart) -> float | str:
             left = replace(chip, glb_bytes=chip.glb_bytes - part.reserved_bytes)
-            operators: Sequence[Operator] = graph.operators
-            if isinstance(estimator, CompilingEstimator):
-                operators = estimator.compile(operators)
             problem = scheduled_graph(graph, first=0)
-            latencies = phase_latencies(problem, left, estimator.estimate(operators, left))
+            latencies = phase_latencies(problem, left, estimate_all(graph.operators, estimator, left))
             return replay(problem, part.schedule, latencies, exclusivity)
 
         graphs = LayersInParts(check.model, check.training, check.stack, layers, solved.plan.plan)

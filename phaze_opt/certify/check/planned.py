@@ -47,7 +47,7 @@ class PlannedModels:
     def estimate_bounded(self, model: int, chips: AcceleratorTable) -> Estimates:
         """The same, and where layers are fused those of units at the least that any group lets them take."""
         estimates, grouped = self.estimate(model, chips), self.checks[model].even.grouped
-        return estimates if grouped is None else grouped.lower(estimates)
+        return estimates if grouped is None else grouped.lower(estimates, self.problem.estimator, chips)
 
 
 def planned_models(problem: CheckedProblem) -> PlannedModels:

@@ -2,7 +2,8 @@
 
 A layer in a group has its input on chip or not, its output there alone or not, its weights there or not, and runs in
 1, 2, 4 or 8 parts of the micro-batch. An operator takes no less than the least that it takes in any of these with the
-whole buffer, all parts together; so with makespans of these no group is faster (decision 0312).
+buffer that the layer's own tensors leave, all parts together; so with makespans of these no group is faster (decision
+0312).
 
 What a solution states of groups is worked out from the tensors at the layers' borders: what the reserve has to hold
 while each layer runs, what is written because it is needed later, and how long every part takes with what is left.
@@ -18,11 +19,12 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import SolvedFusion, SolvedGroup, SolvedPart, SolvedPlan, SolvedRun
 from phaze_opt.certify.check.plans.layer_sets import BACKWARD, BLOCK, FORWARD, LayerSet, build_set_graph
 from phaze_opt.certify.check.problem_data import PHASES
-from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.graph.buffer_use import PhaseBorder
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Operator, OperatorGraph
 from phaze_opt.graph.residency import with_reserve
+from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -34,16 +36,11 @@ _MOST_PARTS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Operators of one pass as they would run in a group: from ``first`` on, so many times, in place of ``of``."""
+    """Operators of one pass as they would run in a group, so many times, in place of those ``of`` a set."""
 
     of: slice
-    first: int
+    operators: tuple[Operator, ...]
     times: int
-
-    def lowered(self, values: Floats) -> None:
-        """Bring the pass down to this way, operator by operator; shape (chips, operators)."""
-        own = values[:, self.first : self.first + self.of.stop - self.of.start] * self.times
-        values[:, self.of] = np.minimum(values[:, self.of], own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +48,44 @@ class GroupedLayers:
     """All ways of all layers of units.
 
     Attributes:
-        operators: of the sets, and behind them those of every way.
-        ways: which passes they are of.
+        ways: by the bytes of the buffer that hold tensors of the layer while it runs so.
     """
 
-    operators: tuple[Operator, ...]
-    ways: tuple[_Way, ...]
+    ways: Mapping[int, Sequence[_Way]]
 
-    def lower(self, estimates: Estimates) -> Estimates:
-        """Estimates of the operators with passes of units at the least of all ways."""
-        one_core_s, spread_s, traffic = (
-            np.array(each) for each in (estimates.one_core_s, estimates.spread_s, estimates.traffic_bytes)
-        )
-        for way in self.ways:
-            for values in (one_core_s, spread_s, traffic):
-                way.lowered(values)
-        return replace(estimates, one_core_s=one_core_s, spread_s=spread_s, traffic_bytes=traffic)
+    def lower(self, estimates: Estimates, estimator: Estimator, chips: AcceleratorTable) -> Estimates:
+        """Estimates of the operators with passes of units at the least of all ways that chips have room for.
+
+        Args:
+            estimates: of the sets' operators on the chips.
+            estimator: of the problem.
+            chips: whatever they are.
+        """
+        names = ("one_core_s", "spread_s", "traffic_bytes")
+        lowered = {name: np.array(getattr(estimates, name)) for name in names}
+        for reserved, ways in self.ways.items():
+            rows = np.flatnonzero(chips.glb_bytes > reserved)
+            if not len(rows):
+                continue
+            left = chips.take(rows)
+            left = replace(left, glb_bytes=left.glb_bytes - reserved)
+            found = estimate_all([each for way in ways for each in way.operators], estimator, left)
+            places = np.concatenate([np.arange(way.of.start, way.of.stop) for way in ways])
+            times = np.concatenate([np.full(len(way.operators), way.times) for way in ways])
+            for name, values in lowered.items():
+                own = getattr(found, name) * times
+                # A pass comes in several ways with one reserve: each lowers what the others left.
+                of_rows = np.ascontiguousarray(values[rows].T)
+                np.minimum.at(of_rows, places, own.T)
+                values[rows] = of_rows.T
+        return replace(estimates, **lowered)
+
+
+def estimate_all(operators: Sequence[Operator], estimator: Estimator, chips: AcceleratorTable) -> Estimates:
+    """Estimates of operators that the estimator has not seen before."""
+    return estimator.estimate(
+        estimator.compile(operators) if isinstance(estimator, CompilingEstimator) else operators, chips
+    )
 
 
 def group_layers(
@@ -74,7 +93,7 @@ def group_layers(
     training: TrainingSpec,
     plans: Sequence[ParallelPlan],
     stack: TrainingStack,
-    built: tuple[Sequence[LayerSet], Sequence[Operator]],
+    sets: Sequence[LayerSet],
 ) -> GroupedLayers:
     """Every way of the layers of units of some sets.
 
@@ -83,10 +102,9 @@ def group_layers(
         training: as the sets were built with.
         plans: that have the sets.
         stack: training software.
-        built: sets and operators, of `build_layer_sets`.
+        sets: of `build_layer_sets`.
     """
-    sets, known = built
-    operators, ways = list(known), list[_Way]()
+    ways: dict[int, list[_Way]] = {}
     for own in sets:
         plan = next(each for each in plans if own.is_of(each))
         places = sorted({place for part in own.parts[1:-1] for place in part})
@@ -94,10 +112,10 @@ def group_layers(
             smaller = replace(plan, micro_batch=own.key.micro_batch // num_parts)
             layers = build_set_graph(model, training, smaller, stack).layers
             for place in places:
-                for column, graph in _ways(layers[place], num_parts, stack):
-                    ways.append(_Way(own.phases[place][column].columns, len(operators), num_parts))
-                    operators.extend(graph.operators)
-    return GroupedLayers(tuple(operators), tuple(ways))
+                for column, reserved, graph in _ways(layers[place], num_parts, stack):
+                    way = _Way(own.phases[place][column].columns, graph.operators, num_parts)
+                    ways.setdefault(reserved, []).append(way)
+    return GroupedLayers(ways)
 
 
 def _numbers_of_parts(micro_batch: int) -> list[int]:
@@ -123,8 +141,11 @@ def _pass_of(layer: LayerGraph, column: int) -> tuple[OperatorGraph, PhaseBorder
     return layer.forward, layer.forward_border
 
 
-def _ways(layer: LayerGraph, num_parts: int, stack: TrainingStack) -> Iterator[tuple[int, OperatorGraph]]:
-    """Passes of one part of a layer with some of its tensors on chip; none where it would not be run in parts."""
+def _ways(layer: LayerGraph, num_parts: int, stack: TrainingStack) -> Iterator[tuple[int, int, OperatorGraph]]:
+    """Passes of one part of a layer with some of its tensors on chip, and the bytes of these.
+
+    None where it would not be run in parts.
+    """
     for column in (FORWARD, BACKWARD):
         (graph, border), may_go = _pass_of(layer, column), column == BACKWARD or not _is_kept(layer)
         if num_parts > 1 and _runs_whole(layer, column, stack):
@@ -133,11 +154,16 @@ def _ways(layer: LayerGraph, num_parts: int, stack: TrainingStack) -> Iterator[t
             comes, goes, stays = bool(number & 1), bool(number & 2), bool(number & 4)
             if (goes and not may_go) or (stays and num_parts == 1):
                 continue
+            if not number:
+                yield column, 0, graph
+                continue
+            reserved = sum(each.num_bytes for each in border.weights) if stays else 0
+            reserved += border.entering.num_bytes if comes and border.entering else 0
+            reserved += border.leaving.num_bytes if goes and border.leaving else 0
             yield (
                 column,
-                with_reserve(graph, border, has_input=comes, spares_output=goes, has_weights=stays)
-                if number
-                else graph,
+                reserved,
+                with_reserve(graph, border, has_input=comes, spares_output=goes, has_weights=stays),
             )
 
 

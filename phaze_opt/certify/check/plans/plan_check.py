@@ -40,8 +40,8 @@ class PlanCheck:
     Attributes:
         plans: those that the scenario admits, by rising degrees.
         sets: what layers are timed as, by rising keys.
-        operators: of all sets; where layers are fused, with those of every way of a group behind them.
-        grouped: these ways; None where layers are not fused.
+        operators: of all sets.
+        grouped: ways of their layers in groups; None where layers are not fused.
     """
 
     def __init__(self, scenario: Scenario, model: Workload, choices: PlanChoices, *, has_cuts: bool = False) -> None:
@@ -67,9 +67,7 @@ class PlanCheck:
         self.sets, self.operators = build_layer_sets(model, training, self.plans, scenario.stack)
         self.grouped: GroupedLayers | None = None
         if scenario.layer_fusion:
-            built = self.sets, self.operators
-            self.grouped = group_layers(model, training, self.plans, scenario.stack, built)
-            self.operators = self.grouped.operators
+            self.grouped = group_layers(model, training, self.plans, scenario.stack, self.sets)
         self.model, self.training = model, training
         self.stack, self.num_layers = scenario.stack, model.num_units
         self.tabler = PlanTabler(
