@@ -39,6 +39,7 @@ from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 VALUES_AT_ONCE = 1 << 22
 """Layer times and bounds of plans held at a time when many chips are bounded; a matter of memory only."""
@@ -254,8 +255,11 @@ def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Flo
 
 
 def _least_s(phase: CompiledPhase, estimates: Estimates, clock: ScheduleClock) -> float:
-    costs = phase_costs(phase, estimates, clock.accelerator)
-    return clock.least_s(phase.structure, costs.one_core_s, costs.spread_s, floor_s=costs.floor_s)
+    def of_columns(columns: Ints) -> float:
+        costs = phase_costs(replace(phase, columns=columns), estimates, clock.accelerator)
+        return clock.least_s(phase.structure, costs.one_core_s, costs.spread_s, floor_s=costs.floor_s)
+
+    return min(sum(share * of_columns(columns) for share, columns in way) for way in phase.ways)
 
 
 @dataclass(frozen=True, slots=True)

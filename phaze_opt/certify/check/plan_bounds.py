@@ -117,9 +117,14 @@ class PlanBoundCheck:
         )
         entries, found = table[index], []
         for model, check in enumerate(self.models.checks):
-            estimates = self.models.estimate_bounded(model, chips)
+            alternatives = self.models.alternatives(model, chips)
             own = entries[:, self.models.slots(model)].astype(np.int64)
-            bounds = RowBounds(self.pool, estimates, chips, own, rows)
-            makespan_s = np.stack(bounds.makespans([layers.phases for layers in check.even.sets]), axis=1)
-            found.append(_LayerBounds(makespan_s, check.even.attention_s(estimates.spread_s)))
+            phases, known = [layers.phases for layers in check.even.sets], dict[int, Floats]()
+            for estimates in (each for shares in alternatives for _, each in shares):
+                if id(estimates) not in known:
+                    bounds = RowBounds(self.pool, estimates, chips, own, rows)
+                    known[id(estimates)] = np.stack(bounds.makespans(phases), axis=1)
+            ways_s = [np.sum([share * known[id(each)] for share, each in shares], axis=0) for shares in alternatives]
+            makespan_s = np.asarray(np.min(ways_s, axis=0))
+            found.append(_LayerBounds(makespan_s, check.even.attention_s(alternatives[0][0][1].spread_s)))
         return found

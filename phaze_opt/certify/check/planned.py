@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.plans.cut_check import CutCheck
+from phaze_opt.certify.check.plans.grouped import Alternative
 from phaze_opt.certify.check.problem_data import CheckedProblem
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates
@@ -44,10 +45,12 @@ class PlannedModels:
         """Latencies of all operators of a model on all chips."""
         return self.problem.estimator.estimate(self.operators[model], chips)
 
-    def estimate_bounded(self, model: int, chips: AcceleratorTable) -> Estimates:
-        """The same, and where layers are fused those of units at the least that any group lets them take."""
+    def alternatives(self, model: int, chips: AcceleratorTable) -> list[Alternative]:
+        """The same; where layers are fused all that units may run as, of which the least bounds."""
         estimates, grouped = self.estimate(model, chips), self.checks[model].even.grouped
-        return estimates if grouped is None else grouped.lower(estimates, self.problem.estimator, chips)
+        if grouped is None:
+            return [((1.0, estimates),)]
+        return grouped.alternatives(estimates, self.problem.estimator, chips)
 
 
 def planned_models(problem: CheckedProblem) -> PlannedModels:

@@ -1,9 +1,9 @@
 """Layers of units as fast as groups that keep tensors on chip could let them be, worked out from what a group may do.
 
 A layer in a group has its input on chip or not, its output there alone or not, its weights there or not, and runs in
-1, 2, 4 or 8 parts of the micro-batch. An operator takes no less than the least that it takes in any of these with the
-buffer that the layer's own tensors leave, all parts together; so with makespans of these no group is faster (decision
-0312).
+1, 2, 4 or 8 parts of the micro-batch. In so many parts an operator takes no less than the least that it takes in any of
+these with the buffer that the layer's own tensors leave, all parts together; so the least makespan of any number of
+parts bounds every group (decision 0312).
 
 What a solution states of groups is worked out from the tensors at the layers' borders: what the reserve has to hold
 while each layer runs, what is written because it is needed later, and how long every part takes with what is left.
@@ -36,11 +36,14 @@ _MOST_PARTS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Operators of one pass as they would run in a group, so many times, in place of those ``of`` a set."""
+    """Operators of one pass as they would run in a group, in place of those ``of`` a set."""
 
     of: slice
     operators: tuple[Operator, ...]
-    times: int
+
+
+Alternative = tuple[tuple[float, Estimates], ...]
+"""Shares, and estimates whose makespans these are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +51,38 @@ class GroupedLayers:
     """All ways of all layers of units.
 
     Attributes:
-        ways: by the bytes of the buffer that hold tensors of the layer while it runs so.
+        ways: by number of parts and whether weights stay, then by the bytes of the buffer that hold tensors of the
+            layer while it runs so.
     """
 
-    ways: Mapping[int, Sequence[_Way]]
+    ways: Mapping[tuple[int, bool], Mapping[int, Sequence[_Way]]]
 
-    def lower(self, estimates: Estimates, estimator: Estimator, chips: AcceleratorTable) -> Estimates:
-        """Estimates of the operators with passes of units at the least of all ways that chips have room for.
+    def alternatives(self, estimates: Estimates, estimator: Estimator, chips: AcceleratorTable) -> list[Alternative]:
+        """What units may run as: whole, in so many parts that each read the weights, or with weights that stay.
+
+        Passes that do not run in so many parts are as they are whole. Of weights that stay the first part reads them,
+        and takes no less than a part that reads them and reserves nothing for them.
 
         Args:
             estimates: of the sets' operators on the chips.
             estimator: of the problem.
             chips: whatever they are.
         """
+        whole = self._lowered(estimates, 1, estimator, chips, stays=False)
+        found: list[Alternative] = [((1.0, whole),)]
+        for num_parts in sorted({parts for parts, _ in self.ways} - {1}):
+            reading = self._lowered(whole, num_parts, estimator, chips, stays=False)
+            held = self._lowered(reading, num_parts, estimator, chips, stays=True)
+            found += [((1.0, reading),), ((1.0 / num_parts, reading), (1.0 - 1.0 / num_parts, held))]
+        return found
+
+    def _lowered(
+        self, known: Estimates, num_parts: int, estimator: Estimator, chips: AcceleratorTable, *, stays: bool
+    ) -> Estimates:
+        """Passes that have such ways at the least of those that chips have room for; others, or without, as known."""
         names = ("one_core_s", "spread_s", "traffic_bytes")
-        lowered = {name: np.array(getattr(estimates, name)) for name in names}
-        for reserved, ways in self.ways.items():
+        least = {name: np.full(getattr(known, name).shape, np.inf) for name in names}
+        for reserved, ways in self.ways.get((num_parts, stays), {}).items():
             rows = np.flatnonzero(chips.glb_bytes > reserved)
             if not len(rows):
                 continue
@@ -71,14 +90,14 @@ class GroupedLayers:
             left = replace(left, glb_bytes=left.glb_bytes - reserved)
             found = estimate_all([each for way in ways for each in way.operators], estimator, left)
             places = np.concatenate([np.arange(way.of.start, way.of.stop) for way in ways])
-            times = np.concatenate([np.full(len(way.operators), way.times) for way in ways])
-            for name, values in lowered.items():
-                own = getattr(found, name) * times
+            for name, values in least.items():
                 # A pass comes in several ways with one reserve: each lowers what the others left.
                 of_rows = np.ascontiguousarray(values[rows].T)
-                np.minimum.at(of_rows, places, own.T)
+                np.minimum.at(of_rows, places, (getattr(found, name) * num_parts).T)
                 values[rows] = of_rows.T
-        return replace(estimates, **lowered)
+        return replace(
+            known, **{name: np.where(np.isinf(own), getattr(known, name), own) for name, own in least.items()}
+        )
 
 
 def estimate_all(operators: Sequence[Operator], estimator: Estimator, chips: AcceleratorTable) -> Estimates:
@@ -104,7 +123,7 @@ def group_layers(
         stack: training software.
         sets: of `build_layer_sets`.
     """
-    ways: dict[int, list[_Way]] = {}
+    ways: dict[tuple[int, bool], dict[int, list[_Way]]] = {}
     for own in sets:
         plan = next(each for each in plans if own.is_of(each))
         places = sorted({place for part in own.parts[1:-1] for place in part})
@@ -112,9 +131,9 @@ def group_layers(
             smaller = replace(plan, micro_batch=own.key.micro_batch // num_parts)
             layers = build_set_graph(model, training, smaller, stack).layers
             for place in places:
-                for column, reserved, graph in _ways(layers[place], num_parts, stack):
-                    way = _Way(own.phases[place][column].columns, graph.operators, num_parts)
-                    ways.setdefault(reserved, []).append(way)
+                for column, stays, reserved, graph in _ways(layers[place], num_parts, stack):
+                    way = _Way(own.phases[place][column].columns, graph.operators)
+                    ways.setdefault((num_parts, stays), {}).setdefault(reserved, []).append(way)
     return GroupedLayers(ways)
 
 
@@ -141,8 +160,8 @@ def _pass_of(layer: LayerGraph, column: int) -> tuple[OperatorGraph, PhaseBorder
     return layer.forward, layer.forward_border
 
 
-def _ways(layer: LayerGraph, num_parts: int, stack: TrainingStack) -> Iterator[tuple[int, int, OperatorGraph]]:
-    """Passes of one part of a layer with some of its tensors on chip, and the bytes of these.
+def _ways(layer: LayerGraph, num_parts: int, stack: TrainingStack) -> Iterator[tuple[int, bool, int, OperatorGraph]]:
+    """Passes of one part of a layer with some of its tensors on chip: whether weights stay, and the bytes of all.
 
     None where it would not be run in parts.
     """
@@ -155,13 +174,14 @@ def _ways(layer: LayerGraph, num_parts: int, stack: TrainingStack) -> Iterator[t
             if (goes and not may_go) or (stays and num_parts == 1):
                 continue
             if not number:
-                yield column, 0, graph
+                yield column, False, 0, graph
                 continue
             reserved = sum(each.num_bytes for each in border.weights) if stays else 0
             reserved += border.entering.num_bytes if comes and border.entering else 0
             reserved += border.leaving.num_bytes if goes and border.leaving else 0
             yield (
                 column,
+                stays,
                 reserved,
                 with_reserve(graph, border, has_input=comes, spares_output=goes, has_weights=stays),
             )
