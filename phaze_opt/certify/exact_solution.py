@@ -87,7 +87,7 @@ def _solve_plans(
     schedules, fusion = _solved_schedules(found.scheduled.option, found.scheduled.times), None
     if found.fused is not None:
         ranked = found.fused.ranked
-        schedules, fusion = _schedules_alone(found.fused), _solved_fusion(found.fused)
+        schedules, fusion = _schedules_alone(found.fused), solved_fusion(found.fused)
     plan = ranked.plan
     return found.evaluation, SolvedModel(
         tensor_parallel=plan.tensor,
@@ -113,7 +113,7 @@ def _schedules_alone(found: FusedPlan) -> tuple[SolvedSchedule, ...]:
     return tuple(schedules)
 
 
-def _solved_fusion(found: FusedPlan) -> SolvedFusion | None:
+def solved_fusion(found: FusedPlan) -> SolvedFusion | None:
     """Groups of every chunk that has any, and how their layers run; None where every layer runs alone."""
     table = LayerTable(found.step, found.clock)
     runs: list[SolvedRun] = []

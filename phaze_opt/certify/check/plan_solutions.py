@@ -49,7 +49,7 @@ class PlanSolutions:
         makespan_s = self._makespans(sets[number], solved.schedules, chip, estimates)
         if isinstance(makespan_s, str):
             return makespan_s
-        grouped_s = self._grouped(check.even, sets[number], solved, chip, makespan_s)
+        grouped_s = self.grouped_s(check.even, sets[number], solved, chip, makespan_s)
         if isinstance(grouped_s, str):
             return grouped_s
         # Layers of other sets have no part in the price of this one's plan.
@@ -69,7 +69,7 @@ class PlanSolutions:
             return f"its plan is none that the scenario admits: {plan}"
         return _fault_of_stages(solved.plan, scenario.models[model].num_units, scenario.plans.recompute)
 
-    def _grouped(
+    def grouped_s(
         self, check: PlanCheck, layers: LayerSet, solved: SolvedModel, chip: AcceleratorTable, makespan_s: Floats
     ) -> list[dict[tuple[int, int], float]] | str:
         """Of each stage what its units take in the groups of a solution; no stages where it has none."""
