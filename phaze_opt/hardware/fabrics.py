@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 from importlib import resources
@@ -56,6 +56,7 @@ class CurvePrior:
 
 
 CURVE_PRIOR = CurvePrior()
+_PRIOR_CONSTANTS: Mapping[str, float] = MappingProxyType(asdict(CURVE_PRIOR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,12 @@ class Fabric:
             return self.curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
         specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
         own = fitted.groups.get(self.group_of(kind, software))
-        values = dict(typical_constants(kind, software, fitted, is_between_nodes=self.is_between_nodes))
+        # What shapes a fitted curve is the group's own: no mean is worth working out at each step of a fit.
+        values = dict(
+            _PRIOR_CONSTANTS
+            if own is not None
+            else typical_constants(kind, software, fitted, is_between_nodes=self.is_between_nodes)
+        )
         if kind.is_pairwise and self.ring_shares:
             # Two neighbours have their link to themselves: at once all of its bandwidth.
             values |= {"share": 1.0, "ramp_s": 0.0}
@@ -342,12 +348,11 @@ def typical_constants(
         and not fabric.like
         and fitted.has(fabric.group_of(kind, software))
     ]
-    prior = {name: getattr(CURVE_PRIOR, name) for name in CurvePrior.__dataclass_fields__}
     if not known:
-        return MappingProxyType(prior)
+        return _PRIOR_CONSTANTS
     found = {
         name: _mean([values[name] for _, values in known if name in values] or [default])
-        for name, default in prior.items()
+        for name, default in _PRIOR_CONSTANTS.items()
     }
     # Of the rate of large groups: work at the ends and bandwidth were fitted together, and only their ratio is firm.
     rates = [
@@ -376,7 +381,8 @@ def mean_constants(
     ]
     own = [(each, values) for each, values in known if each.name == (fabric.like or fabric.name)]
     chosen = own or known
-    shares = [values["bandwidth_bytes_per_s"] / each.bandwidth_bytes_per_s for each, values in chosen]
+    rates = [(values.get("bandwidth_bytes_per_s", 0.0), each) for each, values in chosen]
+    shares = [rate / each.bandwidth_bytes_per_s for rate, each in rates if rate]
     found = {
         name: _mean([values[name] for _, values in chosen if name in values] or [default])
         for name, default in start.items()
