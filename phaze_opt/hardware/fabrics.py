@@ -134,7 +134,7 @@ class Fabric:
         """Curve of one kind of collective under some constants; of earlier libraries the one of all-reduces.
 
         What was not fitted with this software reaches the bandwidth of XLA's or the library's, with typical latencies;
-        what no software was fitted with is typical throughout.
+        what no software was fitted with is typical throughout, adapters as other adapters are.
 
         Args:
             kind: of collective.
@@ -142,10 +142,12 @@ class Fabric:
             fitted: holds the group, or not.
             bandwidth_bytes_per_s: as in `curve`.
         """
+        specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
         is_unknown = self.is_between_nodes and not self._has_kinds(fitted)
+        if is_unknown and not fitted.has(self.group):
+            return adapter_curve(kind, specified, fitted)
         if software is CollectiveSoftware.EARLIER or is_unknown:
             return self.curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
-        specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
         own = fitted.groups.get(self.group_of(kind, software))
         # What shapes a fitted curve is the group's own: no mean is worth working out at each step of a fit.
         values = dict(
@@ -327,6 +329,37 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
         doubling_s=_mean([values["doubling_s"] for _, values in groups]),
         ramp_s=_mean([values["ramp_s"] for _, values in groups]),
     )
+
+
+def adapter_curve(kind: CollectiveKind, bandwidth_bytes_per_s: float, fitted: FittedConstants) -> CollectiveCurve:
+    """Curve of adapters that nobody measured: as others', whose latency is ten times that of links within a node.
+
+    The mean over adapters on which this kind was measured; else over those of earlier libraries; else as of links.
+
+    Args:
+        kind: of collective.
+        bandwidth_bytes_per_s: specified, of a device.
+        fitted: constants of the fabrics.
+    """
+    adapters = [fabric for fabric in _fabrics().values() if fabric.is_between_nodes and not fabric.like]
+    library = CollectiveSoftware.LIBRARY
+    if any(fitted.has(fabric.group_of(kind, library)) for fabric in adapters):
+        mean = typical_constants(kind, library, fitted, is_between_nodes=True)
+        is_doubling = adapters[0].grows_by_doubling(kind)
+        return CollectiveCurve(
+            bandwidth_bytes_per_s=mean["share"] * bandwidth_bytes_per_s,
+            doubling_s=mean["doubling_s"] if is_doubling else 0.0,
+            ramp_s=mean["ramp_s"],
+            endpoint_share=0.0 if kind.is_pairwise else mean["endpoint_share"],
+            start_s=mean["start_s"],
+            hop_s=0.0 if is_doubling else mean["hop_s"],
+        )
+    known = [(fitted.group(fabric.group), fabric) for fabric in adapters if fitted.has(fabric.group)]
+    if not known:
+        return typical_curve(bandwidth_bytes_per_s, fitted)
+    share = _mean([values["bandwidth_bytes_per_s"] / fabric.bandwidth_bytes_per_s for values, fabric in known])
+    doubling, ramp = (_mean([values[name] for values, _ in known]) for name in ("doubling_s", "ramp_s"))
+    return CollectiveCurve(min(1.0, share) * bandwidth_bytes_per_s, doubling, ramp)
 
 
 @lru_cache(maxsize=256)

@@ -22,6 +22,7 @@ from phaze_opt.hardware.fabrics import CURVE_PRIOR, CollectiveSoftware, Fabric, 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.spreads import BETWEEN_NODES
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
@@ -308,6 +309,15 @@ _PLAIN = (CollectiveSoftware.LIBRARY, CollectiveSoftware.EARLIER)
 """Software that a regime does not name."""
 
 
+def _apart(row: Row) -> str:
+    """Ranges of collectives between nodes: three sources tell of adapters, which differ more than sizes do."""
+    case = read_case(row)
+    if isinstance(case, str):
+        return ""
+    crosses = case.levels[-1][0].is_between_nodes if case.levels else case.nodes > 1
+    return BETWEEN_NODES if crosses else ""
+
+
 def _cell(row: Row) -> str:
     """Machine, fabric and power of two of the size: every number of devices at a size is kept out together."""
     return f"{row.joined('hardware', 'fabric')}|{int(math.log2(max(1.0, row.number('bytes'))))}"
@@ -406,6 +416,7 @@ COLLECTIVES = Family(
     splits=MappingProxyType(
         {"configuration": lambda row: f"{_fabric_of(row)}, {row.integer('n_devices')} devices", "fabric": _fabric_of}
     ),
+    apart=_apart,
 )
 """All-reduces (and other collectives) by size, number of devices and fabric; tested on configurations (machine, fabric,
 devices) and fabrics that no constant was fitted to."""
@@ -428,5 +439,6 @@ COLLECTIVE_KINDS = Family(
     regime=_regime,
     cell=_cell,
     splits=MappingProxyType({"machine": _machine}),
+    apart=_apart,
 )
 """Collectives of every kind on modern machines, by libraries, XLA and kernels of serving frameworks."""

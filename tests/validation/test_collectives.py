@@ -175,7 +175,8 @@ def test_a_framework_runs_its_own_kernel_for_few_bytes_and_the_librarys_for_many
     own = [_served(kinds.rows[0], "custom, graph, vllm", **plain, bytes=size) for size in (few, many)]
     library = [_served(kinds.rows[0], "", **plain, bytes=size) for size in (few, many)]
     assert own[0] < 0.5 * library[0]
-    assert own[1] == pytest.approx(library[1], rel=1e-6)
+    # Own kernels and the library are near one another there: the change is smooth.
+    assert own[1] == pytest.approx(library[1], rel=0.01)
 
 
 def test_a_launched_one_waits_for_the_host_and_copies_its_payload(kinds):
