@@ -94,7 +94,10 @@ def stands(name: str, module: str) -> bool:
 
 def test_names_in_docstrings_stand_where_they_say():
     lost = {
-        (module, name) for module, text in sources().items() for name in DOTTED.findall(text) if not stands(name, module)
+        (module, name)
+        for module, text in sources().items()
+        for name in DOTTED.findall(text)
+        if not stands(name, module)
     }
     others = {(module, name) for module, name in lost if importlib.util.find_spec(name.partition(".")[0]) is None}
     assert not others
