@@ -104,12 +104,8 @@ def price_job(request: EvaluateRequest) -> PricedJob:
         InputError: an option breaks a rule, or no plan is left.
     """
     has_one_step = not request.scenario.sparsity or parse_recipe(request.scenario.sparsity).has_one_phase
-    if not has_one_step and (request.with_sensitivity or request.is_placed or len(request.models) > 1):
-        message = (
-            f"'{request.scenario.sparsity}' has several phases, which are priced for one model, with full plans and "
-            "without --sensitivity; leave that out, or give one pattern, such as 2:4"
-        )
-        raise InputError(message, source="--sparsity")
+    if not has_one_step:
+        _refuse_beside_phases(request)
     answer = _within_capex(_price(request), request)
     if not answer.evaluation.is_feasible:
         return answer
@@ -129,6 +125,26 @@ def price_job(request: EvaluateRequest) -> PricedJob:
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
         headline=find_range(request, answer) if request.has_range and has_one_step else None,
     )
+
+
+def _refuse_beside_phases(request: EvaluateRequest) -> None:
+    """Refuse what is not worked out phase by phase.
+
+    Raises:
+        InputError: something of it is asked for.
+    """
+    given = {
+        "--sensitivity": request.with_sensitivity,
+        "Phaze's placements (--as phaze, --plans phaze)": request.is_placed,
+        "all models but one": len(request.models) > 1,
+    }
+    words = " and ".join(word for word, is_given in given.items() if is_given)
+    if words:
+        message = (
+            f"'{request.scenario.sparsity}' has several phases, each priced with its best plan, for one model and "
+            f"without --sensitivity; leave out {words}, or give one pattern, such as 2:4"
+        )
+        raise InputError(message, source="--sparsity")
 
 
 def _within_capex(answer: PricedJob, request: EvaluateRequest) -> PricedJob:

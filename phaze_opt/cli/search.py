@@ -124,6 +124,7 @@ def search(
     )
     points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
     from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver, write_pages
+    from phaze_opt.objective.chip_limits import unmet_budget
     from phaze_opt.track.guard import open_tracker
 
     session = open_tracker(records.chosen_tracker, records.tracker_config())
@@ -139,7 +140,8 @@ def search(
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
-        end_infeasible("no trial satisfied every constraint; " + common_reason(result))
+        unmet = unmet_budget(points, posed.scenario, posed.constants)
+        end_infeasible(unmet or "no trial satisfied every constraint; " + common_reason(result))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sh
     FigureCanvasAgg(sheet)
     _Drawing(sheet.add_subplot(), figure, is_crowd_an_image=is_crowd_an_image).draw(title)
     sheet.draw_without_rendering()
-    sheet.set_layout_engine("none")  # the same places for all files, found once
+    sheet.set_layout_engine(None)  # places are found once, and are the same for all files
     return sheet
 
 

@@ -25,7 +25,7 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_energies
 from phaze_opt.hardware.silicon.chiplets import crossings_of, mesh_sides
 from phaze_opt.hardware.silicon.die_edge import Limit
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
-from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
+from phaze_opt.hardware.silicon.silicon import constants_with, link_rate, silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.report.chip import chip_words
@@ -33,6 +33,7 @@ from phaze_opt.space.known_spaces import die_space
 from phaze_opt.units import GIGA, MEBI
 
 NETWORK = load_network("two-level", num_devices=64)
+LINKS = link_rate(NETWORK)
 KNOWN = constants_with(silicon_of(7, NETWORK))
 PRICES = load_prices()
 KNOWN_DIGEST, PRICES_DIGEST = "eb6ff92a6e64bd3b", "fad818e65686aedc"
@@ -52,7 +53,7 @@ def figures(table, constants=KNOWN):
     dies, energies = Dies.of(table, constants), chip_energies(table, constants)
     operators = Objective(make_scenario("tiny", devices=64, global_batch=256)).compiled(0, 1).operators
     estimates = CalibratedEstimator(constants).estimate(operators, table)
-    cost = chip_cost(table, constants)
+    cost = chip_cost(table, constants, link_bytes_per_s=LINKS)
     return (
         dies.area.total, dies.power.total, dies.edge.package_mm2, dies.is_buildable, energies.glb_j_per_byte, cost.usd,
         estimates.one_core_s, estimates.spread_s, estimates.energy_j,
@@ -185,7 +186,7 @@ def test_prices_move_the_way_they_must():
 
     def usd(constants=KNOWN, **changed):
         prices = PRICES.with_overrides({key.replace("__", "."): value for key, value in changed.items()})
-        return float(chip_cost(split, constants, prices=prices).usd[0])
+        return float(chip_cost(split, constants, link_bytes_per_s=LINKS, prices=prices).usd[0])
 
     figure = usd()
     assert usd(process__n7__defects_per_cm2=0.05) < figure < usd(package__bond_yield=0.9)
