@@ -225,6 +225,63 @@ class SolvedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SolvedGroup:
+    """Layers that run one after the other, once for every part of the micro-batch, with a reserve of the buffer.
+
+    Attributes:
+        num_layers: that follow those of the group before.
+        num_parts: of the micro-batch.
+        holds_weights: whether their weights stay in the reserve from the first part to the last.
+        is_written: whether what goes from layer to layer goes to HBM too.
+        reserved_bytes: of the buffer; operators have the rest.
+    """
+
+    num_layers: int
+    num_parts: int
+    holds_weights: bool
+    is_written: bool
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedRun:
+    """Groups of all layers of a model chunk, counted along the model, in the order that a phase runs them."""
+
+    chunk: int
+    phase: Phase
+    groups: tuple[SolvedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedPart:
+    """How one part of a micro-batch runs through a layer of a group.
+
+    Attributes:
+        num_parts: of the micro-batch.
+        has_input: whether the tensor that comes is in the reserve.
+        spares_output: whether the one that goes is there alone.
+        has_weights: whether the weights are there from the part before.
+        reserved_bytes: of the buffer.
+        schedule: of the layer.
+    """
+
+    num_parts: int
+    has_input: bool
+    spares_output: bool
+    has_weights: bool
+    reserved_bytes: int
+    schedule: SolvedSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedFusion:
+    """Layers of a plan's stages in groups; chunks without a run, and groups of a whole layer, run as schedules say."""
+
+    runs: tuple[SolvedRun, ...]
+    parts: tuple[SolvedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SolvedModel:
     """Placement and schedules of one model on one design; ``stages`` are empty where there is a full ``plan``."""
 
@@ -233,6 +290,7 @@ class SolvedModel:
     stages: tuple[SolvedStage, ...]
     schedules: tuple[SolvedSchedule, ...]
     plan: Annotated[SolvedPlan | None, later(None)] = None
+    fusion: Annotated[SolvedFusion | None, later(None)] = None
 
 
 @dataclass(frozen=True, slots=True)

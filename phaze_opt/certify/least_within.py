@@ -53,7 +53,7 @@ def find_least(
 
 def _valuer(problem: CertifyProblem) -> Callable[[DesignPoint], ValuedDesign]:
     """Evaluates points, each once."""
-    objective = Objective(problem.attained, constants=problem.constants)
+    objective = Objective(problem.scenario, constants=problem.constants)
     known: dict[DesignPoint, ValuedDesign] = {}
 
     def value_of(point: DesignPoint) -> ValuedDesign:

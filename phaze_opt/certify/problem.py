@@ -1,6 +1,6 @@
 """What is to be certified, and how."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
@@ -55,11 +55,6 @@ class CertifyProblem:
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
-
-    @property
-    def attained(self) -> Scenario:
-        """The scenario as designs are solved in it: each layer alone, whatever groups bounds allow for."""
-        return replace(self.scenario, layer_fusion="") if self.scenario.layer_fusion else self.scenario
 
     @property
     def has_frontier(self) -> bool:

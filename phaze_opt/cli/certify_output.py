@@ -32,11 +32,13 @@ from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equ
 from phaze_opt.report.front import (
     again_lines,
     arch_lines,
+    beside_sentences,
     choices_to_json,
     front_sentence,
     front_table,
     front_ties_sentence,
     front_to_json,
+    machines_beside,
     members_of,
     trade_off_sentences,
 )
@@ -145,7 +147,11 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
     notes = told_notes(answer.notes)
     if certificate.axes:
         front, axes = members_of(result), certificate.axes
-        sentences = (front_sentence(result), *trade_off_sentences(front, axes))
+        sentences = (
+            front_sentence(result),
+            *trade_off_sentences(front, axes),
+            *beside_sentences(front, axes, machines_beside(answer.held, answer.bills)),
+        )
         if answer.equal is not None:
             sentences = (*sentences, equal_sentence(answer.equal, result))
         tables = (

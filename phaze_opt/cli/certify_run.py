@@ -148,14 +148,14 @@ class ProofRun:
         if posed is None:
             return None
         found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in posed.problems)
-        machine = self._machines((self.equal_to,))[self.equal_to]
+        (machine,) = self._machines((self.equal_to,)).values()
         name = machine.accelerator.name or UNNAMED
         return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
 
     def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
         problem = self.problem
         batches = problem.space.axes.micro_batch
-        return evaluate_machines(problem.attained, batches, names, constants=problem.constants)
+        return evaluate_machines(problem.scenario, batches, names, constants=problem.constants)
 
     def _prove(self, problem: CertifyProblem) -> CertifyResult:
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
@@ -270,7 +270,7 @@ class ProofRun:
         """What is said of the proofs."""
         result, problem, is_front = proofs.result, self.problem, bool(self.problem.axes)
         best = result.best[0].evaluation if result.best else None
-        held = {} if best is None or is_front else self._machines(self.baselines)
+        held = {} if best is None else self._machines(self.baselines)
         beside, bills = self.find_bills(best)
         has_range = self.has_range and bool(result.best) and not is_front
         return certify_output.ProofAnswer(
@@ -326,13 +326,13 @@ class ProofRun:
     def _range(self, result: CertifyResult) -> HeadlineRange:
         """The range of the best design's throughput."""
         best, problem = result.best[0], self.problem
-        objective = Objective(problem.attained, constants=problem.constants)
+        objective = Objective(problem.scenario, constants=problem.constants)
         with output.working("pricing the design under each doubt"):
             return range_of_point(objective, best.point, best.evaluation)
 
     def _ranges(self, result: CertifyResult) -> Mapping[int, HeadlineRange]:
         """The ranges of the fastest design of a front and of its knee, by number."""
-        objective = Objective(self.problem.attained, constants=self.problem.constants)
+        objective = Objective(self.problem.scenario, constants=self.problem.constants)
         with output.working("pricing two designs under each doubt"):
             return ranges_of(members_of(result), self.problem.axes, objective)
 
@@ -436,7 +436,7 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     is_open = (attained < least) & (upper > 0.0)
     order = [index for index in np.argsort(-upper, kind="stable").tolist() if is_open[index]]
     num_tied = int(np.count_nonzero(attained >= least))
-    objective = Objective(problem.attained, constants=problem.constants)
+    objective = Objective(problem.scenario, constants=problem.constants)
     second: RankedDesign | None = None
     for count, index in enumerate(order):
         if second is not None and upper[index] <= second.value:
@@ -454,11 +454,11 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
 
 
 def _fusion_notes(problem: CertifyProblem) -> tuple[Note, ...]:
-    """What of a proof is with layers in groups."""
+    """What of a proof with layers in groups its gap holds."""
     if not problem.scenario.layer_fusion:
         return ()
     sentence = (
-        "layer fusion: what designs attain is of layers each alone, and the bound holds for layers in any groups; "
-        "evaluate --layer-fusion says what the best design takes in its groups"
+        "layer fusion: designs attain what they do with their layers in groups, and the bound holds for layers in any "
+        "groups; the gap is between them, as the bound takes the best place of every operator for itself"
     )
     return (Note("layer_fusion", sentence),)

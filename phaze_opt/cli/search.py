@@ -29,7 +29,6 @@ from phaze_opt.cli.output import SEARCH_COUNTS, check_file_to_write, end_infeasi
 from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
-from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,7 +229,7 @@ def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
 
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
     """How to search, checked."""
-    from phaze_opt.objective.goals import Goal
+    from phaze_opt.objective.goals import parse_goal
     from phaze_opt.plugins import PluginGroup, plugin_name
     from phaze_opt.search.config import SearchConfig
 
@@ -241,7 +240,7 @@ def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> Sea
         pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
         num_starts=options.starts,
         dask=options.dask,
-        goal=parse_word(Goal, options.objective, source="--objective"),
+        goal=parse_goal(options.objective, source="--objective"),
         num_trials=options.trials,
         seed=options.seed,
         batch=options.batch,

@@ -123,9 +123,9 @@ def find_answer(
         ranges = _find_ranges(result, config, scenario, constants) if has_range and is_found else {}
         headline = ranges.get(result.best_number)
     batches = space.axes.micro_batch
-    named = evaluate_machines(
-        scenario, batches, [name for name in baselines if name not in REFERENCES], constants=constants
-    )
+    others = [name for name in baselines if name not in REFERENCES]
+    named = evaluate_machines(scenario, batches, others, constants=constants)
+    shown = dict(zip(others, named, strict=True))
     references = {**named, **evaluate_references(scenario, batches, constants=constants)}
     beside = dies_beside(result.best, machines_of(references), constants)
     answer = SearchAnswer(
@@ -141,7 +141,7 @@ def find_answer(
         beside=beside,
         bills=bills_beside(beside, scenario, constants, costs),
         amounts={} if result.best is None else amounts_of(result.best, scenario, constants, costs.prices),
-        baselines=baselines,
+        baselines=tuple(shown.get(name, name) for name in baselines),
         later_s=later_s,
         ranges=ranges,
         least=_find_least(result, config, scenario, constants, costs.prices),

@@ -23,7 +23,7 @@ from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import PARETO_AXES, Aim, FrontAxis, Goal
+from phaze_opt.objective.goals import PARETO_AXES, Aim, FrontAxis, Goal, parse_goal
 
 NEAR = 1e-9
 TWO_TO_FOUR = (
@@ -137,6 +137,30 @@ def test_goals_are_named_in_any_order_once():
     for text in ("tdp,tdp", "throughput,throughput_per_tdp", "speed,tdp"):
         with pytest.raises(InputError):
             Aim.parse(text, source="x")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("throughput,watts", "did you mean tdp"), ("throughput,Power", "did you mean tdp"),
+        ("throughput,dollars", "did you mean cost"), ("throughput,price", "did you mean cost"),
+        ("watts", "give throughput,tdp"), ("speed", "did you mean throughput"),
+        ("throughput,tpd", "did you mean tdp"),
+    ],
+)  # fmt: skip
+def test_other_words_for_a_goal_are_understood(given, meant):
+    with pytest.raises(InputError, match=meant):
+        Aim.parse(given, source="x")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("watts", "throughput_per_tdp"), ("cost", "throughput_per_usd"), ("throughput,tdp", "or pareto"),
+     ("energy", "throughput_per_joule"), ("area", "pareto")],
+)  # fmt: skip
+def test_a_search_is_told_the_goal_that_it_has(given, meant):
+    with pytest.raises(InputError, match=meant):
+        parse_goal(given, source="x")
 
 
 def test_costs_are_of_dies():

@@ -1,15 +1,19 @@
 """Dies split into chiplets: area, edge, energy, time and price by hand, by the published form, and where they move."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from phaze_opt.certify.check.dies import could_be_built
+from phaze_opt.cli.evaluate_chip import DESIGNED, called
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
+from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
@@ -24,6 +28,7 @@ from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import constants_with, link_rate, silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
+from phaze_opt.report.chip import chip_words
 from phaze_opt.space.known_spaces import die_space
 from phaze_opt.units import GIGA, MEBI
 
@@ -206,3 +211,28 @@ def test_what_has_no_chiplets_refuses_them():
         replace(SPACE, axes=replace(SPACE.axes, chiplets=(2, 32)))
     assert load_architecture(f"{ARCH},chiplets=2", constants=KNOWN).chiplets == 2
     assert "chiplets=2" in replace(POINT, chiplets=2).inline()
+
+
+def test_an_answer_says_how_many_chiplets_a_chip_has():
+    none, whole, split = (chip_words(chips(chiplets=count).row(0)) for count in (0, 1, 2))
+    assert none == whole
+    assert split == f"{whole}, on 2 chiplets"
+    assert [called(chips(chiplets=count).row(0)) for count in (0, 1, 2)] == [
+        DESIGNED,
+        DESIGNED,
+        f"{DESIGNED} (2 chiplets)",
+    ]
+
+
+def test_the_documented_pair_has_the_areas_watts_and_dollars_that_the_text_says():
+    text = (Path(__file__).parents[2] / "docs" / "economics.md").read_text(encoding="utf-8")
+    command = next(line for line in text.splitlines() if "chiplets=2" in line and "phaze-opt evaluate" in line)
+    split, whole = re.search(r"--arch (\S+) --baseline (\S+)", command).groups()
+    assert split == f"{whole},chiplets=2"
+    said = text.partition(command)[2].split("\n\n")[1]
+    for arch in (whole, split):
+        chip = load_architecture(arch, constants=KNOWN)
+        die = Dies.of(table_of(chip), KNOWN)
+        usd = float(chip_cost(table_of(chip), KNOWN).usd[0])
+        area_mm2, power_w = float(die.area.total[0]), float(die.power.total[0])
+        assert f"{area_mm2:.0f} mm2, takes {power_w:.0f} W and costs {usd:,.0f} USD" in said

@@ -14,6 +14,7 @@ from phaze_opt.certify.certificate import BOUND_SLACK, CERTIFICATE_FILE, MULTIPL
 from phaze_opt.certify.check.bounds import BOUND_TOLERANCE, RowBounds, rows_of, same_rows
 from phaze_opt.certify.check.files import CertificateFiles
 from phaze_opt.certify.check.plans.cut_check import CutCheck
+from phaze_opt.certify.check.plans.grouped import Alternative
 from phaze_opt.certify.check.pool import PricedPool, check_plan_slots
 from phaze_opt.certify.check.problem_data import CheckedProblem, throughput
 from phaze_opt.certify.check.report import demand, refuse
@@ -61,10 +62,12 @@ class PlannedModels:
         """Latencies of all operators of a model on all chips."""
         return self.problem.estimator.estimate(self.operators[model], chips)
 
-    def estimate_bounded(self, model: int, chips: AcceleratorTable) -> Estimates:
-        """The same, and where layers are fused those of units at the least that any group lets them take."""
+    def alternatives(self, model: int, chips: AcceleratorTable) -> list[Alternative]:
+        """The same; where layers are fused all that units may run as, of which the least bounds."""
         estimates, grouped = self.estimate(model, chips), self.checks[model].even.grouped
-        return estimates if grouped is None else grouped.lower(estimates)
+        if grouped is None:
+            return [((1.0, estimates),)]
+        return grouped.alternatives(estimates, self.problem.estimator, chips)
 
 
 def planned_models(problem: CheckedProblem) -> PlannedModels:
@@ -179,9 +182,14 @@ class PlanBoundCheck:
         )
         entries, found = table[index], []
         for model, check in enumerate(self.models.checks):
-            estimates = self.models.estimate_bounded(model, chips)
+            alternatives = self.models.alternatives(model, chips)
             own = entries[:, self.models.slots(model)].astype(np.int64)
-            bounds = RowBounds(self.pool, estimates, chips, own, rows)
-            makespan_s = np.stack(bounds.makespans([layers.phases for layers in check.even.sets]), axis=1)
-            found.append(_LayerBounds(makespan_s, check.even.attention_s(estimates.spread_s)))
+            phases, known = [layers.phases for layers in check.even.sets], dict[int, Floats]()
+            for estimates in (each for shares in alternatives for _, each in shares):
+                if id(estimates) not in known:
+                    bounds = RowBounds(self.pool, estimates, chips, own, rows)
+                    known[id(estimates)] = np.stack(bounds.makespans(phases), axis=1)
+            ways_s = [np.sum([share * known[id(each)] for share, each in shares], axis=0) for shares in alternatives]
+            makespan_s = np.asarray(np.min(ways_s, axis=0))
+            found.append(_LayerBounds(makespan_s, check.even.attention_s(alternatives[0][0][1].spread_s)))
         return found

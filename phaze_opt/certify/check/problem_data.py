@@ -1,5 +1,6 @@
 """The problem of a certificate: its digests, its models sharded (semantics 4 and 5), its throughput and goal."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +27,8 @@ from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
 from phaze_opt.objective.goals import FrontAxis, Goal, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
-from phaze_opt.workload.training import Optimizer
+from phaze_opt.workload.sparsity import SparseWeights
+from phaze_opt.workload.training import TrainingSpec
 
 CORES_USED = {
     CoreType.TC: (True, False),
@@ -117,11 +119,11 @@ def build_model_data(scenario: Scenario, model: int, *, micro_batch: int) -> Mod
     options = []
     for degree in scenario.tensor_degrees_of(spec):
         graph = build_model_graph(spec, training, tensor_parallel=degree, options=PUBLISHED_SHARDING)
-        options.append(_shard(graph, scenario.cluster.network, training.optimizer, operators))
+        options.append(_shard(graph, scenario.cluster.network, training, operators))
     return ModelData(tuple(operators), tuple(options))
 
 
-def _shard(graph: ModelGraph, network: Network, optimizer: Optimizer, operators: list[Operator]) -> Sharded:
+def _shard(graph: ModelGraph, network: Network, training: TrainingSpec, operators: list[Operator]) -> Sharded:
     """One degree, appending its operators to the shared list."""
     phases = []
     for layer in graph.layers:
@@ -130,12 +132,12 @@ def _shard(graph: ModelGraph, network: Network, optimizer: Optimizer, operators:
             of_layer.append(_phase(phase, graph.tensor_parallel, network, first=len(operators)))
             operators.extend(phase.operators)
         phases.append(tuple(of_layer))
-    last = graph.layers[graph.chain[-1]]
+    last, optimizer = graph.layers[graph.chain[-1]], training.optimizer
     tied = last.num_tied_parameters if len(graph.chain) > 1 else 0
     return Sharded(
         degree=graph.tensor_parallel,
         chain=np.array(graph.chain, dtype=np.int64),
-        sizes=_sizes(graph.layers, optimizer),
+        sizes=_sizes(graph.layers, training),
         tied_state=float(tied * optimizer.bytes_per_parameter),
         tied_gradient=float(tied * optimizer.gradient_bytes),
         tied_share=tied / last.num_parameters if tied else 0.0,
@@ -143,11 +145,25 @@ def _shard(graph: ModelGraph, network: Network, optimizer: Optimizer, operators:
     )
 
 
-def _sizes(layers: tuple[LayerGraph, ...], optimizer: Optimizer) -> LayerSizes:
-    """State is weight, gradient and optimizer state of every parameter."""
+def copied_bytes(layer: LayerGraph, sparsity: SparseWeights | None) -> float:
+    """What a layer holds of its sparse weights a second time, and for both passes a third (decision 0309).
+
+    By the shapes of its products: kept weights of 16 bits, each with its place within its block.
+    """
+    if sparsity is None or not sparsity.holds_copies:
+        return 0.0
+    products = [each for operator in layer.forward.operators for each in operator.matmuls if each.pattern is not None]
+    weights, pattern = sum(each.batch * each.k * each.n for each in products), sparsity.pattern
+    bits_of_block = pattern.kept * (16 + math.ceil(math.log2(pattern.of)))
+    return (2 if sparsity.is_transposable else 1) * weights * bits_of_block / (8 * pattern.of)
+
+
+def _sizes(layers: tuple[LayerGraph, ...], training: TrainingSpec) -> LayerSizes:
+    """State is weight, gradient and optimizer state of every parameter, and copies of sparse weights."""
+    optimizer, copied = training.optimizer, [copied_bytes(layer, training.sparsity) for layer in layers]
     parameters = np.array([layer.num_parameters for layer in layers], dtype=np.float64)
     return LayerSizes(
-        state=parameters * optimizer.bytes_per_parameter,
+        state=parameters * optimizer.bytes_per_parameter + np.array(copied),
         gradient=parameters * optimizer.gradient_bytes,
         stash=np.array([layer.stash_bytes for layer in layers], dtype=np.float64),
         inputs=np.array([layer.input_bytes for layer in layers], dtype=np.float64),
