@@ -151,23 +151,26 @@ class PhasePools:
         choices = [np.zeros((len(table), 0), dtype=np.int32)]
         # Options of full plans have problems in common: the same operators in the same order.
         known: dict[tuple[PoolKey, bytes], tuple[Floats, Choices]] = {}
+        cores = cores_of_each(table)
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
                 for column, phase in enumerate(layer):
                     key = pool_key(phase), phase.columns.tobytes()
                     if key not in known:
-                        known[key] = self._bound(phase, estimates, table)
+                        known[key] = self._bound(phase, estimates, table, cores)
                     bounds[:, option, row, column], chosen = known[key]
                     choices.append(chosen)
         return MakespanBounds(bounds, np.concatenate(choices, axis=1), attention_seconds(compiled, estimates))
 
-    def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, Choices]:
+    def _bound(
+        self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable, cores: NDArray[np.int64]
+    ) -> tuple[Floats, Choices]:
         """Bounds of one problem, and the entries behind them."""
         traffic = bound_kernels.column_sums(estimates.traffic_bytes, phase.columns)
         return self.pool(phase).bounds_and_choices(
             estimates.one_core_s[:, phase.columns],
             estimates.spread_s[:, phase.columns],
-            cores_of_each(table),
+            cores,
             floor_s=traffic / table.hbm_bandwidth_bytes_per_s,
         )
 
