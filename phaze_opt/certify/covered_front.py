@@ -22,8 +22,7 @@ from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.covered import DieCover
 from phaze_opt.certify.exact_solution import SolvedPoint
 from phaze_opt.certify.finished_tasks import ProofPieces
-from phaze_opt.certify.front import NEAR, KnownGoals
-from phaze_opt.certify.front_kernels import attained_for, front_of, is_attained
+from phaze_opt.certify.front import NEAR, KnownGoals, attained_for, front_of, is_attained
 from phaze_opt.certify.point_proof import RefineGoal
 from phaze_opt.certify.point_table import Begun, LoweredRows
 from phaze_opt.certify.problem import CertifyProblem

@@ -16,7 +16,7 @@ from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.finished_tasks import JOURNAL_FILE
-from phaze_opt.certify.front_kernels import attained_for, compile_ahead, front_of, is_attained
+from phaze_opt.certify.front import attained_for, compile_ahead, front_of, is_attained
 from phaze_opt.certify.point_proof import PointRefiner
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
