@@ -327,10 +327,7 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
         chips = slice(start, start + size)
         classes_s = layer_classes(bounds.makespan_s[chips], graph, num_classes=1)
         layer_s = prices.layer_s(classes_s, graph.of_parts(bounds.attention_s[chips], axis=-1, is_again=True))
-        seconds = planned.degrees.bounds_s(layer_s)
-        for row, capacity in enumerate(memory_bytes[chips].tolist(), start=start):
-            fits = planned.degrees.may_fit(capacity)
-            least_s[row] = seconds[row - start, fits].min(initial=np.inf)
+        least_s[chips] = planned.degrees.least_bounds_s(layer_s, memory_bytes[chips])
     return least_s
 
 

@@ -15,8 +15,8 @@ from small_problems import brute_force, small_model
 from phaze_opt.certify.certificate import SOLUTIONS_FILE, SolvedFusion, SolvedModel
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.files import read_certificate
+from phaze_opt.certify.check.plan_bounds import planned_models
 from phaze_opt.certify.check.plan_solutions import PlanSolutions
-from phaze_opt.certify.check.planned import planned_models
 from phaze_opt.certify.check.problem_data import PHASES, check_problem
 from phaze_opt.certify.exact_solution import solved_fusion
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SolvedModel, SolvedPart, SolvedPlan, SolvedSchedule
-from phaze_opt.certify.check.planned import PlannedModels
+from phaze_opt.certify.check.plan_bounds import PlannedModels
 from phaze_opt.certify.check.plans.admitted import chunk_cuts, even_blocks
 from phaze_opt.certify.check.plans.grouped import LayersInParts, SolvedGroups, estimate_all
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of, scheduled_graph

@@ -79,7 +79,8 @@ def _describe_cluster(scenario: Scenario) -> str:
         f"{level.latency_s * 1e6:.6g} us"
         for level in network.dimensions
     )
-    return f"{scenario.cluster.num_devices:,} devices on {shown(network.name)} ({levels})"
+    devices = scenario.cluster.num_devices
+    return f"{devices:,} device{'s' if devices > 1 else ''} on {shown(network.name)} ({levels})"
 
 
 def _sought(certificate: Certificate) -> str:
