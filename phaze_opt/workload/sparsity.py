@@ -37,7 +37,10 @@ class Pattern:
     def __post_init__(self) -> None:
         """Refuse patterns that keep nothing, or more than there is."""
         if not 1 <= self.kept < self.of <= MAX_BLOCK:
-            message = f"pattern {self.kept}:{self.of} must keep at least 1 and fewer than its block, up to {MAX_BLOCK}"
+            message = (
+                f"'{self.kept}:{self.of}' cannot be: N:M keeps N of every M weights, so N is from 1 to M - 1 and M at "
+                f"most {MAX_BLOCK}; 2:4 is the usual one"
+            )
             raise InputError(message, source=SOURCE)
 
     @property
@@ -290,7 +293,7 @@ def parse_pattern(text: str) -> Pattern:
     """
     match = _PATTERN.fullmatch(text)
     if match is None:
-        message = f"'{text}' must read N:M, N weights kept of every M, such as 2:4"
+        message = f"'{text}' must read N:M, which keeps N of every M weights, such as 2:4"
         raise InputError(message, source=SOURCE)
     return Pattern(int(match["kept"]), int(match["of"]))
 

@@ -78,3 +78,8 @@ def test_a_recipe_without_phases_has_one_pattern() -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_recipe(text)
+
+
+def test_a_pattern_that_cannot_be_is_told_what_n_and_m_are() -> None:
+    with pytest.raises(InputError, match=r"'5:4' cannot be: N:M keeps N of every M weights, so N is from 1 to M - 1"):
+        parse_recipe("5:4")

@@ -20,6 +20,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.ownership import usd_of_a_second
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
@@ -259,15 +260,16 @@ def on_links(network: Network, link_bytes_per_s: float) -> Network:
     return replace(network, dimensions=tuple(levels))
 
 
-def check_problem(certificate: Certificate) -> CheckedProblem:
-    """Constants and digests are those of this package and of what the certificate states.
+def check_problem(certificate: Certificate, constants: Constants | None = None) -> CheckedProblem:
+    """Constants and digests are those of this package, or of the world given, and of what the certificate states.
 
     Raises:
         CertificateError: one is not.
     """
-    if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
-        refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
-    constants = certificate.scenario.constants_of()
+    if constants is None:
+        if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
+            refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
+        constants = certificate.scenario.constants_of()
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
     _check_axes(certificate)
@@ -342,6 +344,12 @@ def goal_value(certificate: Certificate, rate: Floats, *, tdp_w: Floats, device_
     if certificate.goal is not Goal.THROUGHPUT_PER_USD:
         return rate
     return rate / usd_of_a_second(device_usd, tdp_w, num_devices=num_devices, known=prices_of(scenario))
+
+
+def costs_of(chips: AcceleratorTable, scenario: Scenario, constants: Constants) -> Floats:
+    """What a device of each chip costs, USD, shape (num_chips,)."""
+    links = links_of(scenario.cluster.network)
+    return chip_cost(chips, constants, link_bytes_per_s=links, prices=prices_of(scenario)).usd
 
 
 def prices_of(scenario: Scenario) -> Constants:
