@@ -75,7 +75,12 @@ def with_constants(sets: dict[str, Any]) -> dict[str, Any]:
             "baseline_mape": baseline_mape(data, baselines),
             "groups": {},
             **known,
-            "fitted": {"rows": len(data.rows), "spearman": ranks.get(data.name), "mape": own["mape"]},
+            "fitted": {
+                "rows": len(data.rows),
+                **known.get("fitted", {}),
+                "spearman": ranks.get(data.name),
+                "mape": own["mape"],
+            },
             "kept_out": {
                 test: {"rows": rows.get(test, len(data.rows)), "mape": own[error_name(test)]}
                 for test in (CELLS, *tests)
