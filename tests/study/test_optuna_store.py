@@ -164,7 +164,7 @@ def test_heartbeats_go_on_after_an_error_of_the_database(tmp_path: Path, monkeyp
 
 
 def test_workers_that_race_evaluate_every_point_exactly_once(database: str) -> None:
-    workers = [start_worker("race", database) for _ in range(3)]
+    workers = [start_worker("race", database) for _ in range(2)]
     claimed = [line for worker in workers for line in worker.communicate(timeout=PATIENCE_S)[0].splitlines()]
     assert all(worker.returncode == 0 for worker in workers)
     assert sorted(map(int, claimed)) == list(range(1, 21))
