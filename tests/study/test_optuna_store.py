@@ -17,7 +17,7 @@ from phaze_opt.errors import InputError, PluginError, SolverError, StorageError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
-from phaze_opt.search.trial import KnownEvaluation
+from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.study.execution.engine import shared_engine
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.optuna_store import OptunaStore

@@ -21,13 +21,12 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
 from phaze_opt.search.run import run_search
-from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload, search_config
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
 from phaze_opt.study.execution.cell_runner import CellRunner
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
-from phaze_opt.study.plan import search_config
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
 from phaze_opt.study.stores.local_store import LocalStore

@@ -18,8 +18,7 @@ from phaze_opt.record.journal import read_value
 from phaze_opt.record.lock import locked
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.plan import Cell, Condition
+from phaze_opt.study.config import Cell, Condition, StudyConfig
 
 _LOGGER = logging.getLogger(__name__)
 STUDIES = "phaze-opt-studies"
@@ -164,7 +163,7 @@ def studies_directory(work_dir: Path) -> Path:
 def list_studies(work_dir: Path) -> tuple[StudyDirectory, ...]:
     """The studies of a working directory, latest plan first."""
     found = [StudyDirectory(path.parent) for path in studies_directory(work_dir).glob("*/study.json")]
-    return tuple(sorted(found, key=lambda study: (-study.plan.stat().st_mtime, study.study_id)))
+    return tuple(sorted(found, key=lambda study: (-study.config.stat().st_mtime, study.study_id)))
 
 
 def find_study(text: str, *, work_dir: Path) -> StudyDirectory:
