@@ -26,7 +26,7 @@ def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
                 "study_id": study.study_id,
                 "finished_searches": study.num_finished(),
                 "planned_searches": num_cells,
-                "age_s": max(0.0, time.time() - study.config.stat().st_mtime),
+                "age_s": max(0.0, time.time() - study.plan.stat().st_mtime),
                 "directory": str(study.path),
             }
         )

@@ -163,7 +163,7 @@ def studies_directory(work_dir: Path) -> Path:
 def list_studies(work_dir: Path) -> tuple[StudyDirectory, ...]:
     """The studies of a working directory, latest plan first."""
     found = [StudyDirectory(path.parent) for path in studies_directory(work_dir).glob("*/study.json")]
-    return tuple(sorted(found, key=lambda study: (-study.config.stat().st_mtime, study.study_id)))
+    return tuple(sorted(found, key=lambda study: (-study.plan.stat().st_mtime, study.study_id)))
 
 
 def find_study(text: str, *, work_dir: Path) -> StudyDirectory:
