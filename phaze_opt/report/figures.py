@@ -27,7 +27,7 @@ from phaze_opt.report.style import (
     style_bars,
 )
 from phaze_opt.report.text import format_number, format_time
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
