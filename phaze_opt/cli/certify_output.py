@@ -371,14 +371,26 @@ def over_worlds_metrics(front: FrontOverWorlds) -> dict[str, float]:
 def _print_front_check(report: FrontReport, *, is_json: bool) -> None:
     """That a front over worlds holds."""
     if not is_json:
-        out().print(front_check_sentence(report))
+        _print_sentences(front_check_sentence(report), report)
         return
-    objective = str(Aim(Goal.PARETO, report.front.axes))
-    told = {"models": list(report.models), "objective": objective, "num_certificates": report.num_certificates}
+    told = {**_asked_of(report, Aim(Goal.PARETO, report.front.axes)), "num_certificates": report.num_certificates}
     claim = over_worlds_to_json(report.front)
     print_json(
         {"valid": True, "reason": "", "claim": claim, **told, "wall_s": report.wall_s, "file": str(report.directory)}
     )
+
+
+def _asked_of(report: CheckReport | FrontReport, aim: Aim) -> dict[str, Any]:
+    """What a certificate that holds is about: names alone could be anyone's."""
+    told = {"problem": list(report.problem), "differences": list(report.differences)}
+    return {"models": list(report.models), "objective": str(aim), **told}
+
+
+def _print_sentences(holds: str, report: CheckReport | FrontReport) -> None:
+    for sentence in (holds, *report.problem):
+        out().print(sentence)
+    for sentence in report.differences:
+        out().print(f"Note: {sentence}", style="yellow")
 
 
 def print_check(report: CheckReport | FrontReport, *, is_json: bool) -> None:
@@ -389,14 +401,10 @@ def print_check(report: CheckReport | FrontReport, *, is_json: bool) -> None:
     if is_json:
         counts = {name: getattr(report, name) for name in CHECK_COUNTS}
         claim = asdict(report.claim)
-        models: dict[str, Any] = {"models": list(report.models), "objective": str(Aim(report.goal, report.axes))}
-        models |= {"problem": list(report.problem), "differences": list(report.differences)}
-        print_json({"valid": True, "reason": "", "claim": claim, **models, **counts, "file": str(report.directory)})
+        told = _asked_of(report, Aim(report.goal, report.axes))
+        print_json({"valid": True, "reason": "", "claim": claim, **told, **counts, "file": str(report.directory)})
         return
-    for sentence in (check_sentence(report), *report.problem):
-        out().print(sentence)
-    for sentence in report.differences:
-        out().print(f"Note: {sentence}", style="yellow")
+    _print_sentences(check_sentence(report), report)
 
 
 def _design_to_json(design: RankedDesign) -> dict[str, Any]:

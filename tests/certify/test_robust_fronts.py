@@ -209,6 +209,10 @@ def test_the_original_holds(front, proved):
     assert report.front.is_proved
     assert len(report.front.designs) > 1
     assert report.num_certificates == len(report.front.files) < len(report.front.worlds)
+    assert "a front of throughput, tdp, area, cost" in " ".join(report.problem)
+    assert [line.split(" is none of")[0] for line in report.differences] == [
+        "Model wide", "Network one of its own", "Space dies",
+    ]  # fmt: skip
     sentences = over_worlds_sentences(report.front, [each.point for each in report.front.designs])
     assert f"over {len(report.front.worlds)} worlds" in sentences[0]
     assert over_worlds_table(report.front).rows
@@ -269,6 +273,12 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "goals out of order": (put("axes", ["cost", "throughput"]), "axes are not two goals or more"),
     "another problem": (put("problem_digest", "0" * 64), "problem_digest is not"),
     "another batch": (lambda content: content["scenario"].update(global_batch=64), "problem_digest is not"),
+    "dies of other constants": (
+        lambda content: [
+            content[of]["silicon"].update(values=[["die.area.host_mm2", 1.0]]) for of in ("scenario", "space")
+        ],
+        "its dies have other constants than this package's",
+    ),
     "a file too few": (put("files", lambda files: dict(list(files.items())[1:])), "files lists"),
     "the digest of another file": (
         lambda all_: all_["files"].update({"worlds/001": all_["files"]["worlds/000"]}), "its digest is not that"

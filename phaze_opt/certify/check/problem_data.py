@@ -265,6 +265,17 @@ def on_links(network: Network, link_bytes_per_s: float) -> Network:
     return replace(network, dimensions=tuple(levels))
 
 
+def own_constants(scenario: Scenario, *, file: str) -> Constants:
+    """This package's constants, with the dies of a scenario.
+
+    Raises:
+        CertificateError: its dies have others.
+    """
+    if scenario.silicon is not None and scenario.silicon.values:
+        refuse("its dies have other constants than this package's", file=file)
+    return scenario.constants_of()
+
+
 def check_problem(certificate: Certificate, constants: Constants | None = None) -> CheckedProblem:
     """Constants and digests are those of this package, or of the world given, and of what the certificate states.
 
@@ -272,9 +283,7 @@ def check_problem(certificate: Certificate, constants: Constants | None = None) 
         CertificateError: one is not.
     """
     if constants is None:
-        if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
-            refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
-        constants = certificate.scenario.constants_of()
+        constants = own_constants(certificate.scenario, file=CERTIFICATE_FILE)
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
     _check_axes(certificate)

@@ -9,7 +9,7 @@ Which worlds there are is the question, not the answer: they are laid out by the
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,9 @@ from phaze_opt.certify.check.dies import DieRows
 from phaze_opt.certify.check.files import CertificateFiles, read_front
 from phaze_opt.certify.check.front import excess_over, front_rows, most_attained
 from phaze_opt.certify.check.points_table import EXACT
-from phaze_opt.certify.check.problem_data import costs_of
+from phaze_opt.certify.check.problem_data import costs_of, own_constants
 from phaze_opt.certify.check.report import CheckProgress, CheckStage, OnProgress, refuse
-from phaze_opt.certify.check.statement import shown
+from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in, words_of
 from phaze_opt.errors import CertificateError, InputError, PluginError
@@ -55,6 +55,7 @@ class FrontReport:
         front: the statement, now confirmed.
         num_certificates: of worlds, that were checked.
         wall_s: of the check, s.
+        problem, differences: what the nominal world is about, as of a `CheckReport`.
     """
 
     directory: Path
@@ -62,6 +63,8 @@ class FrontReport:
     front: FrontOverWorlds
     num_certificates: int
     wall_s: float
+    problem: tuple[str, ...]
+    differences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,8 +141,19 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
     _check_claim(front, claims, figures)
     for design in front.designs:
         _check_design(design, figures)
-    models = tuple(shown(model.name) for model in front.scenario.models)
-    return FrontReport(directory, models, front, len(files), time.perf_counter() - started_s)
+    # What the front is about are other goals than those of its worlds, and all prices.
+    asked = replace(
+        files[0].certificate, scenario=front.scenario, space=front.space, goal=Goal.PARETO, axes=front.axes
+    )
+    return FrontReport(
+        directory=directory,
+        models=tuple(shown(model.name) for model in front.scenario.models),
+        front=front,
+        num_certificates=len(files),
+        wall_s=time.perf_counter() - started_s,
+        problem=describe_problem(asked),
+        differences=find_differences(asked, problem.constants),
+    )
 
 
 def _figures(
@@ -170,8 +184,8 @@ def _problem_of(front: FrontOverWorlds) -> CertifyProblem:
     Raises:
         CertificateError: it is none, or its digest is another.
     """
+    known = own_constants(front.scenario, file=FRONT_FILE)
     try:
-        known = front.scenario.constants_of()
         problem = CertifyProblem(front.scenario, front.space, known, Goal.PARETO, axes=front.axes)
     except InputError as error:
         refuse(f"states no problem of a front: {error}", file=FRONT_FILE, cause=error)
