@@ -55,7 +55,7 @@ $(VENV)/.compiled: $(VENV)/.installed
 		--work-dir $(VENV)/warm-up --json > /dev/null
 	@$(WARM_UP) certify --model tiny --devices 8 --global-batch 16 --as phaze --micro-batch 1 --hbm 32 --tp 1 \
 		--no-tracking --work-dir $(VENV)/warm-up --json > /dev/null
-	@$(BIN)/python -c 'from phaze_opt.certify.front_kernels import compile_ahead; compile_ahead()'
+	@$(BIN)/python -c 'from phaze_opt.certify.front import compile_ahead; compile_ahead()'
 	@rm -rf $(VENV)/warm-up
 	@touch $@
 

@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from child_process import run_python
+from command_runs import printed
 
 import phaze_opt
 from phaze_opt.certify.problem import CertifyProblem
@@ -24,6 +26,7 @@ GUIDES = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if pat
 """What a user reads: README, CONTRIBUTING and the pages of docs/."""
 NO_NOTES = ("README.md", "history.md")
 """Of docs/decisions: the index, and what is left of notes that no longer hold."""
+END = "-- end of a program --"
 
 
 def blocks(language):
@@ -49,7 +52,7 @@ def test_importing_the_package_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_documents_name_real_commands_and_options():
+def test_documents_name_real_commands_and_options(capsys):
     lines = re.findall(r"^(?:\$ |    )phaze-opt (.*?)\\?$", GUIDES, flags=re.MULTILINE)
     options: dict[tuple[str, ...], set[str]] = {}
     for words in (shlex.split(line, comments=True) for line in lines):
@@ -58,20 +61,21 @@ def test_documents_name_real_commands_and_options():
         options.setdefault(command, set()).update(word for word in words if word.startswith("--"))
     assert len(options) > 10
     for command, named in options.items():
-        code = f"import sys\nfrom phaze_opt.cli.main import main\nmain({[*command, '--help']})"
-        shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        shown = printed([*command, "--help"], capsys)
         assert {option for option in named if option not in shown} == set(), command
 
 
-def test_the_python_of_the_documents_prints_what_it_says():
-    """What it says stands in backticks in the sentence after each program."""
+def test_the_python_of_the_documents_prints_what_it_says(tmp_path):
+    """What it says stands in backticks in the sentence after each program; one process imports the package for all."""
     said = [
         re.findall(r"`([^`]+)`", sentence) for sentence in re.findall(r"^It prints .*$", GUIDES, flags=re.MULTILINE)
     ]
-    for program, lines in zip(blocks("python"), said, strict=True):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    programs = blocks("python")
+    run_all = f"for program in {programs!r}:\n    exec(program, {{'__name__': '__main__'}})\n    print({END!r})"
+    outputs = run_python("-c", run_all, cwd=tmp_path, check=True).stdout.split(f"{END}\n")[:-1]
+    for printed_lines, lines in zip(outputs, said, strict=True):
         assert lines
-        assert set(lines) <= set(done.stdout.splitlines())
+        assert set(lines) <= set(printed_lines.splitlines())
 
 
 def test_a_wheel_carries_every_file_of_the_package():

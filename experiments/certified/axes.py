@@ -5,6 +5,7 @@
 1,024 devices, global batch 4,096, one process, tolerance 0.1 %. ``default`` is the job as it stands; ``2:4`` has
 sparse weights with transposable masks on the same space; ``opened`` has those weights, every kind of pipelining and
 2:4 arrays beside dense ones; ``shaped`` has base and dmdb-wls, dense and 2:4, arrays as built and of any shape.
+What is recorded of the same code is kept, so that an interrupted run goes on; what other code recorded is dropped.
 """
 
 import argparse
@@ -26,9 +27,13 @@ from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.sparse_array import KEYS
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.space.search_space import SearchSpace
 
-OUT = Path(__file__).with_suffix(".json")
+OUT = Path(__file__).resolve().with_suffix(".json")
+sys.path.append(str(OUT.parents[1]))
+from recording.same_code import code_of, made_by  # noqa: E402
+
 MODELS = ("bert-large",)
 WEIGHTS = "2:4,transposable=yes"
 OPENED = {"pipelining": tuple(map(int, Pipelining)), "sparse_array": (1 + KEYS.index("dense"), 1 + KEYS.index("2:4"))}
@@ -75,27 +80,28 @@ def prove(model: str, case: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prove every case of every model, writing after each; what is not asked for keeps what is recorded."""
+    """Prove every case of every model that the same code has not yet, writing after each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    results: dict[str, Any] = (
-        json.loads(options.out.read_text(encoding="utf-8"))["results"] if options.out.exists() else {}
-    )
+    code = code_of("certified/axes", OUT.parents[2])
+    results: dict[str, dict[str, Any]] = made_by(code, options.out).get("results", {})
     for model in options.models:
-        for case in options.cases:
-            results.setdefault(model, {})[case] = prove(model, case)
+        known = results.setdefault(model, {})
+        for case in (case for case in options.cases if case not in known):
+            known[case] = prove(model, case)
             print(model, case, json.dumps(results[model][case]), file=sys.stderr, flush=True)
             meta = {
                 "command": "python experiments/certified/axes.py",
+                "code": code,
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores",
                 "python": platform.python_version(),
                 "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
                 "load_average": os.getloadavg()[0],
             }
-            options.out.write_text(json.dumps({"_meta": meta, "results": results}, indent=1) + "\n", encoding="utf-8")
+            replace_file(options.out, json.dumps({"_meta": meta, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

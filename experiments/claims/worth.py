@@ -15,15 +15,19 @@ chosen anew may gain more than the base die could: of pipelining ``no-fill`` is 
 best one if arrays took no time to fill and drain.
 
 Run: python experiments/claims/worth.py [--models M ...] [--cases C ...]
+What is recorded of the same code is kept, so that an interrupted run goes on; what other code recorded is dropped.
 """
 
 import argparse
 import json
 import os
 import platform
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +35,13 @@ import numpy as np
 from claims import DEVICES, GLOBAL_BATCH, TOLERANCE
 from numpy.typing import NDArray
 
-from phaze_opt import __version__
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.estimate.protocol import Bound
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.flexibility import ARRAY_SHAPE, TILING
 from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.presets import load_architecture
@@ -49,7 +53,10 @@ from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.units import MEBI
 
-FILE = Path(__file__).with_suffix(".json")
+FILE = Path(__file__).resolve().with_suffix(".json")
+sys.path.append(str(FILE.parents[1]))
+from recording.same_code import code_of, made_by  # noqa: E402
+
 MODELS = {
     "bert-large": "bert-large",
     "gpt3-175b": "gpt3-175b",
@@ -92,6 +99,8 @@ CASES = (
     "everything", "everything+fusion",
 )  # fmt: skip
 NUM_BEST = 4
+NUM_KEPT = 6
+"""Objectives that are kept, the latest: of fusion with both weights, and those of ceilings."""
 
 
 def scenario_of(model: str, *, weights: str = "", limits: dict[str, float] | None = None, **changes: Any) -> Scenario:
@@ -104,13 +113,25 @@ def scenario_of(model: str, *, weights: str = "", limits: dict[str, float] | Non
 
 def chip_of(text: str) -> Accelerator:
     """A chip as ``--arch`` takes it, or a preset."""
-    return load_architecture(text, constants=scenario_of("bert-large").constants_of())
+    return load_architecture(text, constants=constants())
 
 
-@lru_cache
+@cache
+def constants() -> Constants:
+    """Of dies, whatever the model."""
+    return scenario_of("bert-large").constants_of()
+
+
+@lru_cache(maxsize=NUM_KEPT)
+def objective_of(model: str, weights: str, fuser: str | None = None, interleave: tuple[int, ...] = ()) -> Objective:
+    """What prices dies outside of proofs; cases ask for the same ones."""
+    return Objective(scenario_of(model, weights=weights, layer_fusion=fuser, interleave=interleave))
+
+
+@cache
 def limits_of_machine() -> dict[str, float]:
     """Area and power of the machine as a die."""
-    found = Objective(scenario_of("bert-large")).evaluate_accelerator(chip_of(MACHINE))
+    found = objective_of("bert-large", "").evaluate_accelerator(chip_of(MACHINE))
     return {"max_area_mm2": found.area_mm2, "max_tdp_w": found.tdp_w}
 
 
@@ -122,10 +143,10 @@ def prove(model: str, case: str) -> dict[str, Any]:
     values = SPACE | {name: AXES[name] for name in opened}
     space = replace(space, name="worth", axes=replace(space.axes, **values))
     space = space.restrict(max_area_mm2=scenario.max_area_mm2)
-    constants = scenario.constants_of()
+    known = constants()
     if case == "no-fill":
-        constants = constants.with_options({"fill_and_drain": "none"})
-    problem = CertifyProblem(scenario, space, constants)
+        known = known.with_options({"fill_and_drain": "none"})
+    problem = CertifyProblem(scenario, space, known)
     num_best = NUM_BEST if case in FUSED.values() else 1
     with tempfile.TemporaryDirectory() as folder:
         options = CertifyOptions(tolerance=TOLERANCE, directory=Path(folder), num_best=num_best)
@@ -154,10 +175,7 @@ def fuse(model: str, case: str, proofs: dict[str, Any]) -> dict[str, Any]:
     weights, proof = PROOFS[FUSED[case]][0], proofs[FUSED[case]]
     tried, gains = {proof["chip"]: proof["throughput_samples_per_s"]}, [1.0]
     for interleave in ((), (1,)):
-        both = [
-            Objective(scenario_of(model, weights=weights, layer_fusion=fuser, interleave=interleave))
-            for fuser in (None, "exact")
-        ]
+        both = [objective_of(model, weights, fuser, interleave) for fuser in (None, "exact")]
         for text in proof["best"]:
             alone, fused = (each.evaluate_accelerator(chip_of(text)).throughput_samples_per_s for each in both)
             gains.append(fused / alone)
@@ -175,7 +193,7 @@ def fuse(model: str, case: str, proofs: dict[str, Any]) -> dict[str, Any]:
 def ceilings(model: str, proofs: dict[str, Any]) -> dict[str, float]:
     """What the base die would gain from each mechanism at most, and the shares behind it."""
     chip = chip_of(proofs["base"]["chip"])
-    found = Objective(scenario_of(model)).evaluate_accelerator(chip)
+    found = objective_of(model, "").evaluate_accelerator(chip)
     parts = found.breakdown.parts
     step_s = sum(parts.values())
     tensor, memory = parts["tensor_cores_s"] / step_s, parts["memory_bound_s"] / step_s
@@ -200,7 +218,7 @@ def ceilings(model: str, proofs: dict[str, Any]) -> dict[str, float]:
 
 def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float, float]:
     """Of the seconds of arrays in a step: filling and draining, empty edges, and products with sparse weights."""
-    objective = Objective(scenario_of(model, weights=WEIGHTS))
+    objective = objective_of(model, WEIGHTS)
     scheduled = objective.plan(chip)
     assert scheduled is not None
     step = scheduled.step
@@ -228,28 +246,39 @@ def measure(model: str, case: str, known: dict[str, Any]) -> dict[str, Any]:
     return {**found, "times": found["throughput_samples_per_s"] / base["throughput_samples_per_s"]}
 
 
-def recorded() -> dict[str, Any]:
-    """What the record holds."""
-    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+def with_needed(cases: Sequence[str]) -> list[str]:
+    """Cases with those that they start from, in the order in which they are measured."""
+    wanted = {"base", *cases, *(FUSED[case] for case in cases if case in FUSED)}
+    return [case for case in CASES if case in wanted]
+
+
+def meta(code: str) -> dict[str, Any]:
+    """What the record was made by, and on."""
+    return {
+        "command": "python experiments/claims/worth.py",
+        "code": code,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
+        "load_average": os.getloadavg()[0],
+    }
 
 
 def main() -> None:
-    """Measure every case of every model, writing after each; what is not asked for keeps what is recorded."""
+    """Measure every case of every model that the same code has not yet, writing after each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     options = parser.parse_args()
-    record = recorded()
+    code = code_of("claims/worth", FILE.parents[2])
+    record = made_by(code, FILE)
     record["limits"] = {"machine": MACHINE, **limits_of_machine()}
-    record["machine"] = {
-        "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "version": __version__,
-    }
+    models: dict[str, dict[str, Any]] = record.setdefault("models", {})
     for model in options.models:
-        for case in (case for case in CASES if case in options.cases):
-            known = record.setdefault("models", {}).setdefault(model, {})
+        known = models.setdefault(model, {})
+        for case in (case for case in with_needed(options.cases) if case not in known):
             known[case] = measure(model, case, known)
+            record["_meta"] = meta(code)
             replace_file(FILE, json.dumps(record, indent=1, sort_keys=True) + "\n")
             print(model, case, json.dumps(known[case]), flush=True)
 

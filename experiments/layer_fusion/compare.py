@@ -8,8 +8,6 @@ processor; "tables" are what schedules of layers with the buffer in part reserve
 fuser takes with the table of all groups still to make, which the learned one does without.
 """
 
-import argparse
-import json
 import os
 import platform
 import time
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from model_rows import written_rows
 
-import phaze_opt
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
@@ -84,23 +82,16 @@ def figures(fused: Mapping[str, FusedStep]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print and write a row for every model and rate."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", action="append")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("compare.json"))
-    arguments = parser.parse_args()
-    rows = []
-    for model in arguments.model or MODELS:
-        for rate in HBM_GB_PER_S:
-            rows.append(compare(model, rate, interleave=(1,)))
-            print(json.dumps(rows[-1]), flush=True)
-    meta = {
-        "version": phaze_opt.__version__,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "clock": "process",
-    }
-    arguments.output.write_text(json.dumps({"_meta": meta, "rows": rows}, indent=1) + "\n")
+    with written_rows(__file__, __doc__, MODELS) as kept:
+        for model in kept.models:
+            for rate in HBM_GB_PER_S:
+                kept.add(compare(model, rate, interleave=(1,)))
+        kept.meta.update(
+            machine=f"{platform.machine()}, {os.cpu_count()} cores",
+            python=platform.python_version(),
+            numpy=np.__version__,
+            clock="process",
+        )
 
 
 if __name__ == "__main__":

@@ -8,17 +8,15 @@ so far. Written before `objective.scheduled_plan.fuse_best_plan` did the same, a
 batch of 1,024; dies of 8 and 16 arrays, 16 to 192 MB of buffer, one to four rates of HBM; exact groups.
 """
 
-import argparse
 import json
 import time
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from model_rows import written_rows
 
-import phaze_opt
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.accelerator import table_of
@@ -99,22 +97,17 @@ def compare(model: str, chip: str, whole: Objective, known: dict[ParallelPlan, O
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", action="append")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("order.json"))
-    arguments = parser.parse_args()
-    rows = []
-    for model in arguments.model or MODELS:
-        whole, known = job(model), dict[ParallelPlan, Objective]()
-        for chip in (CHIP.format(*each) for each in product(ARRAYS, BUFFERS_MB, RATES_GB_PER_S)):
-            started = time.process_time()
-            row = compare(model, chip, whole, known)
-            if row is not None:
-                rows.append(row)
-                print(json.dumps(row | {"s": round(time.process_time() - started, 1)}), flush=True)
-    meta = {"version": phaze_opt.__version__, "changed": sum(not each["is_same"] for each in rows), "dies": len(rows)}
-    arguments.output.write_text(json.dumps({"_meta": meta, "rows": rows}, indent=1) + "\n")
-    print(json.dumps(meta | {"most_missed": max(each["missed"] for each in rows)}))
+    with written_rows(__file__, __doc__, MODELS) as kept:
+        for model in kept.models:
+            whole, known = job(model), dict[ParallelPlan, Objective]()
+            for chip in (CHIP.format(*each) for each in product(ARRAYS, BUFFERS_MB, RATES_GB_PER_S)):
+                started = time.process_time()
+                row = compare(model, chip, whole, known)
+                if row is not None:
+                    kept.add(row, s=round(time.process_time() - started, 1))
+        rows = kept.rows
+        kept.meta.update(changed=sum(not each["is_same"] for each in rows), dies=len(rows))
+        print(json.dumps(kept.meta | {"most_missed": max(each["missed"] for each in rows)}))
 
 
 if __name__ == "__main__":

@@ -237,7 +237,7 @@ RECORDS = (
         finish="python experiments/claims/tables.py",
     ),
     replace(
-        _script("claims/worth", "", 6, script="worth"),
+        _script("claims/worth", "", 5, script="worth"),
         inputs=("studies/models",),
         finish="python experiments/claims/tables.py",
     ),

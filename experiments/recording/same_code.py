@@ -5,14 +5,16 @@ prices what. So a change of a docstring makes records again, and a change that m
 """
 
 import hashlib
+import json
 import platform
 import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import requires, version
 from pathlib import Path
+from typing import Any
 
-from recording.declared import Record
+from recording.declared import RECORDS, Record
 
 _COMPILED = {".pyc", ".pyo", ".nbi", ".nbc"}
 
@@ -24,6 +26,20 @@ def code_digest(record: Record, root: Path) -> str:
     for path in sorted([*scripts, *(root / name for name in record.inputs)]):
         parts.append(f"{path.relative_to(root).as_posix()} {_tree_digest(path)}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def code_of(name: str, root: Path) -> str:
+    """`code_digest` of a declared record by its name."""
+    return code_digest(next(record for record in RECORDS if record.name == name), root)
+
+
+def made_by(code: str, path: Path) -> dict[str, Any]:
+    """What a record that names its code in `_meta` holds, if it is this code; nothing of another state or none.
+
+    So a script that was interrupted goes on, and no record is put together from several states.
+    """
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found if found.get("_meta", {}).get("code") == code else {}
 
 
 def files_digest(record: Record, root: Path) -> str:

@@ -21,6 +21,7 @@ FACTS_OF_META = frozenset(
         "version",
         "date",
         "command",
+        "code",
         "note",
         "cpus",
         "cores",

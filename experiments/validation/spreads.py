@@ -19,9 +19,11 @@ import numpy as np
 import phaze_opt.hardware.spreads as package
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.spreads import NAMED, UNSEEN
+from phaze_opt.hardware.spreads import BETWEEN_NODES, NAMED, UNSEEN
 from phaze_opt.record.whole_file import replace_file
+from phaze_opt.units import MICRO
 from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.held_out import Fold, predict_held_out
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
@@ -34,6 +36,8 @@ SAMPLED = {"op_modern", "attn_modern", "moe_modern", "collective_kinds", "expert
 """Sets that are drawn from larger tables."""
 SOURCES_TOO = "sources"
 """Beside families: publications kept out whole."""
+ADAPTERS_TOO = "adapters"
+"""Beside families: sources of collectives between nodes kept out whole."""
 OWN = Path(package.__file__).with_name("spreads.json")
 
 
@@ -51,7 +55,7 @@ def main() -> None:
     if options.beside:
         save(beside_residuals(options.beside, {row.id for row in rows}, start), spreads, found)
         return
-    names = [name for name in options.only if name != SOURCES_TOO]
+    names = [name for name in options.only if name not in (SOURCES_TOO, ADAPTERS_TOO)]
     for family in () if options.only and not names else load_families(names):
         own = [row for row in rows if row.dataset in family.datasets]
         if not family.parameters(own):
@@ -59,6 +63,8 @@ def main() -> None:
         save(list(kept_out_residuals(family, own, start)), spreads, found)
     if not options.only or SOURCES_TOO in options.only:
         save(left_out_residuals(rows, start), spreads, found)
+    if not options.only or ADAPTERS_TOO in options.only:
+        save(between_nodes_residuals(rows, start), spreads, found)
 
 
 def beside_residuals(folders: list[Path], known: set[str], start: FittedConstants) -> list[Residual]:
@@ -99,6 +105,28 @@ def left_out_residuals(rows: list[Row], start: FittedConstants) -> list[Residual
         for each in steps
         for kind, predicted_s in ((UNSEEN, each.predicted_s), (NAMED, each.named_s))
     ]
+
+
+def between_nodes_residuals(rows: list[Row], start: FittedConstants) -> list[Residual]:
+    """Collectives between nodes without their source; adapters that no other source has are priced as others are."""
+    found = []
+    for family in load_families(()):
+        own = [row for row in rows if row.dataset in family.datasets and family.apart(row)]
+        labels = [row.text("source").partition(" @")[0] for row in own]
+        folds = [
+            Fold(
+                name,
+                held_out=tuple(at for at, label in enumerate(labels) if label == name),
+                kept=tuple(at for at, label in enumerate(labels) if label != name),
+            )
+            for name in sorted(set(labels))
+        ]
+        predicted = predict_held_out(family, own, folds, start)
+        for row, label, predicted_s in zip(own, labels, predicted.tolist(), strict=True):
+            found.append(
+                Residual((BETWEEN_NODES,), label, "source", math.log(row.number("latency_us") * MICRO / predicted_s))
+            )
+    return found
 
 
 def save(residuals: list[Residual], spreads: dict[str, Any], found: dict[str, Any]) -> None:

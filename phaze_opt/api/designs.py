@@ -13,10 +13,11 @@ from phaze_opt.api.own_plugins import plugin_name
 from phaze_opt.api.pricing import FIGURES, cost_facts, plan_words
 from phaze_opt.api.shown import Fact, Result
 from phaze_opt.certify.check.report import CheckReport
+from phaze_opt.certify.check.worlds import FrontReport
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.cli.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
-from phaze_opt.cli.certify_output import result_to_json, robust_to_json
+from phaze_opt.cli.certify_output import result_to_json, worlds_to_json
 from phaze_opt.cli.certify_run import Proofs, find_runner_up
 from phaze_opt.cli.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
 from phaze_opt.cli.output import kept_sentences
@@ -233,7 +234,7 @@ class ProvedDesign(Result):
         ties = Ties(0, 0) if is_front else count_ties(result)
         runner_up = None if is_front else find_runner_up(result, self.problem)
         data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-        worlds = None if self.proofs.robust is None else robust_to_json(self.proofs.robust, "")
+        worlds = worlds_to_json(self.proofs.robust, self.proofs.over_worlds, "")
         data |= bills_to_json(self.bills)
         return {**data, "robust": worlds, "statement": front_sentence(result) if is_front else claim_sentence(result)}
 
@@ -258,11 +259,23 @@ class CheckedProof(Result):
         report: what was checked.
     """
 
-    report: CheckReport
+    report: CheckReport | FrontReport
 
     @property
     def facts(self) -> Mapping[str, Fact]:
         """The claim, now confirmed."""
+        if isinstance(self.report, FrontReport):
+            front = self.report.front
+            return {
+                "is_valid": True,
+                "models": ", ".join(self.report.models),
+                "objective": str(Aim(Goal.PARETO, front.axes)),
+                "num_worlds": len(front.worlds),
+                "num_designs": len(front.designs),
+                "num_points": front.num_points,
+                "wall_s": float(self.report.wall_s),
+                "directory": str(self.report.directory),
+            }
         claim = self.report.claim
         return {
             "is_valid": True,
@@ -373,7 +386,7 @@ def certify(
     except BaseException:
         run.record_interruption()
         raise
-    run.record(proofs.result, proofs.robust, {})
+    run.record(proofs.result, proofs.robust, {}, proofs.over_worlds)
     best = proofs.result.best[0].evaluation if proofs.result.best else None
     _, bills = run.find_bills(best)
     return ProvedDesign(proofs, run.problem, run.session, kept_sentences(), bills)

@@ -124,6 +124,18 @@ class ClosingLoop:
             size = min(2 * size, LARGEST_ROUND)
             on_round()
 
+    def take_up(self, rows: Sequence[int], *, is_solved_at_once: bool = False) -> None:
+        """Work on some rows in one round, whatever the order of bounds."""
+        if not is_solved_at_once:
+            self.state.visits[list(rows)] += 1
+        self._run_round([self._work(row, is_solved_at_once=is_solved_at_once) for row in rows])
+
+    def sharpen(self, rows: Ints) -> bool:
+        """Bound some rows exactly; whether any was not so bounded by the pools as they are."""
+        stale = rows[~self._is_current[rows]]
+        self._bound_exactly(stale)
+        return bool(len(stale))
+
     def solve_best(self, num_best: int, on_round: Callable[[], None]) -> None:
         """Solve on in the order of bounds until the best ``num_best`` are known, or `MAX_FURTHER` more are solved."""
         for _ in range(MAX_FURTHER // FURTHER_ROUND):

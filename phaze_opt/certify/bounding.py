@@ -1,7 +1,7 @@
 """Upper bounds of points of a space by index, with the pool entries that they follow from."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -122,16 +122,10 @@ class SpaceBounder:
 
     def bound_exactly(self, indices: Ints) -> BoundRows:
         """Bounds by the optimal placement; of points within budgets."""
-        chips, micro_batches = self.chips(indices)
         rows = _blank_rows(len(indices), len(self.slots))
-        models = range(len(self.objective.scenario.models))
-        for row, micro_batch in enumerate(micro_batches.tolist()):
-            chip = chips.take(np.array([row]))
-            bounds = [self.bounder.makespan_bounds(index, chip, micro_batch) for index in models]
-            optima = [self.optimum(i, micro_batch, b, chip) for i, b in zip(models, bounds, strict=True)]
-            rows.rate_upper[row] = self.rate_upper(optima, micro_batch)
-            rows.reason[row] = OUT_OF_MEMORY if rows.rate_upper[row] == 0.0 else 0
-            rows.entries[row] = np.concatenate([b.choices[0] for b in bounds])
+        for row, rate_upper, choices in self._optima(self.space.columns(indices), enough_rate=0.0):
+            rows.rate_upper[row], rows.entries[row] = rate_upper, choices
+        rows.reason[rows.rate_upper == 0.0] = OUT_OF_MEMORY
         return rows
 
     def rates_exactly(self, columns: PointColumns, *, enough_rate: float) -> Floats:
@@ -141,8 +135,15 @@ class SpaceBounder:
             columns: the designs.
             enough_rate: a bound need not be lower than this.
         """
+        rates = np.zeros(len(columns))
+        for row, rate_upper, _ in self._optima(columns, enough_rate=enough_rate):
+            rates[row] = rate_upper
+        return rates
+
+    def _optima(self, columns: PointColumns, *, enough_rate: float) -> Iterator[tuple[int, float, Rows]]:
+        """Of each design its place, its bound by the optimal placement and the pool entries behind that."""
         chips, micro_batches = chips_of(columns, self.objective.constants), columns.micro_batch
-        rates, models = np.zeros(len(columns)), range(len(self.objective.scenario.models))
+        models = range(len(self.objective.scenario.models))
         for micro_batch in np.unique(micro_batches).tolist():
             rows = np.flatnonzero(micro_batches == micro_batch)
             table = chips.take(rows)
@@ -153,8 +154,7 @@ class SpaceBounder:
                     self.optimum(i, micro_batch, b, chip, enough_rate=enough_rate)
                     for i, b in zip(models, own, strict=True)
                 ]
-                rates[row] = self.rate_upper(optima, micro_batch)
-        return rates
+                yield row, self.rate_upper(optima, micro_batch), np.concatenate([each.choices[0] for each in own])
 
     def optimum(
         self, index: int, micro_batch: int, bounds: MakespanBounds, chip: AcceleratorTable, *, enough_rate: float = 0.0

@@ -27,6 +27,8 @@ MULTIPLIERS_FILE = "multipliers.npz"
 SOLUTIONS_FILE = "solutions.json"
 DATA_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
 """All but ``certificate.json``, which keeps their digests."""
+FRONT_FILE, WORLDS_DIRECTORY = "front.json", "worlds"
+"""The statement of a front over worlds, and where the certificates of its worlds lie beside it."""
 JOURNAL_DIRECTORY = "journal"
 """Of a proof under way, beneath the certificate that it may replace; no part of it."""
 NO_MULTIPLIERS = -1
@@ -223,6 +225,63 @@ class SolvedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SolvedGroup:
+    """Layers that run one after the other, once for every part of the micro-batch, with a reserve of the buffer.
+
+    Attributes:
+        num_layers: that follow those of the group before.
+        num_parts: of the micro-batch.
+        holds_weights: whether their weights stay in the reserve from the first part to the last.
+        is_written: whether what goes from layer to layer goes to HBM too.
+        reserved_bytes: of the buffer; operators have the rest.
+    """
+
+    num_layers: int
+    num_parts: int
+    holds_weights: bool
+    is_written: bool
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedRun:
+    """Groups of all layers of a model chunk, counted along the model, in the order that a phase runs them."""
+
+    chunk: int
+    phase: Phase
+    groups: tuple[SolvedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedPart:
+    """How one part of a micro-batch runs through a layer of a group.
+
+    Attributes:
+        num_parts: of the micro-batch.
+        has_input: whether the tensor that comes is in the reserve.
+        spares_output: whether the one that goes is there alone.
+        has_weights: whether the weights are there from the part before.
+        reserved_bytes: of the buffer.
+        schedule: of the layer.
+    """
+
+    num_parts: int
+    has_input: bool
+    spares_output: bool
+    has_weights: bool
+    reserved_bytes: int
+    schedule: SolvedSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedFusion:
+    """Layers of a plan's stages in groups; chunks without a run, and groups of a whole layer, run as schedules say."""
+
+    runs: tuple[SolvedRun, ...]
+    parts: tuple[SolvedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SolvedModel:
     """Placement and schedules of one model on one design; ``stages`` are empty where there is a full ``plan``."""
 
@@ -231,6 +290,7 @@ class SolvedModel:
     stages: tuple[SolvedStage, ...]
     schedules: tuple[SolvedSchedule, ...]
     plan: Annotated[SolvedPlan | None, later(None)] = None
+    fusion: Annotated[SolvedFusion | None, later(None)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +395,85 @@ class Certificate:
     provenance: CertificateProvenance
     digest: str = ""
     axes: Annotated[tuple[FrontAxis, ...], later(())] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedWorld:
+    """A world of a front: its name, the directory of its certificate, and the optimum of throughput there, samples/s.
+
+    Worlds that pose one problem of throughput share a certificate. ``value`` is 0 where nothing is feasible.
+    """
+
+    name: str
+    certificate: str
+    value: float
+    value_upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class DesignOverWorlds:
+    """A design on a front over worlds.
+
+    Attributes:
+        row: of the nominal world's certificate.
+        point: the design.
+        share, share_upper: the least share of a world's optimum that it attains in any world, and a bound on it.
+        worst_world: position of the first world where it attains no more.
+        throughput_samples_per_s: attained in the nominal world.
+        tdp_w, area_mm2: the most in any world.
+        cost_usd: of a device, the most in any world; None where cost is no goal.
+    """
+
+    row: int
+    point: DesignPoint
+    share: float
+    share_upper: float
+    worst_world: int
+    throughput_samples_per_s: float
+    tdp_w: float
+    area_mm2: float
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FrontOverWorlds:
+    """Contents of ``front.json``.
+
+    Attributes:
+        format: `FORMAT`.
+        axes, scenario, space: the problem of the nominal world.
+        problem_digest: of these and of its constants.
+        num_samples, seed: which samples are worlds beside corners and choices made otherwise.
+        tolerance: asked for, of every optimum and of the front.
+        worlds: the nominal one first.
+        designs: on the front, by rising row.
+        gap: the largest excess of a design's bound over the best share that is attained by one no worse in the rest.
+        is_proved: gap and those of all optima are within the tolerance (and the rounding of bounds).
+        num_points, num_solved: designs of the nominal world that have a row, and those solved in every world.
+        files: sha256 of ``certificate.json`` by the directory of each world's certificate.
+        package_version: that made it.
+        wall_s: that it took, s.
+        digest: of all of the others (`content_digest`).
+    """
+
+    format: int
+    axes: tuple[FrontAxis, ...]
+    scenario: Scenario
+    space: SearchSpace
+    problem_digest: str
+    num_samples: int
+    seed: int
+    tolerance: float
+    worlds: tuple[ProvedWorld, ...]
+    designs: tuple[DesignOverWorlds, ...]
+    gap: float
+    is_proved: bool
+    num_points: int
+    num_solved: int
+    files: dict[str, str]
+    package_version: str
+    wall_s: float
+    digest: str = ""
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

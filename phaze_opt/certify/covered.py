@@ -18,10 +18,8 @@ from phaze_opt.certify.point_table import Begun, solved_value
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
-from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import Dies
-from phaze_opt.hardware.silicon.silicon import link_rate
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators
@@ -117,7 +115,7 @@ class DieCover:
         order = np.argsort(indices, kind="stable")
         space = self.problem.space
         architectures = indices // math.prod(space.axes.joined_shape)
-        problem = replace(self.problem, listed=PartOfSpace.of(space, _listed(space.axes, architectures)))
+        problem = replace(self.problem, listed=PartOfSpace.of(space, listed_rows(space.axes, architectures)))
         return problem, indices[order], BoundRows.joined([rows for _, rows in self.parts]).take(order)
 
 
@@ -128,8 +126,7 @@ def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floa
     dies = Dies.of(chips, known)
     usd = np.zeros(0)
     if problem.has_costs:
-        links, prices = link_rate(problem.scenario.cluster.network), prices_with(problem.scenario.prices or ())
-        usd = chip_cost(chips, known, link_bytes_per_s=links, prices=prices).usd
+        usd = device_usd(chips, problem.scenario, known)
     return dies.area.total, dies.power.total, usd
 
 
@@ -173,7 +170,7 @@ def with_rows_at(problem: CertifyProblem, columns: Mapping[str, Ints]) -> Certif
 
     row = np.ravel_multi_index(np.broadcast_arrays(*(place(name) for name in ROW_AXES)), axes.shape)
     return replace(
-        problem, listed=PartOfSpace.of(problem.space, _listed(axes, row * len(axes.num_vc) + place("num_vc")))
+        problem, listed=PartOfSpace.of(problem.space, listed_rows(axes, row * len(axes.num_vc) + place("num_vc")))
     )
 
 
@@ -182,7 +179,7 @@ def least_of_more(axes: Axes, rate_upper: Floats) -> Floats:
     return with_no_slower(axes, rate_upper.reshape((*axes.shape, -1)), np.minimum).reshape(-1)
 
 
-def _listed(axes: Axes, architectures: Ints) -> FrontierRows:
+def listed_rows(axes: Axes, architectures: Ints) -> FrontierRows:
     """Architectures by their index among all combinations of the axes, in order and each once."""
     row, vc = np.divmod(np.unique(architectures), len(axes.num_vc))
     starts = np.searchsorted(row, np.arange(int(np.prod(axes.shape)) + 1))

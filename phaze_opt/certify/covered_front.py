@@ -22,8 +22,7 @@ from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.covered import DieCover
 from phaze_opt.certify.exact_solution import SolvedPoint
 from phaze_opt.certify.finished_tasks import ProofPieces
-from phaze_opt.certify.front import NEAR, KnownGoals
-from phaze_opt.certify.front_kernels import attained_for, front_of
+from phaze_opt.certify.front import NEAR, KnownGoals, attained_for, front_of, is_attained
 from phaze_opt.certify.point_proof import RefineGoal
 from phaze_opt.certify.point_table import Begun, LoweredRows
 from phaze_opt.certify.problem import CertifyProblem
@@ -60,7 +59,9 @@ class FrontCover:
         bench, workers, pieces: do the work here and elsewhere, and keep its rounds.
         solved: dies that were evaluated, by place.
         relaxed, exact: lower bounds than those of the first pools, and those by optimal placements or plans, by place.
-        visited, closed: dies that were taken up, and those of them with vectors and trees of their own, by place.
+        closed: dies that were taken up with vectors and trees of their own, by place.
+        is_done: dies that solved ones match, for good as bounds fall and what is attained rises; and those taken up.
+        left: rows that are not done, by place; None after rows were added.
         is_loose: whether bounds of the last round were too high for many, so that the next one gets vectors.
         additions: packed pool entries of all rounds.
         current: dies of which these bounds are of the pools as they are.
@@ -77,11 +78,16 @@ class FrontCover:
     solved: dict[int, SolvedPoint] = field(default_factory=dict)
     relaxed: dict[int, BoundRows] = field(default_factory=dict)
     exact: dict[int, BoundRows] = field(default_factory=dict)
-    visited: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
+    is_done: Flags = field(init=False)
+    left: Ints | None = None
     is_loose: bool = True
     additions: list[bytes] = field(default_factory=list)
     current: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
+
+    def __post_init__(self) -> None:
+        """Nothing is done yet."""
+        self.is_done = np.zeros(len(self.cover.dies), dtype=np.bool_)
 
     @classmethod
     def of(cls, cover: DieCover, bench: ProofBench, workers: Workers, pieces: ProofPieces, *, slack: float) -> Self:
@@ -105,18 +111,27 @@ class FrontCover:
 
     def open_dies(self) -> Ints:
         """Dies without a row that nothing solved matches."""
-        rest = np.flatnonzero(~self.has_row)
-        return self._unmatched(rest, self.cover.least[rest], *self._solved_front(), slack=self.slack)
+        rest = np.flatnonzero(~(self.has_row | self.is_done))
+        return self._still_open(rest, self.cover.least[rest])
 
     def open_rows(self) -> Ints:
         """Rows that could be on the front and were not solved, the largest bounds first, none beaten by another."""
-        own = self.cover.own
-        is_fresh = self.has_row.copy()
-        is_fresh[list(self.visited)] = False
-        rows = np.flatnonzero(is_fresh)
-        rows = self._unmatched(rows, own[rows], *self._solved_front(), slack=self.slack)
-        front, _ = self._front(rows, self.known.worth(own[rows]))
+        if self.left is None:
+            self.left = np.flatnonzero(self.has_row & ~self.is_done)
+        left = self.left[~self.is_done[self.left]]
+        self.left = self._still_open(left, self._bounds_of(left))
+        front, _ = self._front(self.left, self.known.worth(self._bounds_of(self.left)))
         return front
+
+    def _bounds_of(self, places: Ints) -> Floats:
+        return self.cover.rate_upper[self.cover.dies[places]]
+
+    def _still_open(self, places: Ints, rates: Floats) -> Ints:
+        """Of some dies, by bounds on their throughput, those that nothing solved matches; the others are done."""
+        still = self._unmatched(places, rates, *self._solved_front(), slack=self.slack)
+        self.is_done[places] = True
+        self.is_done[still] = False
+        return still
 
     def add(self, among: Ints) -> None:
         """Rows for some of the open dies: of each group those that split them by area into parts of like number."""
@@ -124,6 +139,7 @@ class FrontCover:
         _, starts, counts = np.unique(self.group[order], return_index=True, return_counts=True)
         picked = [order[at + _spread(count)] for at, count in zip(starts.tolist(), counts.tolist(), strict=True)]
         self.cover.add(self.cover.dies[np.concatenate(picked)], self.bound)
+        self.left = None
 
     def bound(self, indices: Ints) -> BoundRows:
         """Bounds of points of the grid by the pools as they are, by all processes."""
@@ -136,12 +152,12 @@ class FrontCover:
         leading = self._leading(min(FIRST_ROUND << len(self.additions), LARGEST_ROUND))
         if not len(leading):
             return False
-        before = self.cover.own[leading]
+        before = self._bounds_of(leading)
+        self.is_done[leading] = True
         outcomes = do_round(self.workers, self.pieces, len(self.additions), self._works(leading))
         if self.is_loose:
             self.closed.update(leading.tolist())
         for place, outcome in zip(leading.tolist(), outcomes, strict=True):
-            self.visited.add(place)
             if outcome.solved is not None and outcome.solution is not None:
                 self.solved[place] = outcome.solved
                 self.attained[place] = outcome.solved.evaluation.throughput_samples_per_s
@@ -171,8 +187,8 @@ class FrontCover:
     def _works(self, leading: Ints) -> list[RefineWork]:
         """What closes some rows: until solved ones that are no worse attain enough, or each is as good as its bound."""
         front, worth = self._solved_front()
-        values, nothing = self.known.values, np.zeros(len(leading))
-        attained = attained_for(values[leading], nothing, values[front], worth, NEAR)
+        values = self.known.values
+        attained = attained_for(values[leading], values[front], worth, NEAR)
         return [
             RefineWork(
                 index=int(self.cover.dies[place]),
@@ -187,7 +203,8 @@ class FrontCover:
         """The problem with its rows, and what is known of them."""
         problem, indices, bounds = self.cover.rows()
         row_of = {int(index): row for row, index in enumerate(indices.tolist())}
-        at = {place: row_of[int(self.cover.dies[place])] for place in {*self.visited, *self.relaxed, *self.exact}}
+        known = {*self.solved, *self.closed, *self.relaxed, *self.exact}
+        at = {place: row_of[int(self.cover.dies[place])] for place in known}
         lowered = tuple(
             LoweredRows(
                 np.array([at[place] for place in sorted(found)], dtype=np.int64),
@@ -223,7 +240,7 @@ class FrontCover:
             return 0.0
         front, worth = self._solved_front()
         values = self.known.values
-        found = attained_for(values[rest], np.zeros(len(rest)), values[front], worth, NEAR)
+        found = attained_for(values[rest], values[front], worth, NEAR)
         return float("inf") if (found == 0.0).any() else float((upper / found).max()) - 1.0
 
     def _bound_again(self, places: Ints) -> None:
@@ -257,8 +274,8 @@ class FrontCover:
     def _unmatched(self, places: Ints, rates: Floats, front: Ints, worth: Floats, *, slack: float) -> Ints:
         """Of some dies, by bounds on their throughput, those that no die of a front is as good as."""
         upper, values = self.known.worth(rates), self.known.values
-        found = attained_for(values[places], upper / (1.0 + slack), values[front], worth, NEAR)
-        return np.asarray(places[(upper > 0.0) & (found == 0.0)])
+        is_matched = is_attained(values[places], upper / (1.0 + slack), values[front], worth, NEAR)
+        return np.asarray(places[(upper > 0.0) & ~is_matched])
 
 
 def cover_front(

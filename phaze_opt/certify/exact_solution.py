@@ -2,15 +2,29 @@
 
 from dataclasses import dataclass, replace
 
-from phaze_opt.certify.certificate import Solution, SolvedModel, SolvedPlan, SolvedSchedule, SolvedStage
-from phaze_opt.cost.compiled_step import blocks_of
+from phaze_opt.certify.certificate import (
+    Solution,
+    SolvedFusion,
+    SolvedGroup,
+    SolvedModel,
+    SolvedPart,
+    SolvedPlan,
+    SolvedRun,
+    SolvedSchedule,
+    SolvedStage,
+)
+from phaze_opt.cost.compiled_step import blocks_of, forward_again
+from phaze_opt.graph.operator import Phase
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model
 from phaze_opt.objective.compile import PHASES, CompiledOption
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.layer_fusion import LayerTable
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scheduled_plan import FusedPlan
 from phaze_opt.objective.several_models import combine_evaluations
+from phaze_opt.schedule.layer_fusion import no_groups
 from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
 
@@ -37,14 +51,11 @@ def with_effort(scenario: Scenario, effort: int) -> Scenario:
 
 
 def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, effort: int = 0) -> SolvedPoint:
-    """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput.
-
-    Layers run each alone, whatever groups the scenario lets them form: that is attained by plan and schedules.
-    """
+    """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput."""
     point = space.point(index)
     chip = objective.accelerator(point)
     objective = objective.at_links(chip.link_bytes_per_s)
-    scenario = replace(with_effort(objective.scenario, effort), layer_fusion="")
+    scenario = with_effort(objective.scenario, effort)
     evaluations: list[Evaluation] = []
     models: list[SolvedModel | None] = []
     for model in range(len(scenario.models)):
@@ -69,17 +80,63 @@ def _solve_plans(
     objective: Objective, point: DesignPoint, model: int, scenario: Scenario
 ) -> tuple[Evaluation, SolvedModel | None]:
     """One model under full plans: its evaluation, and the plan and schedules that attain it."""
-    evaluation, scheduled = objective.evaluate_planned(objective.accelerator(point), index=model, scenario=scenario)
-    if scheduled is None:
-        return evaluation, None
-    plan = scheduled.ranked.plan
-    return evaluation, SolvedModel(
+    found = objective.evaluate_planned(objective.accelerator(point), index=model, scenario=scenario)
+    if found.scheduled is None:
+        return found.evaluation, None
+    ranked = found.scheduled.ranked
+    schedules, fusion = _solved_schedules(found.scheduled.option, found.scheduled.times), None
+    if found.fused is not None:
+        ranked = found.fused.ranked
+        schedules, fusion = _schedules_alone(found.fused), solved_fusion(found.fused)
+    plan = ranked.plan
+    return found.evaluation, SolvedModel(
         tensor_parallel=plan.tensor,
         data_parallel=plan.data,
         stages=(),
-        schedules=_solved_schedules(scheduled.option, scheduled.times),
+        schedules=schedules,
         plan=SolvedPlan(plan, blocks_of(scenario.models[model], plan), plan.recomputes),
+        fusion=fusion,
     )
+
+
+def _schedules_alone(found: FusedPlan) -> tuple[SolvedSchedule, ...]:
+    """Every layer alone, and forward again where the software keeps something of it."""
+    step, schedules = found.step, list[SolvedSchedule]()
+    for row, layer in enumerate(step.layers):
+        problems = [*zip(PHASES, layer.graph.phases, strict=True)]
+        if step.stack.kept_operators:
+            problems.append((Phase.FORWARD, forward_again(layer, step)))
+        for column, (phase, graph) in enumerate(problems):
+            made = found.clock.schedule(graph)
+            is_again = column >= len(PHASES)
+            schedules.append(SolvedSchedule(row, phase, made.start_s, made.is_spread, is_again=is_again))
+    return tuple(schedules)
+
+
+def solved_fusion(found: FusedPlan) -> SolvedFusion | None:
+    """Groups of every chunk that has any, and how their layers run; None where every layer runs alone."""
+    table = LayerTable(found.step, found.clock)
+    runs: list[SolvedRun] = []
+    parts: dict[object, SolvedPart] = {}
+    for run in found.fused.runs:
+        chain, phase = run.chain, PHASES[run.chain.phase]
+        if chain.groups == no_groups(chain.problem):
+            continue
+        groups = []
+        for group in chain.groups:
+            cells = chain.cells(group)
+            choice, reserved = cells[0].choice, table.reserved_bytes(cells[0].slices)
+            size = len(cells), choice.num_parts
+            groups.append(SolvedGroup(*size, choice.holds_weights, chain.is_written, reserved))
+            for cell in cells if max(size) > 1 else ():
+                for way in cell.ways:
+                    made = table.schedule(cell, way)
+                    schedule = SolvedSchedule(cell.kind, phase, made.start_s, made.is_spread)
+                    on_chip = way.has_input, way.spares_output, way.has_weights
+                    key = (cell.kind, phase, choice.num_parts, on_chip, reserved)
+                    parts[key] = SolvedPart(choice.num_parts, *on_chip, reserved, schedule)
+        runs.append(SolvedRun(run.chunk, phase, tuple(groups)))
+    return SolvedFusion(tuple(runs), tuple(parts.values())) if runs else None
 
 
 def _solved_model(placed: PlacedModel) -> SolvedModel:

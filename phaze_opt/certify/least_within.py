@@ -15,7 +15,7 @@ from phaze_opt.certify.result import CertifyResult
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_denominators, goal_values
 from phaze_opt.objective.least_within import WITHIN, LeastDesign, LeastOf, ValuedDesign, least_among, savings_of
@@ -36,7 +36,7 @@ def find_least(
 
     Where every point has a row, bounds say which points could be within the share: the least of these is proved to be
     it if it attains enough. Of dies that others stand for, the best designs are made lean, which proves nothing.
-    Costs are at the package's prices unless others are given.
+    Costs are at the scenario's prices unless others are given.
 
     Raises:
         InputError: the certificate's table cannot be read.
@@ -46,13 +46,14 @@ def find_least(
         return ()
     value_of = _valuer(problem)
     if claim.num_left_out:
-        return least_among(_lean_designs(result, problem, value_of), claim.value, problem.constants, prices)
+        lean = _lean_designs(result, problem, value_of)
+        return least_among(lean, claim.value, problem.scenario, problem.constants, prices)
     return _least_rows(result, problem, value_of, prices)
 
 
 def _valuer(problem: CertifyProblem) -> Callable[[DesignPoint], ValuedDesign]:
     """Evaluates points, each once."""
-    objective = Objective(problem.attained, constants=problem.constants)
+    objective = Objective(problem.scenario, constants=problem.constants)
     known: dict[DesignPoint, ValuedDesign] = {}
 
     def value_of(point: DesignPoint) -> ValuedDesign:
@@ -82,7 +83,7 @@ def _least_rows(
         amounts: dict[LeastOf, Floats] = {LeastOf.SMALLEST: area_mm2[rows], LeastOf.COOLEST: tdp_w[rows]}
         if LeastOf.CHEAPEST in savings_of(problem.constants):
             chips = chips_of(problem.rows.columns(rows), problem.constants)
-            amounts[LeastOf.CHEAPEST] = chip_cost(chips, problem.constants, prices=prices).usd
+            amounts[LeastOf.CHEAPEST] = device_usd(chips, problem.scenario, problem.constants, prices)
         for saving, amount in amounts.items():
             order = rows[np.argsort(amount, kind="stable")]
             for count, row in enumerate(order.tolist()):

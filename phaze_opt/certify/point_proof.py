@@ -88,14 +88,15 @@ class PointOutcome:
 
 @dataclass(slots=True)
 class _OpenPhase:
-    """One phase of one degree of a model while its bound is raised.
+    """One phase of one degree of a model, or one of its alternatives, while its bound is raised.
 
     Attributes:
         place: of its bound among the model's makespans: degree, layer, phase.
         structure: its blocks.
         topology, pool: what is known of its topology.
-        latencies: on one core and spread, shape (num_operators,) each, s.
+        way: shares, and latencies on one core and spread whose makespans these are of, shape (num_operators,) each, s.
         choices: pool entries of the blocks of two and more operators.
+        least_s: its bound, s.
         block_s: bounds of these blocks, once their own vectors are known, s.
     """
 
@@ -103,9 +104,15 @@ class _OpenPhase:
     structure: ScheduleStructure
     topology: int
     pool: DualPool
-    latencies: tuple[Floats, Floats]
+    way: tuple[tuple[float, tuple[Floats, Floats]], ...]
     choices: list[int]
+    least_s: float
     block_s: list[float] = field(default_factory=list)
+
+    @property
+    def latencies(self) -> tuple[Floats, Floats]:
+        """Those that it takes no less than: the last share is of the quicker operators."""
+        return self.way[-1][1]
 
     def problem(self, number: int, cores: Cores) -> BlockProblem:
         """One of its blocks."""
@@ -144,9 +151,13 @@ class _OpenModel:
         return self.best.option
 
     def raise_to(self, phase: _OpenPhase) -> None:
-        """Take in what the blocks of a phase bound it by."""
-        makespan_s = self.bounds.makespan_s[0]
-        makespan_s[phase.place] = max(makespan_s[phase.place], phase.lower_s)
+        """Take in what the blocks of a phase bound it by; of alternatives the least counts."""
+        makespan_s, phase.least_s = self.bounds.makespan_s[0], max(phase.least_s, phase.lower_s)
+        makespan_s[phase.place] = max(makespan_s[phase.place], min(each.least_s for each in self.rivals(phase)))
+
+    def rivals(self, phase: _OpenPhase) -> list[_OpenPhase]:
+        """The alternatives of a phase, itself among them."""
+        return [each for each in self.phases[phase.place[0]] if each.place == phase.place]
 
 
 class PointRefiner:
@@ -228,11 +239,17 @@ class _Refining:
                 for column, phase in enumerate(layer):
                     topology = self._refiner.topology(phase)
                     pool = self._bounder.pool(topology)
-                    latencies = estimates.one_core_s[0, phase.columns], estimates.spread_s[0, phase.columns]
                     choices = [next(chosen) for _ in pool.wide_blocks]
-                    place = (option, row, column)
-                    if choices:
-                        phases[option].append(_OpenPhase(place, phase.structure, topology, pool, latencies, choices))
+                    if not choices:
+                        continue
+                    of_phase = (option, row, column), phase.structure, topology, pool
+                    least_s = self._bounder.pools.ways_s(phase, estimates, self._chip)[:, 0].tolist()
+                    for way, own_s in zip(phase.ways, least_s, strict=True):
+                        latencies = tuple(
+                            (share, (estimates.one_core_s[0, columns], estimates.spread_s[0, columns]))
+                            for share, columns in way
+                        )
+                        phases[option].append(_OpenPhase(*of_phase, latencies, choices, own_s))
         return _OpenModel(index, bounds, phases)
 
     def _raise_until(self, enough: float) -> float:
@@ -255,9 +272,7 @@ class _Refining:
 
     def _raise_phase(self, model: _OpenModel, phase: _OpenPhase) -> None:
         """Raise the bound of one phase by the best vector of each of its blocks."""
-        exclusivity = self._bounder.objective.scenario.exclusivity
-        quick = bound_compiled(phase.structure, *phase.latencies, cores=self._cores, exclusivity=exclusivity)
-        if model.bounds.makespan_s[0][phase.place] >= quick.upper_s * (1.0 - TIGHT):
+        if self._is_enough(model, phase):
             return
         for number, choice in zip(phase.pool.wide_blocks, phase.choices, strict=True):
             problem = phase.problem(number, self._cores)
@@ -268,6 +283,16 @@ class _Refining:
                 self._entries.append(NewEntry(phase.topology, number, vector_entry(vector, problem.block)))
             phase.block_s.append(max(bound, known))
         model.raise_to(phase)
+
+    def _is_enough(self, model: _OpenModel, phase: _OpenPhase) -> bool:
+        """Whether a phase is bounded by what its alternatives take at most: a higher bound would say no more."""
+        exclusivity = self._bounder.objective.scenario.exclusivity
+
+        def upper_s(latencies: tuple[Floats, Floats]) -> float:
+            return bound_compiled(phase.structure, *latencies, cores=self._cores, exclusivity=exclusivity).upper_s
+
+        most = min(sum(share * upper_s(own) for share, own in each.way) for each in model.rivals(phase))
+        return phase.least_s >= most * (1.0 - TIGHT)
 
     def _grow(self, model: _OpenModel, *, excess: float) -> None:
         """Close the blocks of the limiting option that are bounded below what their schedule takes.

@@ -13,9 +13,7 @@ from phaze_opt.certify.front import KnownGoals, Reach
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import Flatness, RankedDesign
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
-from phaze_opt.hardware.economics.prices import prices_with
-from phaze_opt.hardware.silicon.silicon import link_rate
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.goals import goal_denominators, goal_values
 
@@ -127,6 +125,7 @@ class ProofState:
         best: the incumbent; of a front the fastest.
         reach: of a front what solved points attain of each; None for one goal.
         cost_usd: exact, where costs decide; empty otherwise.
+        outer_limits: values up to which bounds need no closing where another proof says so; None for this one's own.
     """
 
     problem: CertifyProblem
@@ -143,6 +142,7 @@ class ProofState:
     best: Incumbent | None = None
     reach: Reach | None = None
     cost_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    outer_limits: Floats | None = None
 
     def __post_init__(self) -> None:
         """Nothing is known yet."""
@@ -202,6 +202,8 @@ class ProofState:
 
     def limits(self, slack: float) -> Floats:
         """Values up to which bounds need no closing, shape (size,)."""
+        if self.outer_limits is not None:
+            return self.outer_limits
         if self.reach is not None:
             return self.reach.limits(slack)
         return np.full(len(self.rate_upper), 0.0 if self.best is None else self.best.value * (1.0 + slack))
@@ -273,16 +275,14 @@ class ProofState:
 
 def costs_of(problem: CertifyProblem) -> Floats:
     """Cost of a device of every row of a problem, USD."""
-    rows, links = problem.rows, link_rate(problem.scenario.cluster.network)
+    rows = problem.rows
     if not rows.size:
         return np.zeros(0)  # no die is within the budgets
     chunks = [
         chips_of(rows.columns(np.arange(start, min(start + _CHUNK, rows.size), dtype=np.int64)), problem.constants)
         for start in range(0, rows.size, _CHUNK)
     ]
-    prices = prices_with(problem.scenario.prices or ())
-    usd = [chip_cost(chips, problem.constants, link_bytes_per_s=links, prices=prices).usd for chips in chunks]
-    return np.concatenate(usd)
+    return np.concatenate([device_usd(chips, problem.scenario, problem.constants) for chips in chunks])
 
 
 def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:

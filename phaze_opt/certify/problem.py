@@ -1,6 +1,6 @@
 """What is to be certified, and how."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
@@ -45,7 +45,7 @@ class CertifyProblem:
             raise InputError(message, key="objective")
         object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
-        check_same_silicon(self.scenario, self.space)
+        check_same_silicon(self.scenario, self.space, self.scenario.cluster.network)
         check_has_bounds(self.scenario)
         if FrontAxis.COST in self.axes and not has_die(self.constants):
             message = (
@@ -55,11 +55,6 @@ class CertifyProblem:
         if self.scenario.plans is not None and self.scenario.plans.blocks:
             message = "certificates are over every cut of the stages; leave it out"
             raise InputError(message, source="--stage-blocks")
-
-    @property
-    def attained(self) -> Scenario:
-        """The scenario as designs are solved in it: each layer alone, whatever groups bounds allow for."""
-        return replace(self.scenario, layer_fusion="") if self.scenario.layer_fusion else self.scenario
 
     @property
     def has_frontier(self) -> bool:

@@ -197,14 +197,14 @@ def prove_problem(
     return Proof(
         state=state,
         bounder=bench.bounder,
-        claim=_claim(state, tolerance),
+        claim=claim_of(state, tolerance),
         best=rank_solved(state.problem, state.solved, state.values_upper, num_best),
         history=tuple(proving.history),
         effort=effort,
     )
 
 
-def _claim(state: ProofState, tolerance: float) -> Claim:
+def claim_of(state: ProofState, tolerance: float) -> Claim:
     """The statement that the state proves."""
     best = state.best
     value_upper = float(np.max(state.values_upper, initial=0.0))

@@ -252,6 +252,7 @@ def read_front(certificate: Certificate, directory: Path, problem: CertifyProble
     known = KnownGoals.of(certificate.axes, area_mm2=area_mm2, tdp_w=tdp_w, cost_usd=cost_usd)
     rows = np.array(certificate.claim.front, dtype=np.int64)
     rows = rows[np.lexsort((rows, area_mm2[rows], tdp_w[rows], -attained[rows]))]
+    ties = known.num_tied(rows, upper, least=attained[rows] * (1.0 - NEAR))
     return tuple(
         FrontDesign(
             index=row,
@@ -261,9 +262,9 @@ def read_front(certificate: Certificate, directory: Path, problem: CertifyProble
             tdp_w=float(tdp_w[row]),
             area_mm2=float(area_mm2[row]),
             cost_usd=float(cost_usd[row]) if has_cost else None,
-            num_tied=known.num_tied(row, upper, least=float(attained[row]) * (1.0 - NEAR)),
+            num_tied=num_tied,
         )
-        for row in rows.tolist()
+        for row, num_tied in zip(rows.tolist(), ties, strict=True)
     )
 
 

@@ -18,7 +18,8 @@ from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOpt
 from phaze_opt.record.input_files import is_there
 
 if TYPE_CHECKING:
-    from phaze_opt.certify.check.report import CheckReport
+    from phaze_opt.certify.check.report import CheckProgress, CheckReport
+    from phaze_opt.certify.check.worlds import FrontReport
     from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.objective.bill import CostTerms
@@ -60,7 +61,7 @@ class ProofOptions:
     robust: bool = _proving(
         False,
         "Also certify the optimum at the corners of the assumptions' ranges and at samples within them, and "
-        "the design of least largest regret over all of them.",
+        "the design of least largest regret over all of them; of a front the front over all of them.",
         Kind.SWITCH,
     )
     has_range: bool = _proving(True, options.RANGE_HELP, Kind.SWITCH, flag="--range")
@@ -167,14 +168,8 @@ def pose_proof(
     problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
     aim = Aim.parse(proof.objective, source="--objective")
-    if aim.axes and proof.robust:
-        message = f"is of one best design, and {aim} is a front; leave it out, or give --objective throughput"
-        raise InputError(message, source="--robust")
     terms = costs.terms()
     if has_costs(problem_scenario, aim.goal, aim.axes):
-        if proof.robust:
-            message = "varies constants of dies and no prices, and the goal or a budget is of both; leave it out"
-            raise InputError(message, source="--robust")
         problem_scenario = replace(problem_scenario, prices=_prices_of(problem_scenario, aim, terms))
     runs_directory(records.work_dir)
     check_machines(beside.names, constants)
@@ -244,7 +239,7 @@ def check_given(given: Collection[str], *, is_robust: bool) -> None:
             raise InputError(message, source=f"--{name.replace('_', '-')}")
 
 
-def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport":
+def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport | FrontReport":
     """A certificate (its directory, or a file in it), checked by independent code.
 
     Raises:
@@ -254,13 +249,24 @@ def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport":
     if not is_there(path):
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
+    from phaze_opt.certify.certificate import FRONT_FILE
     from phaze_opt.certify.check.check import check_certificate
     from phaze_opt.cli.progress import progress
+    from phaze_opt.record.input_files import is_directory, is_file
+
+    directory = path if is_directory(path) else path.parent
+    is_over_worlds = is_file(directory / FRONT_FILE)
 
     with progress("check", is_transient=is_quiet) as show:
-        return check_certificate(
-            path, on_progress=lambda moved: show(moved.stage.value, moved.num_done, moved.num_all, "")
-        )
+
+        def on_progress(moved: "CheckProgress") -> None:
+            show(moved.stage.value, moved.num_done, moved.num_all, "")
+
+        if is_over_worlds:
+            from phaze_opt.certify.check.worlds import check_front_over_worlds
+
+            return check_front_over_worlds(directory, on_progress=on_progress)
+        return check_certificate(path, on_progress=on_progress)
 
 
 def _check(path: Path, *, is_json: bool) -> None:

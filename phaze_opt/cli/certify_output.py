@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phaze_opt.certify.certificate import Claim
+from phaze_opt.certify.certificate import Claim, FrontOverWorlds
 from phaze_opt.certify.check.report import CheckReport
+from phaze_opt.certify.check.worlds import FrontReport
 from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import RobustResult
@@ -17,7 +18,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note, notes_to_json
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json, evaluation_to_json
-from phaze_opt.objective.goals import Aim
+from phaze_opt.objective.goals import Aim, Goal
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
@@ -31,17 +32,26 @@ from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equ
 from phaze_opt.report.front import (
     again_lines,
     arch_lines,
+    beside_sentences,
     choices_to_json,
     front_sentence,
     front_table,
     front_ties_sentence,
     front_to_json,
+    machines_beside,
     members_of,
     trade_off_sentences,
 )
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
-from phaze_opt.report.robust import minimax_sentences, robust_summary
+from phaze_opt.report.robust import (
+    front_check_sentence,
+    minimax_sentences,
+    over_worlds_sentences,
+    over_worlds_table,
+    over_worlds_to_json,
+    robust_summary,
+)
 from phaze_opt.report.table import TableContent
 from phaze_opt.track.protocol import CertificateTrackingSession
 
@@ -61,6 +71,7 @@ class ProofAnswer:
     Attributes:
         result: of the problem itself.
         robust, robust_file: over the ranges of the assumptions, None where it was not asked for; where it is written.
+        over_worlds: of a front, in place of ``robust``.
         equal: on the terms of a machine; None where none was named.
         ties: designs that share the first place.
         runner_up: the best design of lower value; None if there is none, or of a front.
@@ -90,6 +101,7 @@ class ProofAnswer:
     least: tuple[LeastDesign, ...]
     amounts: Mapping[LeastOf, float]
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
+    over_worlds: FrontOverWorlds | None = None
 
     @property
     def priced(self) -> tuple[PricedAs, ...]:
@@ -101,13 +113,12 @@ class ProofAnswer:
 def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> dict[str, Any]:
     """The line that ``--json`` prints, but for the page."""
     data = result_to_json(answer.result, session, ties=answer.ties, runner_up=answer.runner_up)
-    robust = answer.robust
     return {
         **data,
         "priced_as": priced_to_json(answer.priced),
         "notes": notes_to_json(answer.notes),
         "range": range_to_json(answer.headline),
-        "robust": None if robust is None else robust_to_json(robust, str(answer.robust_file)),
+        "robust": worlds_to_json(answer.robust, answer.over_worlds, str(answer.robust_file)),
         **beside_to_json(answer.beside),
         **bills_to_json(answer.bills),
         "least_within": least_to_json(answer.least),
@@ -121,19 +132,35 @@ def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> 
     }
 
 
+def worlds_to_json(
+    robust: RobustResult | None, over_worlds: FrontOverWorlds | None, file: str
+) -> dict[str, Any] | None:
+    """What is found out over worlds, of one goal or of a front; None where that was not asked for."""
+    if over_worlds is not None:
+        return {**over_worlds_to_json(over_worlds), "file": file}
+    return None if robust is None else robust_to_json(robust, file)
+
+
 def first_of(answer: ProofAnswer) -> ShortAnswer:
     """What is said of a proof first."""
     result, certificate = answer.result, answer.result.certificate
     notes = told_notes(answer.notes)
     if certificate.axes:
         front, axes = members_of(result), certificate.axes
-        sentences = (front_sentence(result), *trade_off_sentences(front, axes))
+        sentences = (
+            front_sentence(result),
+            *trade_off_sentences(front, axes),
+            *beside_sentences(front, axes, machines_beside(answer.held, answer.bills)),
+        )
         if answer.equal is not None:
             sentences = (*sentences, equal_sentence(answer.equal, result))
         tables = (
             *_equal_tables(answer),
             *((front_table(front, axes, has_plans=certificate.scenario.plans is not None),) if front else ()),
         )
+        if answer.over_worlds is not None:
+            sentences = (*sentences, *over_worlds_sentences(answer.over_worlds, [each.point for each in result.front]))
+            tables = (*tables, over_worlds_table(answer.over_worlds)) if answer.over_worlds.designs else tables
         return ShortAnswer(sentences, tables, notes)
     if not result.best:
         return ShortAnswer((words.claim_sentence(result),), (), notes)
@@ -189,6 +216,9 @@ def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
         )
     if answer.robust is not None:
         print_robust(answer.robust, answer.robust_file)
+    if answer.over_worlds is not None:
+        where = answer.robust_file.parent
+        output.print_more("The front over worlds; check it with:", f"  phaze-opt certify --check '{where}'")
     output.print_more(
         *_again(result),
         f"The certificate: {result.directory}; check it with:",
@@ -334,8 +364,34 @@ def warn_unproved(claim: Claim) -> None:
         say(unproved_sentence(claim), style="yellow")
 
 
-def print_check(report: CheckReport, *, is_json: bool) -> None:
+def over_worlds_metrics(front: FrontOverWorlds) -> dict[str, float]:
+    """What the tracker shows of a front over worlds."""
+    return {
+        "robust.front_designs": float(len(front.designs)),
+        "robust.front_gap": front.gap,
+        "robust.num_worlds": float(len(front.worlds)),
+        "robust.largest_share": max((design.share for design in front.designs), default=0.0),
+    }
+
+
+def _print_front_check(report: FrontReport, *, is_json: bool) -> None:
+    """That a front over worlds holds."""
+    if not is_json:
+        out().print(front_check_sentence(report))
+        return
+    objective = str(Aim(Goal.PARETO, report.front.axes))
+    told = {"models": list(report.models), "objective": objective, "num_certificates": report.num_certificates}
+    claim = over_worlds_to_json(report.front)
+    print_json(
+        {"valid": True, "reason": "", "claim": claim, **told, "wall_s": report.wall_s, "file": str(report.directory)}
+    )
+
+
+def print_check(report: CheckReport | FrontReport, *, is_json: bool) -> None:
     """That a certificate holds, what it states of which problem, and what was worked out again."""
+    if isinstance(report, FrontReport):
+        _print_front_check(report, is_json=is_json)
+        return
     if is_json:
         counts = {name: getattr(report, name) for name in CHECK_COUNTS}
         claim = asdict(report.claim)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import typer
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, FrontOverWorlds
 from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
 from phaze_opt.certify.least_within import find_least
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.prove import certify, read_values, require_few_rows, with_rows_of
+from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
-from phaze_opt.certify.robust.analyse import analyse_robustness, result_file
+from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, front_file, prove_front, result_file
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
@@ -26,6 +26,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
+from phaze_opt.objective.chip_limits import unmet_budget
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
@@ -67,11 +68,13 @@ class Proofs:
         result: of the problem itself.
         robust: over the ranges of the assumptions; None where it was not asked for, or nothing is feasible.
         equal: on the terms of a machine; None where none was named.
+        over_worlds: of a front, in place of ``robust``.
     """
 
     result: CertifyResult
     robust: RobustResult | None
     equal: EqualTerms | None
+    over_worlds: FrontOverWorlds | None = None
 
 
 @dataclass(slots=True)
@@ -119,17 +122,19 @@ class ProofRun:
             if self._is_begun:
                 self.record_interruption()
             raise
-        self._conclude(found.result, found.robust, found.equal)
+        self._conclude(found)
 
     def find(self) -> "Proofs":
         """Prove all that is asked for; nothing is printed but progress, nothing recorded but the beginning."""
         with kernels_interruptible():
             on_terms = self._terms()
             if self.robust is not None:
-                require_few_rows(self.problem)
+                check_size(self.problem, self.robust)
             result = self._prove(self.problem)
-            robust = self._analyse(result)
-            return Proofs(result, robust, self._prove_on_terms(on_terms))
+            is_front = bool(self.problem.axes)
+            robust = None if is_front else self._analyse(result)
+            over_worlds = self._prove_over_worlds(result) if is_front else None
+            return Proofs(result, robust, self._prove_on_terms(on_terms), over_worlds)
 
     def _terms(self) -> TermsPosed | None:
         """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
@@ -143,14 +148,14 @@ class ProofRun:
         if posed is None:
             return None
         found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in posed.problems)
-        machine = self._machines((self.equal_to,))[self.equal_to]
+        (machine,) = self._machines((self.equal_to,)).values()
         name = machine.accelerator.name or UNNAMED
         return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
 
     def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
         problem = self.problem
         batches = problem.space.axes.micro_batch
-        return evaluate_machines(problem.attained, batches, names, constants=problem.constants)
+        return evaluate_machines(problem.scenario, batches, names, constants=problem.constants)
 
     def _prove(self, problem: CertifyProblem) -> CertifyResult:
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
@@ -182,6 +187,19 @@ class ProofRun:
 
             return analyse_robustness(self.problem, self.options, self.robust, on_progress=on_progress)
 
+    def _prove_over_worlds(self, result: CertifyResult) -> FrontOverWorlds | None:
+        """The front over worlds, if asked for and if anything is feasible as the assumptions stand."""
+        if self.robust is None or not result.certificate.claim.is_feasible:
+            return None
+
+        with progress("certify --robust", is_transient=self.is_json) as show:
+
+            def on_progress(moved: RobustProgress) -> None:
+                what = f"{moved.num_evaluations:,} evaluations, {moved.num_open:,} designs open"
+                show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, what)
+
+            return prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
+
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
         if self._is_begun:
@@ -199,8 +217,8 @@ class ProofRun:
         self.session.observe_proof(ProofFinished(claim=None, best=None, wall_s=spent_s))
         self._deliver()
 
-    def _conclude(self, result: CertifyResult, robust: RobustResult | None, equal: EqualTerms | None) -> None:
-        answer = self._answer(Proofs(result, robust, equal))
+    def _conclude(self, found: Proofs) -> None:
+        result, equal, answer = found.result, found.equal, self._answer(found)
         if not self.is_json:
             certify_output.print_answer(answer, is_detailed=self.is_detailed)
         pages: dict[str, Path] = {}
@@ -209,7 +227,7 @@ class ProofRun:
                 with output.spared("the page of --report"):
                     pages = write_report(self.report, self._page(answer))
                     self._write_terms(self.report, equal)
-            self.record(result, robust, pages)
+            self.record(result, found.robust, pages, found.over_worlds)
         finally:
             page = next(iter(pages.values()), None)
             if self.is_json:
@@ -222,7 +240,14 @@ class ProofRun:
         claim = result.certificate.claim
         certify_output.warn_unproved(claim)
         if not claim.is_feasible:
-            output.end_infeasible("no point of the space satisfies every constraint")
+            output.end_infeasible(self._why_infeasible())
+
+    def _why_infeasible(self) -> str:
+        """The budget that no chip keeps to; where some keep to all, it is memory."""
+        problem = self.problem
+        with output.working("looking for the limit"):
+            unmet = unmet_budget(replace(problem.space, frontier=None), problem.scenario, problem.constants)
+        return unmet or "no point of the space holds what it trains in its memory, whatever the plan"
 
     def _page(self, answer: certify_output.ProofAnswer) -> ReportDocument:
         """The page of the proof: what is printed of it, its pictures, and all tables."""
@@ -245,13 +270,14 @@ class ProofRun:
         """What is said of the proofs."""
         result, problem, is_front = proofs.result, self.problem, bool(self.problem.axes)
         best = result.best[0].evaluation if result.best else None
-        held = {} if best is None or is_front else self._machines(self.baselines)
+        held = {} if best is None else self._machines(self.baselines)
         beside, bills = self.find_bills(best)
         has_range = self.has_range and bool(result.best) and not is_front
         return certify_output.ProofAnswer(
             result=result,
             robust=proofs.robust,
             robust_file=self._robust_file(),
+            over_worlds=proofs.over_worlds,
             equal=proofs.equal,
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),
@@ -265,7 +291,7 @@ class ProofRun:
             beside=beside,
             bills=bills,
             least=self._least(result),
-            amounts={} if best is None else amounts_of(best, problem.constants, self._prices()),
+            amounts={} if best is None else amounts_of(best, problem.scenario, problem.constants, self._prices()),
             ranges=self._ranges(result) if self.has_range and is_front else {},
         )
 
@@ -300,13 +326,13 @@ class ProofRun:
     def _range(self, result: CertifyResult) -> HeadlineRange:
         """The range of the best design's throughput."""
         best, problem = result.best[0], self.problem
-        objective = Objective(problem.attained, constants=problem.constants)
+        objective = Objective(problem.scenario, constants=problem.constants)
         with output.working("pricing the design under each doubt"):
             return range_of_point(objective, best.point, best.evaluation)
 
     def _ranges(self, result: CertifyResult) -> Mapping[int, HeadlineRange]:
         """The ranges of the fastest design of a front and of its knee, by number."""
-        objective = Objective(self.problem.attained, constants=self.problem.constants)
+        objective = Objective(self.problem.scenario, constants=self.problem.constants)
         with output.working("pricing two designs under each doubt"):
             return ranges_of(members_of(result), self.problem.axes, objective)
 
@@ -316,15 +342,24 @@ class ProofRun:
             return find_least(result, self.problem, self._prices())
 
     def _robust_file(self) -> Path:
-        return result_file(self.problem, self.options)
+        is_front = bool(self.problem.axes)
+        return front_file(self.problem, self.options) if is_front else result_file(self.problem, self.options)
 
-    def record(self, result: CertifyResult, robust: RobustResult | None, pages: Mapping[str, Path]) -> None:
+    def record(
+        self,
+        result: CertifyResult,
+        robust: RobustResult | None,
+        pages: Mapping[str, Path],
+        over_worlds: FrontOverWorlds | None = None,
+    ) -> None:
         """The end of the proof, the certificate's statement, the table of the best designs, and pages by name."""
         self._begin()
         provenance = result.certificate.provenance
         totals = {"ilp_solves": float(provenance.num_ilp_solves), "placements": float(provenance.num_placements)}
         if robust is not None:
             totals |= certify_output.robust_metrics(robust)
+        if over_worlds is not None:
+            totals |= certify_output.over_worlds_metrics(over_worlds)
         self.session.observe_proof(
             ProofFinished(
                 claim=result.certificate.claim,
@@ -345,8 +380,8 @@ class ProofRun:
                 files |= {
                     "certificate.html" if not index else name: path for index, (name, path) in enumerate(pages.items())
                 }
-                if robust is not None:
-                    files["robust.json"] = self._robust_file()
+                if robust is not None or over_worlds is not None:
+                    files["robust.json" if over_worlds is None else FRONT_FILE] = self._robust_file()
                 self.session.log_artifacts(files)
         self._deliver()
 
@@ -401,7 +436,7 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     is_open = (attained < least) & (upper > 0.0)
     order = [index for index in np.argsort(-upper, kind="stable").tolist() if is_open[index]]
     num_tied = int(np.count_nonzero(attained >= least))
-    objective = Objective(problem.attained, constants=problem.constants)
+    objective = Objective(problem.scenario, constants=problem.constants)
     second: RankedDesign | None = None
     for count, index in enumerate(order):
         if second is not None and upper[index] <= second.value:
@@ -419,11 +454,11 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
 
 
 def _fusion_notes(problem: CertifyProblem) -> tuple[Note, ...]:
-    """What of a proof is with layers in groups."""
+    """What of a proof with layers in groups its gap holds."""
     if not problem.scenario.layer_fusion:
         return ()
     sentence = (
-        "layer fusion: what designs attain is of layers each alone, and the bound holds for layers in any groups; "
-        "evaluate --layer-fusion says what the best design takes in its groups"
+        "layer fusion: designs attain what they do with their layers in groups, and the bound holds for layers in any "
+        "groups; the gap is between them, as the bound takes the best place of every operator for itself"
     )
     return (Note("layer_fusion", sentence),)

@@ -38,6 +38,7 @@ from phaze_opt.cli.output import (
 )
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
+from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
@@ -240,6 +241,7 @@ def _first_of(
     if answer.recipe is not None:
         sparse, phase = recipe_sentence(answer.recipe), phase_words(answer.recipe)
     ran = f"{phase}{words.run_sentence(ranked, setting)}"
+    end = end.replace("It may", "Plan 1 may", 1) if to_run else end
     sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, *training)
     return words.ShortAnswer(sentences, tuple(compared) if compared else (table,), notes, launch)
 
@@ -326,8 +328,8 @@ def _say_default_micro_batch(answer: PricedJob) -> None:
     parts = asdict(answer.evaluation.breakdown)
     if parts["bubble_s"] > LONG_BUBBLE * sum(parts.values()):
         out().print(
-            f"Micro-batches are {answer.evaluation.micro_batch} samples as --micro-batch is not given; smaller ones "
-            "keep the stages of a pipeline waiting for less time."
+            f"Micro-batches are {counted(answer.evaluation.micro_batch, 'sample')} as --micro-batch is not given; "
+            "smaller ones keep the stages of a pipeline waiting for less time."
         )
 
 

@@ -30,6 +30,11 @@ DESIGNED = "designed chips"
 """What a design without a name is called."""
 
 
+def called(chip: Accelerator) -> str:
+    """The name of a chip in an answer, with how many chiplets it is split into."""
+    return f"{chip.name or DESIGNED}{f' ({chip.chiplets} chiplets)' if chip.chiplets > 1 else ''}"
+
+
 def load_chip_scenario(request: EvaluateRequest, *, constants: Constants) -> Scenario:
     """The scenario that a request describes."""
     space = SpaceOptions(micro_batch=() if request.is_placed else micro_batches(request))
@@ -92,7 +97,7 @@ def _setting(scenario: Scenario, accelerator: Accelerator, notes: tuple[Note, ..
     lengths = {model: scenario.sequence_length_of(model) for model in scenario.models}
     batch = scenario.global_batch
     return PriceSetting(
-        machine=accelerator.name or DESIGNED,
+        machine=called(accelerator),
         software=scenario.stack.name,
         network=scenario.cluster.network.name,
         model=", ".join(model.name for model in scenario.models),

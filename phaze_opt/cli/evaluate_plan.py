@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from phaze_opt import __version__
 from phaze_opt.cli import evaluate_request
-from phaze_opt.cli.evaluate_chip import DESIGNED, NO_DIE, micro_batches
+from phaze_opt.cli.evaluate_chip import NO_DIE, called, micro_batches
 from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
@@ -309,7 +309,7 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
         options=schedule_options(gap, node_limit(gap)),
     )
     return _Chip(
-        name=accelerator.name or DESIGNED,
+        name=called(accelerator),
         accelerator=accelerator,
         clock=clock,
         peak_flops_per_s=accelerator.peak_flops_per_s,

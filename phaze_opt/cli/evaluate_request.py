@@ -13,7 +13,7 @@ from phaze_opt.objective.scenario_options import PLAN, Kind, ScenarioOptions, de
 if TYPE_CHECKING:
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.device import Device
-    from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.hardware.fitted import FittedConstants, FittedGroup
     from phaze_opt.objective.bill import CostTerms
     from phaze_opt.report.software import SoftwareChoice
     from phaze_opt.workload.software import TrainingStack
@@ -209,11 +209,22 @@ def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
 
 def own_fit(constants: Path | None, software: str) -> str:
     """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
-    from phaze_opt.cost.stacks import stack_groups
-    from phaze_opt.hardware.fitted import read_fitted_file
     from phaze_opt.report.software import own_fit_note
 
-    if constants is None:
-        return ""
-    groups = read_fitted_file(constants).groups
-    return own_fit_note(software, [groups[name] for name in stack_groups(software) if name in groups])
+    return own_fit_note(software, _groups_of(constants, software))
+
+
+def own_error(constants: Path | None, software: str) -> float | None:
+    """The mean error of rows kept out of a user's fit of a software, as a share; None where there is none."""
+    from phaze_opt.report.software import own_fit_error
+
+    return own_fit_error(_groups_of(constants, software))
+
+
+def _groups_of(constants: Path | None, software: str) -> list[FittedGroup]:
+    """A software's groups in a user's file of constants; nothing without a file."""
+    from phaze_opt.cost.stacks import stack_groups
+    from phaze_opt.hardware.fitted import read_fitted_file
+
+    groups = {} if constants is None else read_fitted_file(constants).groups
+    return [groups[name] for name in stack_groups(software) if name in groups]

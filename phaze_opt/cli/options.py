@@ -40,6 +40,7 @@ MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
 """Of what an option takes as a number: sums and products of such numbers stay finite."""
 ZEROS = {"K": 3, "M": 6, "B": 9, "T": 12}
 """Of the letters that an amount may end with."""
+_ENDINGS = "; K, M, B or T at its end stands for zeros (2K is 2000)"
 RANGE_HELP = "Price the answer again under each doubt that it hangs on (no more than ten times)."
 JOBS_HELP = "Processes; changes the time, never a number."
 DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes)."
@@ -362,7 +363,7 @@ def _broken_rule(kind: Kind, value: float) -> str:
     if kind is Kind.GAP:
         return "" if 0 <= value < 1 else "a relative gap, at least 0 and below 1"
     if not (math.isfinite(value) and value > 0):
-        return "a positive, finite number"
+        return f"a positive, finite number{_ENDINGS if math.isnan(value) else ''}"
     return "" if MIN_NUMBER <= value <= MAX_NUMBER else f"from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
 
 

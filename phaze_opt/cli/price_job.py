@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from phaze_opt.cli.evaluate_chip import DESIGNED, load_chip_scenario, price_chip
 from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
-from phaze_opt.cli.evaluate_request import EvaluateRequest, training_length
+from phaze_opt.cli.evaluate_request import EvaluateRequest, own_error, training_length
 from phaze_opt.cli.options import machine_names
 from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
@@ -86,10 +86,11 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
         ranked = rank_plans(job.model, job.training, [best.plan], machine=machine).ranked
         if ranked:
             prices[name] = job.training.global_batch / ranked[0].time.seconds
+    own = own_error(request.machine.constants, job.machine.stack.name)
     return range_of_prices(
         answer.evaluation.throughput_samples_per_s,
-        error=answer.setting.error_share,
-        error_words="of steps kept out of the fit",
+        error=answer.setting.error_share if own is None else own,
+        error_words=f"of {'steps' if own is None else 'your rows'} kept out of the fit",
         spread=answer.setting.spread,
         alternatives={"software": prices},
         unmeasured=unmeasured_of([best.plan], job.machine.stack.name),
@@ -103,12 +104,8 @@ def price_job(request: EvaluateRequest) -> PricedJob:
         InputError: an option breaks a rule, or no plan is left.
     """
     has_one_step = not request.scenario.sparsity or parse_recipe(request.scenario.sparsity).has_one_phase
-    if not has_one_step and (request.with_sensitivity or request.is_placed or len(request.models) > 1):
-        message = (
-            f"'{request.scenario.sparsity}' has several phases, which are priced for one model, with full plans and "
-            "without --sensitivity; leave that out, or give one pattern, such as 2:4"
-        )
-        raise InputError(message, source="--sparsity")
+    if not has_one_step:
+        _refuse_beside_phases(request)
     answer = _within_capex(_price(request), request)
     if not answer.evaluation.is_feasible:
         return answer
@@ -128,6 +125,26 @@ def price_job(request: EvaluateRequest) -> PricedJob:
         sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
         headline=find_range(request, answer) if request.has_range and has_one_step else None,
     )
+
+
+def _refuse_beside_phases(request: EvaluateRequest) -> None:
+    """Refuse what is not worked out phase by phase.
+
+    Raises:
+        InputError: something of it is asked for.
+    """
+    given = {
+        "--sensitivity": request.with_sensitivity,
+        "Phaze's placements (--as phaze, --plans phaze)": request.is_placed,
+        "all models but one": len(request.models) > 1,
+    }
+    words = " and ".join(word for word, is_given in given.items() if is_given)
+    if words:
+        message = (
+            f"'{request.scenario.sparsity}' has several phases, each priced with its best plan, for one model and "
+            f"without --sensitivity; leave out {words}, or give one pattern, such as 2:4"
+        )
+        raise InputError(message, source="--sparsity")
 
 
 def _within_capex(answer: PricedJob, request: EvaluateRequest) -> PricedJob:
@@ -334,10 +351,11 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
 
 def _with_name(priced: PricedJob, number: int, *, of: int) -> PricedJob:
     """A baseline of sizes alone has a name of its own, beside an answer on such chips."""
-    if priced.setting.machine != DESIGNED:
+    if priced.evaluation.accelerator.name:
         return priced
     name = f"baseline {number}" if of > 1 else "the baseline"
-    return replace(priced, setting=replace(priced.setting, machine=name))
+    called = priced.setting.machine.replace(DESIGNED, name)
+    return replace(priced, setting=replace(priced.setting, machine=called))
 
 
 def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:

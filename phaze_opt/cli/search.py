@@ -29,7 +29,6 @@ from phaze_opt.cli.output import SEARCH_COUNTS, check_file_to_write, end_infeasi
 from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
-from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +124,7 @@ def search(
     )
     points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
     from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver, write_pages
+    from phaze_opt.objective.chip_limits import unmet_budget
     from phaze_opt.track.guard import open_tracker
 
     session = open_tracker(records.chosen_tracker, records.tracker_config())
@@ -140,7 +140,8 @@ def search(
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
-        end_infeasible("no trial satisfied every constraint; " + common_reason(result))
+        unmet = unmet_budget(points, posed.scenario, posed.constants)
+        end_infeasible(unmet or "no trial satisfied every constraint; " + common_reason(result))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
 
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
     """How to search, checked."""
-    from phaze_opt.objective.goals import Goal
+    from phaze_opt.objective.goals import parse_goal
     from phaze_opt.plugins import PluginGroup, plugin_name
     from phaze_opt.search.config import SearchConfig
 
@@ -239,7 +240,7 @@ def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> Sea
         pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
         num_starts=options.starts,
         dask=options.dask,
-        goal=parse_word(Goal, options.objective, source="--objective"),
+        goal=parse_goal(options.objective, source="--objective"),
         num_trials=options.trials,
         seed=options.seed,
         batch=options.batch,

@@ -123,9 +123,9 @@ def find_answer(
         ranges = _find_ranges(result, config, scenario, constants) if has_range and is_found else {}
         headline = ranges.get(result.best_number)
     batches = space.axes.micro_batch
-    named = evaluate_machines(
-        scenario, batches, [name for name in baselines if name not in REFERENCES], constants=constants
-    )
+    others = [name for name in baselines if name not in REFERENCES]
+    named = evaluate_machines(scenario, batches, others, constants=constants)
+    shown = dict(zip(others, named, strict=True))
     references = {**named, **evaluate_references(scenario, batches, constants=constants)}
     beside = dies_beside(result.best, machines_of(references), constants)
     answer = SearchAnswer(
@@ -140,24 +140,24 @@ def find_answer(
         headline=headline,
         beside=beside,
         bills=bills_beside(beside, scenario, constants, costs),
-        amounts={} if result.best is None else amounts_of(result.best, constants, costs.prices),
-        baselines=baselines,
+        amounts={} if result.best is None else amounts_of(result.best, scenario, constants, costs.prices),
+        baselines=tuple(shown.get(name, name) for name in baselines),
         later_s=later_s,
         ranges=ranges,
-        least=_find_least(result, config, constants, costs.prices),
+        least=_find_least(result, config, scenario, constants, costs.prices),
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
 
 
 def _find_least(
-    result: SearchResult, config: SearchConfig, constants: Constants, prices: Constants
+    result: SearchResult, config: SearchConfig, scenario: Scenario, constants: Constants, prices: Constants
 ) -> tuple[LeastDesign, ...]:
     """The least of the designs that the search evaluated."""
     if result.best is None or len(goal_directions(config.goal)) > 1:
         return ()
     designs = [ValuedDesign(trial.point, trial.values[0], trial.evaluation) for trial in result.trials if trial.values]
-    return least_among(designs, result.trials[result.best_number].values[0], constants, prices)
+    return least_among(designs, result.trials[result.best_number].values[0], scenario, constants, prices)
 
 
 @contextmanager

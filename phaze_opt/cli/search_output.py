@@ -31,11 +31,10 @@ from phaze_opt.report.answer import (
     told_notes,
 )
 from phaze_opt.report.bill import bills_to_json
-from phaze_opt.report.certificate import axes_words
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.document import ReportDocument
-from phaze_opt.report.front import again_lines, choices_to_json, front_table, trade_off_sentences
+from phaze_opt.report.front import again_lines, choices_to_json, front_table, spans_words, trade_off_sentences
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
@@ -50,6 +49,7 @@ from phaze_opt.report.search import (
     standing_words,
 )
 from phaze_opt.report.table import TableContent
+from phaze_opt.report.text import counted
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.track.protocol import Delivery, TrackingSession
 from phaze_opt.workload.plan import ParallelPlan
@@ -157,8 +157,8 @@ def _front_first(answer: SearchAnswer, best: Evaluation) -> ShortAnswer:
     rates = {name: each.throughput_samples_per_s for name, each in held.items()}
     overturn = overturn_sentence(answer.headline, rates)
     sentences = (
-        f"Of {result.distinct_evaluations:,} designs evaluated {designs} on the front of {axes_words(PARETO_AXES)}; "
-        f"{standing}.",
+        f"Of {counted(result.distinct_evaluations, 'design')} evaluated {designs} on the front of "
+        f"{spans_words(answer.front, PARETO_AXES)}; {standing}.",
         *trade_off_sentences(answer.front, PARETO_AXES),
         f"The fastest is {compared}." if compared else "",
         overturn.replace("It may", "The fastest may", 1),
@@ -194,7 +194,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool, is_detailed: bool) -> N
     """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
     result = answer.result
     if result.is_interrupted:
-        output.say(f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}")
+        output.say(f"interrupted after {counted(result.evaluations, 'trial')}; {TRIALS_KEPT}")
     if is_json:
         return
 
@@ -292,9 +292,10 @@ def _page(answer: SearchAnswer) -> ReportDocument:
     result, scenario = answer.result, answer.scenario
     first = first_of(answer)
     details = [*plain_sentences(answer.beside), *([] if answer.headline is None else [range_sentence(answer.headline)])]
+    devices = counted(scenario.cluster.num_devices, "accelerator")
     return search_document(
         result,
-        title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
+        title=f"{', '.join(model.name for model in scenario.models)} on {devices}",
         goal=answer.config.goal.value,
         references=answer.references,
         extra_figures=_best_figures(result, scenario),

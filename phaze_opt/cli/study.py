@@ -14,6 +14,7 @@ from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INTERRUPTED
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
 from phaze_opt.objective.scenario_options import Declaration, Kind
 from phaze_opt.record.suggestions import parse_word
+from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
     from phaze_opt.study.result import StudyResult
@@ -168,8 +169,8 @@ def _conclude(result: StudyResult, delivery: Delivery, again: str) -> None:
     say_undelivered(delivery)
     if result.is_interrupted:
         say(
-            f"interrupted after {len(result.cells)} of {result.num_cells} searches; everything finished is kept: "
-            f"{again} --resume"
+            f"interrupted after {len(result.cells)} of {counted(result.num_cells, 'search', 'searches')}; everything "
+            f"finished is kept: {again} --resume"
         )
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.failures:
@@ -181,9 +182,9 @@ def _conclude(result: StudyResult, delivery: Delivery, again: str) -> None:
 
 def _failed(result: StudyResult, again: str) -> str:
     """Which searches failed, where their tracebacks are and what to do."""
-    count = len(result.failures)
+    failed = f"{len(result.failures)} of {counted(result.num_cells, 'search', 'searches')} failed"
     return (
-        f"{count} of {result.num_cells} searches failed by faults in the code of {', '.join(result.unranked)}; "
+        f"{failed} by faults in the code of {', '.join(result.unranked)}; "
         f"tracebacks are in {result.failures[0].file.parent}. Mend the code and run: {again} "
         + " ".join(f"--restart {name}" for name in result.unranked)
     )

@@ -10,6 +10,7 @@ from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.findings import claim_findings, describe_changes, describe_findings, describe_unmatched
 from phaze_opt.report.table import Column, TableContent
+from phaze_opt.report.text import counted
 from phaze_opt.study.compare import StudyComparison
 from phaze_opt.study.load import best_evaluation
 from phaze_opt.study.result import FailedSearch, StudyResult
@@ -115,7 +116,9 @@ def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent
         f"Regret {against}; evaluations (median) until a regret was reached; probes and time of a search alone (means)."
     )
     columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
-    return TableContent(f"{result.config.name}: {len(result.cells)} searches", columns, rows, note)
+    return TableContent(
+        f"{result.config.name}: {counted(len(result.cells), 'search', 'searches')}", columns, rows, note
+    )
 
 
 def _evaluations(score: ContenderScore, target: float) -> str:

@@ -77,6 +77,7 @@ class ScheduleClock:
         self._options = options
         self._solved: dict[_Problem, ScheduleResult] = {}
         self._estimated: dict[tuple[Operator, ...], Estimates] = {}
+        self._smaller: dict[int, ScheduleClock] = {}
 
     def times(self, step: CompiledStep, schedules: Schedules | None = None) -> LayerTimes:
         """Makespans of a step's layers; what selective recomputation repeats runs serially.
@@ -113,14 +114,21 @@ class ScheduleClock:
         """The chip."""
         return self._accelerator
 
+    @property
+    def estimator(self) -> Estimator:
+        """What prices operators."""
+        return self._estimator
+
     def with_buffer(self, glb_bytes: int) -> "ScheduleClock":
-        """The same clock where so much of the buffer is left."""
-        return ScheduleClock(
-            replace(self._accelerator, glb_bytes=glb_bytes),
-            estimator=self._estimator,
-            exclusivity=self._exclusivity,
-            options=self._options,
-        )
+        """The same clock where so much of the buffer is left; kept, so that its schedules serve whoever asks again."""
+        if glb_bytes not in self._smaller:
+            self._smaller[glb_bytes] = ScheduleClock(
+                replace(self._accelerator, glb_bytes=glb_bytes),
+                estimator=self._estimator,
+                exclusivity=self._exclusivity,
+                options=self._options,
+            )
+        return self._smaller[glb_bytes]
 
     def _times(
         self, step: CompiledStep, schedules: Schedules | None, seconds: Callable[[ScheduleResult], float]

@@ -25,8 +25,9 @@ class GraphSizes:
 
     Attributes:
         parameters, expert_parameters: shape (rows, parts), as in `PartGraph`.
+        compressed, compressed_experts: compressed copies of sparse weights, as so many working weights; likewise.
         largest: parameters of the layer with the most of those that are sharded: none, all but experts, experts, all;
-            shape (rows, parts, 4).
+            then the same with the copies of its weights; shape (rows, parts, 2, 4).
         tied_parameters: that a single stage holds once, shape (rows, parts).
         kept_bytes, again_bytes: what a part keeps under each recomputation, and what one of its layers makes anew;
             shape (rows, parts, recomputations).
@@ -39,6 +40,8 @@ class GraphSizes:
 
     parameters: Floats
     expert_parameters: Floats
+    compressed: Floats
+    compressed_experts: Floats
     largest: Floats
     tied_parameters: Floats
     kept_bytes: Floats
@@ -62,6 +65,8 @@ def graph_sizes(graphs: Sequence[Sequence[PartGraph]], habits: StackMemory) -> G
     return GraphSizes(
         parameters=of_parts("num_parameters"),
         expert_parameters=of_parts("num_expert_parameters"),
+        compressed=of_parts("compressed_weights"),
+        compressed_experts=of_parts("compressed_expert_weights"),
         largest=np.array([[_largest(part) for part in parts] for parts in graphs], float),
         tied_parameters=np.array([tied_parameters(parts) for parts in graphs], float),
         kept_bytes=np.array([[_kept_of(part, habits) for part in parts] for parts in graphs], float),
@@ -107,12 +112,21 @@ def _again_of(part: PartGraph, habits: StackMemory) -> tuple[float, float, float
     return 0.0, rest if part.keeps_any(habits.kept_operators) else part.attention_bytes, max(whole, default=0.0)
 
 
-def _largest(part: PartGraph) -> tuple[int, int, int, int]:
-    """The most parameters of any layer: of no sharded ones, all but experts, experts, all."""
-    experts = [layer.num_expert_parameters for layer in part.layers]
-    dense = [layer.num_parameters - own for layer, own in zip(part.layers, experts, strict=True)]
-    both = [layer.num_parameters for layer in part.layers]
-    return 0, max(dense, default=0), max(experts, default=0), max(both, default=0)
+def _largest(part: PartGraph) -> Floats:
+    """The most parameters of any layer, without copies and with them: of none, all but experts, experts, all."""
+    held = [
+        [
+            (layer.num_parameters, layer.num_expert_parameters),
+            (
+                layer.num_parameters + layer.compressed_weights,
+                layer.num_expert_parameters + layer.compressed_expert_weights,
+            ),
+        ]
+        for layer in part.layers
+    ]
+    both, experts = np.moveaxis(np.array(held, float).reshape(-1, 2, 2), -1, 0)
+    sharded = np.stack([np.zeros_like(both), both - experts, experts, both], axis=-1)
+    return np.asarray(sharded.max(axis=0, initial=0.0))
 
 
 def _num_logits(back: PartGraph) -> int:

@@ -4,6 +4,11 @@ Micro-batches in flight: stage i of p holds min(p - i, m) under 1F1B. Interleave
 min(2 (p - i - 1) + (v - 1) p + 1, m v) chunks of 1/v of its blocks (Narayanan et al. 2021), which for the first stage
 is Korthikanti et al. 2022's factor 1 + (p - 1) / (p v), section 4.2.3. A zero-bubble schedule is not modelled.
 
+Sparse weights (docs/decisions/0309): master weights, optimizer state and gradients are dense, as pruned weights are
+trained too, and so are working weights, which software keeps and exchanges. Beside them lie the compressed copies that
+sparse products read, kept weights with their places, one for each pass. They are where the working weights are: whole,
+sharded by ZeRO 3, and whole again where a layer is gathered. A mask is the places of its copy; nothing else is kept.
+
 Along a run of equal stages the first holds most: it has the most micro-batches in flight, and all else is equal.
 """
 
@@ -38,7 +43,8 @@ class StageMemory(Generic[Bytes]):
     """What one device of a stage holds at its peak, bytes; of many stages as arrays, one entry for each.
 
     Attributes:
-        weight_bytes, gradient_bytes, optimizer_bytes: parameters and their state, after ZeRO's sharding.
+        weight_bytes, gradient_bytes, optimizer_bytes: parameters, with compressed copies of sparse ones, and their
+            state, after ZeRO's sharding.
         gathered_bytes: weights and gradients of single layers that are whole for a while: under ZeRO 3 as many as the
             software holds, under ZeRO 2 the gradients of the largest, and gradients on their way; else 0.
         activation_bytes: of all micro-batches in flight, with the larger of what recomputation makes anew for one layer
@@ -254,6 +260,7 @@ def _state_bytes(
     """Weights, gradients and optimizer state of stages, bytes."""
     habits = stack.memory
     weights, gradients, states, whole = _state(sizes, stages)
+    weights = weights + _compressed(sizes, stages)
     copies = np.where(stages.zero == ZERO_3, weights * (not habits.casts_masters), weights)
     held = gradients * (habits.gradient_bytes or stack.gradient_bytes)
     is_staged = (stages.zero >= ZERO_2) & (stages.pipeline > 1) & (stages.num_micro_batches > 1)
@@ -305,10 +312,21 @@ def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats
     return weights, gradients, states, whole
 
 
+def _compressed(sizes: GraphSizes, stages: StageRows) -> Floats:
+    """Compressed copies of sparse weights that stages hold, as so many working weights."""
+    experts = (stages.counts * sizes.compressed_experts).sum(axis=-1)
+    dense = (stages.counts * sizes.compressed).sum(axis=-1) - experts
+    sharded = dense / stages.shards + experts / stages.expert_shards
+    return np.asarray(np.where(stages.zero == ZERO_3, sharded, dense + experts))
+
+
 def _whole(sizes: GraphSizes, stages: StageRows, *, num_sets: int) -> Floats:
-    """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
+    """Parameters of the largest layer that are whole though their state is sharded, as often as they are.
+
+    Under ZeRO 3 they are weights, with their copies; under ZeRO 2 gradients.
+    """
     sharded = (stages.shards > 1) + 2 * (stages.expert_shards > 1)
-    of_parts = sizes.largest[np.arange(len(sharded)), :, sharded]
+    of_parts = sizes.largest[np.arange(len(sharded)), :, (stages.zero == ZERO_3).astype(np.intp), sharded]
     largest = np.where(stages.counts > 0, of_parts, 0.0).max(axis=-1)
     return np.asarray(largest * np.select([stages.zero == ZERO_3, stages.zero == ZERO_2], [num_sets, 1], 0))
 

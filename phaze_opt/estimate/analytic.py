@@ -23,8 +23,8 @@ from phaze_opt.estimate.pricing import (
     build_array_rows,
     combine,
     distinct_rows,
+    kept_prices,
     num_threads,
-    price_matmuls,
     resident_traffic,
     tiled_traffic_elements,
 )
@@ -233,7 +233,7 @@ class AnalyticEstimator:
             tile_bytes = self._constants.value("glb.tile_bytes")
             traffic_bytes, passed_bytes = resident_traffic(compiled, glb_bytes, dtype_bytes, tile_bytes=tile_bytes)
         threads = num_threads(len(table) * len(compiled))
-        matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
+        matmuls = kept_prices(compiled, rows, self._options, threads=threads)
         skipped_macs = np.empty((0, len(compiled)))
         if skips:
             skipped_macs = run_sparse(matmuls, compiled, rows, self._options, threads=threads)

@@ -106,3 +106,54 @@ def ring_pass(dimensions: Sequence[NetworkDimension], kind: CollectiveKind = Col
 
 def _measured_s_per_byte(curve: CollectiveCurve, size: int, moved: float) -> float:
     return (moved + 0.5 * curve.endpoint_share) / (curve.ring_share(size) * curve.bandwidth_bytes_per_s)
+
+
+SWITCH_NORM = 8.0
+"""Sharpness of a change of kernels, or of a host's launch beside one: within a tenth of both where they are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAllReduce:
+    """All-reduces of a serving framework within a node: its own kernel where that is quicker, else the library's.
+
+    In one shot every device reads the payload of all others; in two it reduces its part and gathers the rest, after a
+    second wait for all of them.
+
+    Attributes:
+        start_s, hop_s: wait for all devices, and its growth with each device beyond the first.
+        second_share: second wait over the first.
+        bandwidth_bytes_per_s: at which a device reads others' memory.
+        host_s, host_hop_s: what a host takes to launch one, at least; 0 in a graph.
+        copied_bytes_per_s: at which the payload is copied besides; 0 where it is not.
+    """
+
+    start_s: float
+    hop_s: float
+    second_share: float
+    bandwidth_bytes_per_s: float
+    host_s: float = 0.0
+    host_hop_s: float = 0.0
+    copied_bytes_per_s: float = 0.0
+
+    def seconds(
+        self, payload_bytes: NDArray[np.float64], size: int, library_s: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Time of payloads over a group, beside what the library's collective takes for them; same shape, s."""
+        kernel_s = _smooth_least(self.kernel_s(payload_bytes, size), library_s)
+        host_s = self.host_s + self.host_hop_s * (size - 1)
+        whole_s = (kernel_s**SWITCH_NORM + host_s**SWITCH_NORM) ** (1.0 / SWITCH_NORM)
+        return whole_s + (2.0 * payload_bytes / self.copied_bytes_per_s if self.copied_bytes_per_s else 0.0)
+
+    def kernel_s(self, payload_bytes: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+        """The framework's own kernel: one shot or two, whichever is quicker; same shape, s."""
+        wait_s = self.start_s + self.hop_s * (size - 1)
+        read_s = payload_bytes / self.bandwidth_bytes_per_s
+        one_s = wait_s + (size - 1) * read_s
+        two_s = wait_s * (1.0 + self.second_share) + 2.0 * (size - 1) / size * read_s
+        return np.minimum(one_s, two_s)
+
+
+def _smooth_least(first_s: NDArray[np.float64], second_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Nearly the smaller of two times: kernels change where they are equal, at sizes that differ by release."""
+    least_s, most_s = np.minimum(first_s, second_s), np.maximum(first_s, second_s)
+    return cast("NDArray[np.float64]", least_s * (1.0 + (least_s / most_s) ** SWITCH_NORM) ** (-1.0 / SWITCH_NORM))

@@ -1,7 +1,7 @@
 """Operators as columns: each matmul shape once, vector work by kind, HBM bytes; tables that kernels read and fill."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -100,6 +100,7 @@ class CompiledOperators(Sequence[Operator]):
         state_elements: of the right operands of a recurrence, which every step reads; else 0; same shape.
         buffer: what the buffer may hold for them.
         sparse: which of the matmuls have N:M sparse weights.
+        priced: their costs on configurations that they were asked of (`pricing.kept_prices`).
     """
 
     operators: tuple[Operator, ...]
@@ -116,6 +117,7 @@ class CompiledOperators(Sequence[Operator]):
     state_elements: NDArray[np.float64]
     buffer: BufferColumns
     sparse: "SparseMatmuls"
+    priced: dict[tuple[Hashable, bytes], NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         """Number of operators."""

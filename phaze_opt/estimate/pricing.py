@@ -5,7 +5,7 @@ Few of the columns of a table of chips decide the cost of a matmul, so it is pri
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -32,6 +32,8 @@ DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
 """Names by dataflow code; -1 where there is no matmul."""
 MIN_CELLS = 250_000
 """Accelerators x operators below which starting threads costs more than it saves (experiments/estimator)."""
+KEPT_PRICES = 1 << 21
+"""Matmuls times configurations whose costs are kept, 56 bytes each."""
 _MAX_THREADS = 8
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HASH_SHIFT = np.uint64(29)
@@ -198,6 +200,30 @@ def price_matmuls(
             table[at] = np.where(is_faster, getattr(found, each.name), table[at])
         prices.one_core_cycles[at] = alone
     return prices
+
+
+def kept_prices(
+    compiled: CompiledOperators, rows: ArrayRows, options: EstimatorOptions, *, threads: int = 1
+) -> MatmulPrices:
+    """`price_matmuls` of operators, where configurations that they were priced on are looked up.
+
+    A space has few configurations, of which each stands for many chips, and a proof asks for them again and again.
+    """
+    kept, names = compiled.priced, [each.name for each in fields(MatmulPrices)]
+    bits = np.stack([np.ascontiguousarray(getattr(rows, each.name)).view(np.uint64) for each in fields(rows)], axis=1)
+    keys: list[tuple[Hashable, bytes]] = [(options, row.tobytes()) for row in bits]
+    tables: dict[tuple[Hashable, bytes], Floats] = {key: table for key in keys if (table := kept.get(key)) is not None}
+    fresh = np.array([place for place, key in enumerate(keys) if key not in tables], dtype=np.intp)
+    if len(fresh):
+        found = price_matmuls(compiled.shapes, rows.take(fresh), options, threads=threads)
+        columns = np.stack([getattr(found, name) for name in names], axis=1)
+        tables |= {keys[place]: table.copy() for place, table in zip(fresh.tolist(), columns, strict=True)}
+        kept.update(tables)
+        most = KEPT_PRICES // max(1, len(compiled.shapes))
+        for key in list(kept)[: max(0, len(kept) - most)]:
+            kept.pop(key, None)
+    costs = dict(zip(names, np.stack([tables[key] for key in keys], axis=1), strict=True))
+    return MatmulPrices(**costs | {"dataflow": costs["dataflow"].astype(np.int64)})
 
 
 def other_shapes(rows: ArrayRows) -> Iterator[tuple[NDArray[np.intp], ArrayRows]]:

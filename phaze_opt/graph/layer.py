@@ -34,6 +34,9 @@ class LayerGraph:
         kept_passing_bytes: those that it has in common with a neighbour and neither made, such as an encoder's output.
         working_set_bytes: activations live while one recomputed layer runs backward (at least its stash).
         output_bytes: boundary transfer to the next layer, one direction.
+        compressed_weights: working weights that take as much memory as the compressed copies of those that are N:M
+            sparse: 0.5625 of a weight for 2:4, and as much again where input gradients are sparse too.
+        compressed_expert_weights: those of them that are of experts.
         reads, makes: tensors that it takes of other layers, and that it gives them, of models with branches
             (`workload.branches`).
         forward_border, backward_border: what both phases move of tensors that neighbours make or read.
@@ -54,6 +57,8 @@ class LayerGraph:
     kept_input_bytes: float = 0.0
     kept_output_bytes: float = 0.0
     kept_passing_bytes: float = 0.0
+    compressed_weights: float = 0.0
+    compressed_expert_weights: float = 0.0
     reads: tuple[BorderTensor, ...] = ()
     makes: tuple[BorderTensor, ...] = ()
     forward_border: PhaseBorder = NO_BORDER

@@ -26,13 +26,14 @@ def lower(program: Program, *, optimizer: Optimizer, sparsity: SparseWeights | N
     forward = [node for node in nodes if node.phase is Phase.FORWARD]
     backward = [node for node in nodes if node.phase is Phase.BACKWARD]
     kept = kept_bytes(backward)
+    thinned = [] if sparsity is None else [tensor for node in forward for tensor in _weights(node)]
     stash_bytes = sum(kept.values())
     leaving = {tensor.name for tensor in program.outputs}
     return LayerGraph(
         name=program.name,
         forward=_graph(forward, _stash_by_node(forward, kept), leaving | kept.keys()),
         backward=_graph(backward, {}, leaving),
-        update=_update_graph(program.num_parameters, optimizer=optimizer, choosing=_choosing(forward, sparsity)),
+        update=_update_graph(program.num_parameters, optimizer=optimizer, choosing=_choosing(thinned, sparsity)),
         num_parameters=program.num_parameters,
         num_tied_parameters=program.num_tied_parameters,
         num_expert_parameters=program.num_expert_parameters,
@@ -44,6 +45,8 @@ def lower(program: Program, *, optimizer: Optimizer, sparsity: SparseWeights | N
         kept_input_bytes=_kept_of(program.input, kept),
         kept_output_bytes=_kept_output(program, kept),
         kept_passing_bytes=sum((_kept_of(tensor, kept) for tensor in program.passing), start=0.0),
+        compressed_weights=_compressed(thinned, sparsity),
+        compressed_expert_weights=_compressed([each for each in thinned if each.is_of_experts], sparsity),
         reads=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.reads),
         makes=tuple(BorderTensor(float(each.num_bytes), _kept_of(each, kept)) for each in program.makes),
         forward_border=_forward_border(program, forward),
@@ -61,23 +64,29 @@ def _thinned(node: Node, sparsity: SparseWeights) -> Node:
     return replace(node, matmuls=tuple(replace(each, pattern=sparsity.pattern) for each in node.matmuls))
 
 
-def _weights(node: Node) -> int:
-    """Elements of the weights that are the right operand of the node's product and may be thinned out."""
+def _weights(node: Node) -> list[Tensor]:
+    """The weights that are the right operand of the node's product and may be thinned out."""
     if node.kind is not OperatorKind.MATMUL or any(each.is_grouped for each in node.matmuls):
-        return 0
-    return sum(tensor.elements for tensor in node.right if tensor.role is TensorRole.WEIGHT)
+        return []
+    return [tensor for tensor in node.right if tensor.role is TensorRole.WEIGHT]
 
 
-def _choosing(forward: Sequence[Node], sparsity: SparseWeights | None) -> tuple[int, int]:
+def _choosing(thinned: Sequence[Tensor], sparsity: SparseWeights | None) -> tuple[int, int]:
     """Lane operations of choosing which weights a step keeps, and bytes of the copies that its products read."""
     if sparsity is None:
         return 0, 0
-    elements = sum(map(_weights, forward))
-    copies = 1 + sparsity.is_transposable
+    elements = sum(tensor.elements for tensor in thinned)
     return (
         math.ceil(elements * sparsity.choosing_operations),
-        math.ceil(elements * copies * sparsity.pattern.stored_share * Optimizer.ADAM.weight_bytes),
+        math.ceil(elements * sparsity.copied_share * Optimizer.ADAM.weight_bytes),
     )
+
+
+def _compressed(thinned: Sequence[Tensor], sparsity: SparseWeights | None) -> float:
+    """`LayerGraph.compressed_weights` of some weights."""
+    if sparsity is None or not sparsity.holds_copies:
+        return 0.0
+    return float(sum(tensor.elements for tensor in thinned) * sparsity.copied_share)
 
 
 def _forward_border(program: Program, nodes: Sequence[Node]) -> PhaseBorder:

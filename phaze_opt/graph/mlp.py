@@ -245,12 +245,12 @@ def _record_share(tape: Tape, sharding: Sharding, spec: ExpertsSpec, sent: Tenso
     """From the tokens this device sends to the results that arrive for others, before they are sent back."""
     hidden = spec.hidden_size
     arrived = share.arrive(tape, sent, hidden=hidden)
-    shared = tape.num_parameters
+    tape.is_in_experts = True
     expert = replace(spec.expert, is_gate_combined=False) if sharding.options.is_published else spec.expert
     shape = Matmul(share.batch, m=share.load, n=share.width, k=hidden)
     done = _record_feed_forward(tape, sharding, expert, arrived, shape=shape, prefix="mlp")
     done = share.add_up(tape, done, hidden=hidden)
     if spec.expert.has_bias:
         done = ops.bias(tape, "experts_output_bias", (done,), size=share.batch * hidden)[0]
-    tape.num_expert_parameters += tape.num_parameters - shared
+    tape.is_in_experts = False
     return done

@@ -46,6 +46,16 @@ class PartGraph:
         return sum(layer.num_expert_parameters for layer in self.layers)
 
     @property
+    def compressed_weights(self) -> float:
+        """Compressed copies of sparse weights, as so many working weights."""
+        return _added(layer.compressed_weights for layer in self.layers)
+
+    @property
+    def compressed_expert_weights(self) -> float:
+        """Those of them that are of experts."""
+        return _added(layer.compressed_expert_weights for layer in self.layers)
+
+    @property
     def num_tied_parameters(self) -> int:
         """Those of them that are a copy of what earlier layers hold."""
         return sum(layer.num_tied_parameters for layer in self.layers)

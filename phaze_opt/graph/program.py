@@ -40,6 +40,7 @@ class Tensor:
         kept_as: name of the tensor that is kept for backward in its place (the shard of a gathered tensor,
             the storage behind a view); its own name if empty.
         kept_bytes: bytes of that tensor.
+        is_of_experts: whether it is a weight of experts.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Tensor:
     role: TensorRole
     kept_as: str = ""
     kept_bytes: int = 0
+    is_of_experts: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -119,6 +121,7 @@ class Tape:
         dtype_bytes: bytes of an element.
         num_parameters: parameters declared so far.
         num_expert_parameters: those of them that belong to experts.
+        is_in_experts: whether what is recorded now belongs to experts.
     """
 
     def __init__(self, *, dtype_bytes: int) -> None:
@@ -126,6 +129,7 @@ class Tape:
         self.dtype_bytes = dtype_bytes
         self.num_parameters = 0
         self.num_expert_parameters = 0
+        self.is_in_experts = False
         self._phase = Phase.FORWARD
         self._nodes: list[Node] = []
         self._rules: list[Callable[[], None]] = []
@@ -144,7 +148,9 @@ class Tape:
     def weight(self, name: str, elements: int, *, num_read: int | None = None) -> Tensor:
         """A parameter tensor; ``num_read`` elements are read where that is not all (a table lookup)."""
         self.num_parameters += elements
-        return Tensor(name, elements if num_read is None else num_read, self.dtype_bytes, TensorRole.WEIGHT)
+        self.num_expert_parameters += elements * self.is_in_experts
+        read = elements if num_read is None else num_read
+        return Tensor(name, read, self.dtype_bytes, TensorRole.WEIGHT, is_of_experts=self.is_in_experts)
 
     def constant(self, name: str, elements: int) -> Tensor:
         """A tensor that is read as a parameter is, and is not trained."""

@@ -138,7 +138,11 @@ class Axis:
         """A value in words: ``a GLB of 4 MB``."""
         symbol = self.symbol or self.key[-2:].upper()
         text = str(self.printed(value)) if self.unit is None else f"{value / self.unit:g} {symbol}"
-        return self.words.format(text)
+        return self.phrase(text)
+
+    def phrase(self, text: str) -> str:
+        """A value as it is printed in its words, one or many: ``1 stack of HBM``."""
+        return self.words.format(text, s="" if text == "1" else "s")
 
 
 def axis(role: AxisRole, words: str, *, plural: str, default: int | None = None, **declared: Any) -> Any:
@@ -156,11 +160,11 @@ def axis(role: AxisRole, words: str, *, plural: str, default: int | None = None,
 class Design(Generic[T]):
     """The parameters that a search varies: numbers of a point, columns of many, or the values of every axis."""
 
-    num_tc: T = axis(AxisRole.COUNT, "{} tensor cores", plural="tensor cores")
-    num_vc: T = axis(AxisRole.RANGE, "{} vector cores", plural="vector cores")
+    num_tc: T = axis(AxisRole.COUNT, "{} tensor core{s}", plural="tensor cores")
+    num_vc: T = axis(AxisRole.RANGE, "{} vector core{s}", plural="vector cores")
     tc_width: T = axis(AxisRole.SIZE, "an array width of {}", plural="widths", most=1 << 16)
     tc_depth: T = axis(AxisRole.SIZE, "an array depth of {}", plural="depths", most=1 << 16)
-    vc_width: T = axis(AxisRole.SIZE, "{} lanes a vector core", plural="lanes", most=1 << 16, follows="tc_width")
+    vc_width: T = axis(AxisRole.SIZE, "{} lane{s} a vector core", plural="lanes", most=1 << 16, follows="tc_width")
     glb_bytes: T = axis(
         AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64",
         never_slows=True,
@@ -171,10 +175,10 @@ class Design(Generic[T]):
     )  # fmt: skip
     micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", default_values=(1, 2, 4, 8))
     glb_bytes_per_cycle: T = axis(
-        AxisRole.SIZE, "a GLB of {} bytes a cycle", plural="bytes a cycle of GLB", default=0, never_slows=True
+        AxisRole.SIZE, "a GLB of {} byte{s} a cycle", plural="bytes a cycle of GLB", default=0, never_slows=True
     )
     hbm_stacks: T = axis(
-        AxisRole.SIZE, "{} stacks of HBM", plural="stacks of HBM", most=64, default=0, never_slows=True
+        AxisRole.SIZE, "{} stack{s} of HBM", plural="stacks of HBM", most=64, default=0, never_slows=True
     )
     clock_hz: T = axis(
         AxisRole.SIZE, "a clock of {}", plural="GHz", key="clock_ghz", unit=10**9, symbol="GHz", parquet="int64",
@@ -231,7 +235,7 @@ class Design(Generic[T]):
         no_slower=ARRAY_SHAPE.no_slower,
     )  # fmt: skip
     chiplets: T = axis(
-        AxisRole.SIZE, "{} chiplets", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
+        AxisRole.SIZE, "{} chiplet{s}", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
         is_monotone=False, needs_die=True,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 from importlib import resources
@@ -56,6 +56,7 @@ class CurvePrior:
 
 
 CURVE_PRIOR = CurvePrior()
+_PRIOR_CONSTANTS: Mapping[str, float] = MappingProxyType(asdict(CURVE_PRIOR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Fabric:
         """Curve of one kind of collective under some constants; of earlier libraries the one of all-reduces.
 
         What was not fitted with this software reaches the bandwidth of XLA's or the library's, with typical latencies;
-        what no software was fitted with is typical throughout.
+        what no software was fitted with is typical throughout, adapters as other adapters are.
 
         Args:
             kind: of collective.
@@ -141,12 +142,19 @@ class Fabric:
             fitted: holds the group, or not.
             bandwidth_bytes_per_s: as in `curve`.
         """
+        specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
         is_unknown = self.is_between_nodes and not self._has_kinds(fitted)
+        if is_unknown and not fitted.has(self.group):
+            return adapter_curve(kind, specified, fitted)
         if software is CollectiveSoftware.EARLIER or is_unknown:
             return self.curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
-        specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
         own = fitted.groups.get(self.group_of(kind, software))
-        values = dict(typical_constants(kind, software, fitted, is_between_nodes=self.is_between_nodes))
+        # What shapes a fitted curve is the group's own: no mean is worth working out at each step of a fit.
+        values = dict(
+            _PRIOR_CONSTANTS
+            if own is not None
+            else typical_constants(kind, software, fitted, is_between_nodes=self.is_between_nodes)
+        )
         if kind.is_pairwise and self.ring_shares:
             # Two neighbours have their link to themselves: at once all of its bandwidth.
             values |= {"share": 1.0, "ramp_s": 0.0}
@@ -323,6 +331,37 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
     )
 
 
+def adapter_curve(kind: CollectiveKind, bandwidth_bytes_per_s: float, fitted: FittedConstants) -> CollectiveCurve:
+    """Curve of adapters that nobody measured: as others', whose latency is ten times that of links within a node.
+
+    The mean over adapters on which this kind was measured; else over those of earlier libraries; else as of links.
+
+    Args:
+        kind: of collective.
+        bandwidth_bytes_per_s: specified, of a device.
+        fitted: constants of the fabrics.
+    """
+    adapters = [fabric for fabric in _fabrics().values() if fabric.is_between_nodes and not fabric.like]
+    library = CollectiveSoftware.LIBRARY
+    if any(fitted.has(fabric.group_of(kind, library)) for fabric in adapters):
+        mean = typical_constants(kind, library, fitted, is_between_nodes=True)
+        is_doubling = adapters[0].grows_by_doubling(kind)
+        return CollectiveCurve(
+            bandwidth_bytes_per_s=mean["share"] * bandwidth_bytes_per_s,
+            doubling_s=mean["doubling_s"] if is_doubling else 0.0,
+            ramp_s=mean["ramp_s"],
+            endpoint_share=0.0 if kind.is_pairwise else mean["endpoint_share"],
+            start_s=mean["start_s"],
+            hop_s=0.0 if is_doubling else mean["hop_s"],
+        )
+    known = [(fitted.group(fabric.group), fabric) for fabric in adapters if fitted.has(fabric.group)]
+    if not known:
+        return typical_curve(bandwidth_bytes_per_s, fitted)
+    share = _mean([values["bandwidth_bytes_per_s"] / fabric.bandwidth_bytes_per_s for values, fabric in known])
+    doubling, ramp = (_mean([values[name] for values, _ in known]) for name in ("doubling_s", "ramp_s"))
+    return CollectiveCurve(min(1.0, share) * bandwidth_bytes_per_s, doubling, ramp)
+
+
 @lru_cache(maxsize=256)
 def typical_constants(
     kind: CollectiveKind, software: CollectiveSoftware, fitted: FittedConstants, *, is_between_nodes: bool = False
@@ -342,12 +381,11 @@ def typical_constants(
         and not fabric.like
         and fitted.has(fabric.group_of(kind, software))
     ]
-    prior = {name: getattr(CURVE_PRIOR, name) for name in CurvePrior.__dataclass_fields__}
     if not known:
-        return MappingProxyType(prior)
+        return _PRIOR_CONSTANTS
     found = {
         name: _mean([values[name] for _, values in known if name in values] or [default])
-        for name, default in prior.items()
+        for name, default in _PRIOR_CONSTANTS.items()
     }
     # Of the rate of large groups: work at the ends and bandwidth were fitted together, and only their ratio is firm.
     rates = [
@@ -376,7 +414,8 @@ def mean_constants(
     ]
     own = [(each, values) for each, values in known if each.name == (fabric.like or fabric.name)]
     chosen = own or known
-    shares = [values["bandwidth_bytes_per_s"] / each.bandwidth_bytes_per_s for each, values in chosen]
+    rates = [(values.get("bandwidth_bytes_per_s", 0.0), each) for each, values in chosen]
+    shares = [rate / each.bandwidth_bytes_per_s for rate, each in rates if rate]
     found = {
         name: _mean([values[name] for _, values in chosen if name in values] or [default])
         for name, default in start.items()

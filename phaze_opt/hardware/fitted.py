@@ -33,20 +33,28 @@ class FittedConstants:
 
     Attributes:
         groups: values of every group.
-        digest: sha256 of the values, hexadecimal.
     """
 
     groups: Mapping[str, Mapping[str, float]]
-    digest: str = field(init=False)
+    _digest: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        """Freeze the mappings and take the digest."""
-        frozen = {name: MappingProxyType(dict(values)) for name, values in self.groups.items()}
-        # Values alone: bounds, residuals and rows of the file change no prediction.
-        plain = {name: dict(values) for name, values in frozen.items()}
-        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """Freeze the mappings; those of other constants are frozen already."""
+        frozen = {
+            name: values if isinstance(values, MappingProxyType) else MappingProxyType(dict(values))
+            for name, values in self.groups.items()
+        }
         object.__setattr__(self, "groups", MappingProxyType(frozen))
-        object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest())
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the values, hexadecimal; taken when first asked for, as fits make thousands of such values."""
+        if not self._digest:
+            # Values alone: bounds, residuals and rows of the file change no prediction.
+            plain = {name: dict(values) for name, values in self.groups.items()}
+            text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+            object.__setattr__(self, "_digest", hashlib.sha256(text.encode()).hexdigest())
+        return self._digest
 
     def __reduce__(self) -> "tuple[type[FittedConstants], tuple[dict[str, dict[str, float]]]]":
         """Pickle as plain dictionaries: a mapping proxy does not pickle."""
@@ -89,10 +97,9 @@ class FittedConstants:
 
     def updated(self, groups: Mapping[str, Mapping[str, float]]) -> "FittedConstants":
         """The same with some groups' values replaced or added; names not given keep their value."""
-        merged = {name: dict(values) for name, values in self.groups.items()}
-        for name, values in groups.items():
-            merged.setdefault(name, {}).update(values)
-        return FittedConstants(merged)
+        return FittedConstants(
+            {**self.groups, **{name: {**self.groups.get(name, {}), **values} for name, values in groups.items()}}
+        )
 
 
 class FittedValue(BaseModel):

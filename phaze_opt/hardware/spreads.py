@@ -21,7 +21,8 @@ UNSEEN = "steps, source kept out"
 NAMED = "steps, source kept out, software named"
 """The same of steps whose software is known by name, with constants that other publications say."""
 
-
+BETWEEN_NODES = "collectives between nodes, source kept out"
+"""Kind of collectives that cross adapters of which no constant was fitted to the source."""
 SOURCE = "source"
 """What was kept out where it was publications whole."""
 

@@ -262,6 +262,7 @@ def layer_costs(option: CompiledOption, makespan_s: Floats, *, training: Trainin
     layers = option.graph.layers
     seconds = (makespan_s + option.collective_s)[chain]
     parameters = np.array([layer.num_parameters for layer in layers], dtype=np.float64)
+    compressed = np.array([layer.compressed_weights for layer in layers])
 
     def sizes(name: str) -> Floats:
         return np.array([getattr(layer, name) for layer in layers])[chain]
@@ -275,7 +276,7 @@ def layer_costs(option: CompiledOption, makespan_s: Floats, *, training: Trainin
         forward_s=seconds[:, 0],
         backward_s=seconds[:, 1],
         update_s=seconds[:, 2],
-        state_bytes=(parameters * optimizer.bytes_per_parameter)[chain],
+        state_bytes=(parameters * optimizer.bytes_per_parameter + compressed * optimizer.weight_bytes)[chain],
         gradient_bytes=(parameters * optimizer.gradient_bytes)[chain],
         stash_bytes=sizes("stash_bytes"),
         input_bytes=sizes("input_bytes"),

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_chips
 from phaze_opt.hardware.economics.ownership import Ownership, RunCost, own_cluster, training_run, usd_of_a_second
@@ -193,6 +197,15 @@ def parts_of_design(chip: Accelerator, scenario: Scenario, constants: Constants)
     """What the cost of a design is made of, under constants that have a die."""
     links = link_rate(scenario.cluster.network)
     return parts_of_chip(chip, constants, link_bytes_per_s=links)
+
+
+def device_usd(
+    chips: AcceleratorTable, scenario: Scenario, constants: Constants, prices: Constants | None = None
+) -> NDArray[np.float64]:
+    """What a device of each design costs, USD, shape (num_chips,); see `own_chips`."""
+    prices = prices_with(scenario.prices or ()) if prices is None else prices
+    links = link_rate(scenario.cluster.network)
+    return chip_cost(chips, constants, link_bytes_per_s=links, prices=prices).usd
 
 
 def own_chips(

@@ -154,7 +154,7 @@ class PhasePools:
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
                 for column, phase in enumerate(layer):
-                    key = pool_key(phase), phase.columns.tobytes()
+                    key = pool_key(phase), b"".join(own.tobytes() for way in phase.ways for _, own in way)
                     if key not in known:
                         known[key] = self._bound(phase, estimates, table)
                     bounds[:, option, row, column], chosen = known[key]
@@ -162,14 +162,40 @@ class PhasePools:
         return MakespanBounds(bounds, np.concatenate(choices, axis=1), attention_seconds(compiled, estimates))
 
     def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, Choices]:
-        """Bounds of one problem, and the entries behind them."""
-        traffic = bound_kernels.column_sums(estimates.traffic_bytes, phase.columns)
-        return self.pool(phase).bounds_and_choices(
-            estimates.one_core_s[:, phase.columns],
-            estimates.spread_s[:, phase.columns],
-            cores_of_each(table),
-            floor_s=traffic / table.hbm_bandwidth_bytes_per_s,
-        )
+        """Bounds of one problem, and the entries behind them.
+
+        Of alternatives the entries are those of the least one, by which all are bounded then.
+        """
+        pool, cores = self.pool(phase), cores_of_each(table)
+        least_s, choices = self._ways_s(phase, estimates, table)
+        if len(least_s) == 1:
+            return least_s[0], choices[0]
+        chosen = np.take_along_axis(np.array(choices), least_s.argmin(axis=0)[None, :, None], axis=0)[0]
+
+        def of_columns(columns: NDArray[np.int64]) -> Floats:
+            latencies, floor_s = _latencies(columns, estimates, table)
+            return pool.bounds_by(chosen, *latencies, cores, floor_s=floor_s)
+
+        known = {columns.tobytes(): of_columns(columns) for way in phase.ways for _, columns in way}
+        ways_s = [np.sum([share * known[columns.tobytes()] for share, columns in way], axis=0) for way in phase.ways]
+        return np.min(ways_s, axis=0), chosen
+
+    def _ways_s(
+        self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable
+    ) -> tuple[Floats, list[Choices]]:
+        """Bounds of the alternatives of a problem, shape (alternatives, num_designs), and the entries of their last."""
+        pool, cores = self.pool(phase), cores_of_each(table)
+        known: dict[bytes, tuple[Floats, Choices]] = {}
+        for columns in (columns for way in phase.ways for _, columns in way):
+            if columns.tobytes() not in known:
+                latencies, floor_s = _latencies(columns, estimates, table)
+                known[columns.tobytes()] = pool.bounds_and_choices(*latencies, cores, floor_s=floor_s)
+        ways_s = [np.sum([share * known[columns.tobytes()][0] for share, columns in way], axis=0) for way in phase.ways]
+        return np.array(ways_s), [known[way[-1][1].tobytes()][1] for way in phase.ways]
+
+    def ways_s(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> Floats:
+        """Bounds of the alternatives of a problem, each by its own entries, shape (alternatives, num_designs), s."""
+        return self._ways_s(phase, estimates, table)[0]
 
     def pool(self, phase: CompiledPhase) -> DualPool:
         """The pool of a problem's topology, made when first needed."""
@@ -185,6 +211,15 @@ class PhasePools:
     def __len__(self) -> int:
         """Vectors of all pools."""
         return sum(len(pool) for pool in self._pools.values())
+
+
+def _latencies(
+    columns: NDArray[np.int64], estimates: Estimates, table: AcceleratorTable
+) -> tuple[tuple[Floats, Floats], Floats]:
+    """Latencies of operators, and the floor of all their traffic, s."""
+    traffic = bound_kernels.column_sums(estimates.traffic_bytes, columns)
+    latencies = estimates.one_core_s[:, columns], estimates.spread_s[:, columns]
+    return latencies, traffic / table.hbm_bandwidth_bytes_per_s
 
 
 def attention_seconds(compiled: CompiledModel, estimates: Estimates) -> Floats:

@@ -1,18 +1,22 @@
-"""Where a chip stands in its space: parameters at an end of their axis, and limits that one step more would break."""
+"""Where a chip stands in its space: ends of axes, limits that one step more breaks, budgets that no chip keeps to."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.chip_template import AXES, CHIP_AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, chip_power_w
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.bill import device_usd
+from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import um2_to_mm2
@@ -96,6 +100,54 @@ def binding_limits(
         if keys:
             found.append(BindingLimit(name, keys))
     return tuple(found)
+
+
+_CHUNK = 1 << 16
+"""Chips priced at once."""
+
+
+def unmet_budget(space: SearchSpace, scenario: Scenario, constants: Constants) -> str:
+    """Which budget no chip of a space keeps to, and the least that one takes; empty where some keep to all budgets.
+
+    Budgets are asked in the order area, TDP, capex, each of the chips that keep to those before it.
+    """
+    devices, network = scenario.cluster.num_devices, scenario.cluster.network
+    asked: list[tuple[str, str, float, Callable[[AcceleratorTable], NDArray[np.float64]]]] = []
+    if scenario.max_area_mm2 is not None:
+        asked.append(("area", "mm2", scenario.max_area_mm2, lambda chips: chip_area_mm2(chips, constants)))
+    if scenario.max_tdp_w is not None:
+        asked.append(("TDP", "W", scenario.max_tdp_w, lambda chips: chip_power_w(chips, network, constants)))
+    if scenario.max_capex_usd is not None:
+        of = f"USD for {devices:,} devices"
+        asked.append(
+            ("capex", of, scenario.max_capex_usd, lambda chips: devices * device_usd(chips, scenario, constants))
+        )
+    if not asked or not space.size:
+        return ""
+    takes = _takes(space, constants, [price for *_, price in asked])
+    is_kept, before = np.ones(takes.shape[1], dtype=np.bool_), ""
+    for (name, unit, budget, _), each in zip(asked, takes, strict=True):
+        least = float(each[is_kept].min())
+        if least / budget - 1.0 > 0.0:
+            of = f"of the chips within {before} " if before else ""
+            return (
+                f"no chip of the space {space.name} keeps to the {name} budget of {budget:,.10g} {unit}: {of}the least "
+                f"that one takes is {math.ceil(10.0 * least) / 10.0:,.1f}; allow as much, or give another space"
+            )
+        is_kept &= each / budget - 1.0 <= 0.0
+        before += f"{' and ' if before else ''}{budget:,.10g} {unit}"
+    return ""
+
+
+def _takes(
+    space: SearchSpace, constants: Constants, prices: Sequence[Callable[[AcceleratorTable], NDArray[np.float64]]]
+) -> NDArray[np.float64]:
+    """What each chip of a space takes, shape (num_prices, num_chips): the micro-batch, which varies fastest, aside."""
+    indices, found = np.arange(0, space.size, len(space.axes.micro_batch)), []
+    for start in range(0, len(indices), _CHUNK):
+        chips = chips_of(space.columns(indices[start : start + _CHUNK]), constants)
+        found.append([np.broadcast_to(price(chips), len(chips)) for price in prices])
+    return np.concatenate(found, axis=1)
 
 
 def free_keys(point: DesignPoint, space: SearchSpace, limits: tuple[BindingLimit, ...]) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ class CompiledPhase:
         edges: precedence between its operators.
         collective_s: its tensor-parallel collectives, one after the other, s.
         collective_bytes: bytes a device sends for them.
+        alternatives: of a problem that only bounds, what it may be instead (`objective.fusion_bounds`): shares, and
+            columns whose makespans these are of.
     """
 
     layer: str
@@ -50,6 +52,12 @@ class CompiledPhase:
     edges: tuple[tuple[int, int], ...]
     collective_s: float
     collective_bytes: float
+    alternatives: tuple[tuple[tuple[float, NDArray[np.int64]], ...], ...] = ()
+
+    @property
+    def ways(self) -> tuple[tuple[tuple[float, NDArray[np.int64]], ...], ...]:
+        """The alternatives; without any, all of its own columns."""
+        return self.alternatives or (((1.0, self.columns),),)
 
 
 @dataclass(frozen=True, slots=True)

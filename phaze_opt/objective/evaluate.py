@@ -34,6 +34,7 @@ from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_
 from phaze_opt.objective.plan_refinement import ChipMakespans
 from phaze_opt.objective.scenario import PLANNED, Scenario
 from phaze_opt.objective.scheduled_plan import (
+    EvaluatedPlan,
     MixedChips,
     PlannedModel,
     ScheduledPlan,
@@ -212,7 +213,7 @@ class Objective:
         if not self.scenario.layer_fusion:
             return self.compiled(index, micro_batch), self.estimate_table(table, micro_batch, index=index)
         freed = self.planned(index).freed
-        return freed.compiled, freed.estimates(self._estimator.estimate(freed.compiled.operators, table))
+        return freed.compiled, freed.estimates(self._estimator, table)
 
     def grow_pools(self, pools: PhasePools, *, index: int) -> None:
         """Add the vectors of the fixed designs of `bound_phases.POOL_DESIGNS` for one model."""
@@ -325,7 +326,7 @@ class Objective:
     def _evaluate_model(self, index: int, model: Workload, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One model on one accelerator."""
         if self.scenario.plans is not None:
-            return self.evaluate_planned(accelerator, index=index)[0]
+            return self.evaluate_planned(accelerator, index=index).evaluation
         blank = self._blank(model, accelerator, micro_batch)
         broken = broken_budget(blank, self.scenario)
         if broken is not None:
@@ -335,35 +336,31 @@ class Objective:
 
     def evaluate_planned(
         self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None
-    ) -> tuple[Evaluation, ScheduledPlan | None]:
+    ) -> EvaluatedPlan:
         """One model under its fastest full plan, with what it was computed from; budgets apply.
 
-        Args:
-            accelerator: the chip.
-            index: which model of the scenario.
-            scenario: says how thoroughly schedules are solved; its own unless given.
+        Another ``scenario`` than its own says how thoroughly schedules are solved.
         """
         blank = self._blank(self.scenario.models[index], accelerator, PLANNED)
         broken = broken_budget(blank, self.scenario)
         if broken is not None:
-            return broken, None
+            return EvaluatedPlan(broken)
         scheduled = self.plan(accelerator, index=index, scenario=scenario)
-        fuser = (scenario or self.scenario).layer_fusion
-        return self._evaluate_plans(index, blank, scheduled, fuser=fuser), scheduled
+        return self._evaluate_plans(index, blank, scheduled, scenario=scenario or self.scenario)
 
     def _evaluate_plans(
-        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, fuser: str
-    ) -> Evaluation:
+        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, scenario: Scenario
+    ) -> EvaluatedPlan:
         """The evaluation of the fastest full plan of one model, or why there is none."""
         planned, chip = self.planned(index), blank.accelerator
-        prices = planned.prices
+        prices, room_bytes = planned.prices, float(chip.hbm_bytes)
         if scheduled is None:
-            return refuse_misfits(blank, len(prices.plans), planned.degrees.least_bytes, float(chip.hbm_bytes))
-        model, scenario = self.scenario.models[index], self.scenario
+            return EvaluatedPlan(refuse_misfits(blank, len(prices.plans), planned.degrees.least_bytes, room_bytes))
+        model, clock = scenario.models[index], self._clock(chip, scenario)
         job = PlannedJob(
             model=model,
             training=prices.training,
-            machine=Machine(self._clock(chip), float(chip.hbm_bytes), scenario.cluster.network, scenario.stack),
+            machine=Machine(clock, room_bytes, scenario.cluster.network, scenario.stack),
             accelerator=chip,
             area_mm2=blank.area_mm2,
             tdp_w=blank.tdp_w,
@@ -378,20 +375,21 @@ class Objective:
         schedules = _layer_schedules(scheduled.option, scheduled.times)
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
         times: PlanTimes | None = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
-        ranked, step, fused, room_bytes = scheduled.ranked, scheduled.step, None, job.machine.memory_bytes
-        if fuser:
-            chosen = fuse_best_plan(planned, self._clock(chip), ranked, memory_bytes=room_bytes, name=fuser)
+        ranked, step, chosen, fused = scheduled.ranked, scheduled.step, None, None
+        if scenario.layer_fusion:
+            chosen = fuse_best_plan(planned, clock, ranked, memory_bytes=room_bytes, name=scenario.layer_fusion)
             # Another plan has layers of its own, whose schedules are found with it.
             times = times if chosen.ranked.plan == ranked.plan else None
             ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
-        return replace(evaluate_plan(job, ranked, times=times, step=step, fused=fused), effort=effort)
+        found = replace(evaluate_plan(job, ranked, times=times, step=step, fused=fused), effort=effort)
+        return EvaluatedPlan(found, scheduled, chosen)
 
-    def _clock(self, accelerator: Accelerator) -> ScheduleClock:
-        """What times any step's layers on a chip as this scenario schedules them."""
-        rules = self.scenario.exclusivity
-        options = schedule_options(self.scenario.schedule_gap, self.scenario.schedule_nodes)
-        return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=rules, options=options)
+    def _clock(self, accelerator: Accelerator, scenario: Scenario | None = None) -> ScheduleClock:
+        """What times any step's layers on a chip as this scenario, or another, schedules them."""
+        own = scenario or self.scenario
+        options = schedule_options(own.schedule_gap, own.schedule_nodes)
+        return ScheduleClock(accelerator, estimator=self._estimator, exclusivity=own.exclusivity, options=options)
 
     def _blank(self, model: Workload, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """What is known of an evaluation before anything is estimated."""

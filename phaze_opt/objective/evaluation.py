@@ -194,6 +194,10 @@ class Budgets(Protocol):
     def max_tdp_w(self) -> float | None:
         """Thermal design power, W."""
 
+    @property
+    def max_capex_usd(self) -> float | None:
+        """What the whole cluster may cost, USD."""
+
 
 CAPEX = "capex"
 """Constraint on what a cluster costs."""
@@ -208,7 +212,7 @@ def budget_constraints(area_mm2: float | None, tdp_w: float | None, budgets: Bud
 
 
 def broken_budget(blank: Evaluation, budgets: Budgets) -> Evaluation | None:
-    """The evaluation of a chip over its area or TDP budget, else None; its constraints are `budget_constraints`."""
+    """The evaluation of a chip over a budget, else None; its constraints are `budget_constraints` and `CAPEX`."""
     for name, value in blank.constraints:
         if value > 0 and name == "area":
             reason = f"area {blank.area_mm2:.1f} mm2 exceeds the budget of {budgets.max_area_mm2:g} mm2"
@@ -216,8 +220,11 @@ def broken_budget(blank: Evaluation, budgets: Budgets) -> Evaluation | None:
         if value > 0 and name == "tdp":
             reason = f"TDP {blank.tdp_w:.1f} W exceeds the budget of {budgets.max_tdp_w:g} W"
             return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
-        if value > 0 and name == CAPEX:
-            reason = f"the cluster costs {100.0 * value:.3g} % more than --max-capex-usd allows"
+        if value > 0 and name == CAPEX and budgets.max_capex_usd is not None:
+            capex_usd = budgets.max_capex_usd * (1.0 + value)
+            reason = (
+                f"the cluster costs {capex_usd:,.0f} USD, which exceeds the budget of {budgets.max_capex_usd:,.0f} USD"
+            )
             return replace(blank, status=EvaluationStatus.OVER_CAPEX, reason=reason)
     return None
 

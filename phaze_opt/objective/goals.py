@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,22 @@ class FrontAxis(StrEnum):
 
 PARETO_AXES = (FrontAxis.THROUGHPUT, FrontAxis.TDP, FrontAxis.AREA)
 """Those of PARETO unless others are named."""
+_SAID_OF = {
+    FrontAxis.THROUGHPUT: "speed rate performance samples tokens",
+    FrontAxis.TDP: "tdp_w power watt watts w",
+    FrontAxis.AREA: "area_mm2 mm2 size silicon",
+    FrontAxis.COST: "cost_usd price prices dollar dollars usd money capex",
+}
+MEANT_AXES = MappingProxyType({word: axis.value for axis, words in _SAID_OF.items() for word in words.split()})
+"""Goals of a front by what else they are called; as one goal, what is minimised is of no use, but a ratio is."""
+_RATIOS = {
+    FrontAxis.THROUGHPUT.value: Goal.THROUGHPUT, FrontAxis.TDP.value: Goal.THROUGHPUT_PER_TDP,
+    FrontAxis.AREA.value: Goal.PARETO, FrontAxis.COST.value: Goal.THROUGHPUT_PER_USD,
+}  # fmt: skip
+MEANT_GOALS = MappingProxyType(
+    {word: _RATIOS[axis].value for word, axis in {**MEANT_AXES, **{each: each for each in _RATIOS}}.items()}
+    | {"energy": Goal.THROUGHPUT_PER_JOULE.value, "joule": Goal.THROUGHPUT_PER_JOULE.value}
+)
 
 _DIRECTIONS = {
     Goal.THROUGHPUT: ("maximize",),
@@ -76,15 +93,16 @@ class Aim:
         """
         names = [name.strip() for name in text.split(",")]
         if len(names) == 1:
-            if names[0].lower() in set(FrontAxis) - set(Goal):
+            meant = MEANT_AXES.get(names[0].lower(), names[0].lower())
+            if meant in set(FrontAxis) - set(Goal):
                 message = (
                     f"'{text}' alone is least of the least chip that fits the model, whatever it takes to train: "
-                    f"give throughput,{names[0].lower()}"
+                    f"give throughput,{meant}"
                 )
                 raise InputError(message, source=source)
-            goal = parse_word(Goal, names[0], source=source)
+            goal = parse_goal(names[0], source=source)
             return cls(goal, PARETO_AXES if goal is Goal.PARETO else ())
-        found = [parse_word(FrontAxis, name, source=source) for name in names]
+        found = [parse_word(FrontAxis, name, source=source, meant=MEANT_AXES) for name in names]
         if len(set(found)) < len(found):
             message = f"'{text}' names a goal twice; name two to four of {', '.join(FrontAxis)} once each"
             raise InputError(message, source=source)
@@ -93,6 +111,21 @@ class Aim:
     def __str__(self) -> str:
         """The goal as it is given on the command line."""
         return ",".join(self.axes) if self.axes else self.goal.value
+
+
+def parse_goal(text: str, *, source: str) -> Goal:
+    """A goal by its name.
+
+    Raises:
+        InputError: it is none, or names several.
+    """
+    if "," in text:
+        message = (
+            f"'{text}' names several goals, whose front `certify` proves; a search has one goal, or pareto: "
+            "throughput, TDP and area"
+        )
+        raise InputError(message, source=source)
+    return parse_word(Goal, text, source=source, meant=MEANT_GOALS)
 
 
 def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ Every layer is scheduled anew with the buffer that the group's reserve leaves, s
 optimizer, recomputation, and backward of stages that recompute stay as they are (decision 0311).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -42,6 +42,7 @@ from phaze_opt.schedule.layer_fusion import (
     no_groups,
     reserved_slices,
 )
+from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.workload.plan import Recompute, chunk_sizes
 
 Floats = NDArray[np.float64]
@@ -57,16 +58,34 @@ class FusedChain:
     """One phase of the units that a stage runs one after the other, in the order it runs them.
 
     Attributes:
+        kinds: of its layers, by their place among the distinct ones.
+        phase: forward or backward.
+        is_written: whether what goes from layer to layer is needed later, so that it goes to HBM too.
         problem: its layers.
         groups: of a fuser.
         least_layers_s: what every layer takes at least in the groups that would be best by lower bounds alone, s.
         joules: that operators of layers use, shape as the problem's ``seconds``.
     """
 
+    kinds: tuple[int, ...]
+    phase: int
+    is_written: bool
     problem: FusionProblem
     groups: tuple[FusionGroup, ...]
     least_layers_s: Floats
     joules: Floats
+
+    def cells(self, group: FusionGroup) -> "tuple[LayerCell, ...]":
+        """How every layer of one of its groups runs."""
+        slices = int(self.problem.slices[group.first, group.stop, group.choice])
+        places = (
+            FIRST * (layer < group.stop - 1) + LAST * (layer > group.first) for layer in range(group.first, group.stop)
+        )
+        choice, kinds = self.problem.choices[group.choice], self.kinds[group.first : group.stop]
+        return tuple(
+            LayerCell(kind, self.phase, choice, place, slices, self.is_written)
+            for kind, place in zip(kinds, places, strict=True)
+        )
 
     @property
     def layers_s(self) -> Floats:
@@ -86,6 +105,14 @@ class FusedChain:
 
 
 @dataclass(frozen=True, slots=True)
+class FusedRun:
+    """What a model chunk, counted along the model, runs of a micro-batch in one phase."""
+
+    chunk: int
+    chain: FusedChain
+
+
+@dataclass(frozen=True, slots=True)
 class FusedStep:
     """A step whose stages run their layers in groups.
 
@@ -93,7 +120,7 @@ class FusedStep:
         time: of the step.
         stages: times of the stages.
         least_step_s: what the step takes at least under its plan, whatever the schedules and groups, s.
-        chains: of every distinct run of units: forward, then backward unless its stage recomputes.
+        runs: of every stage's chunks: forward, then backward unless the stage recomputes.
         unfused_s: the step without fusion, s.
         saved_j: what the groups save over all devices in a step by the traffic that they spare, J.
     """
@@ -101,9 +128,14 @@ class FusedStep:
     time: StepTime
     stages: StageTimes
     least_step_s: float
-    chains: tuple[FusedChain, ...]
+    runs: tuple[FusedRun, ...]
     unfused_s: float
     saved_j: float = 0.0
+
+    @property
+    def chains(self) -> tuple[FusedChain, ...]:
+        """Of every distinct run of units."""
+        return tuple({id(each.chain): each.chain for each in self.runs}.values())
 
     @property
     def sentence(self) -> str:
@@ -165,7 +197,7 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
         time=time,
         stages=price_mixed_stages(step, devices, network),
         least_step_s=least_step_s,
-        chains=tuple(chains.values()),
+        runs=tuple(fusion.runs(chains)),
         unfused_s=unfused_s,
         saved_j=fusion.saved_j(chains),
     )
@@ -176,7 +208,7 @@ class _StageFusion:
 
     def __init__(self, step: CompiledStep, clock: ScheduleClock, fuser: Fuser) -> None:
         self._step, self._fuser = step, fuser
-        self._table = _LayerTable(step, clock)
+        self._table = LayerTable(step, clock)
 
     def stage_times(
         self, stage: int, alone: LayerTimes, chains: dict[object, FusedChain], *, is_bound: bool
@@ -184,10 +216,11 @@ class _StageFusion:
         """Times of a stage's layers: units of each kind at the mean of what theirs take in their groups."""
         cut = self._step.graph.cut
         classes_s = alone.classes_s.copy()
-        kinds_of = [unit for run in self._runs(stage) for unit in run]
+        runs = self._runs(stage).values()
+        kinds_of = [unit for run in runs for unit in run]
         for phase in self._phases(stage):
             taken = np.zeros(len(cut.units))
-            for run in self._runs(stage):
+            for run in runs:
                 for unit, seconds in self._units_s(run, phase, stage, chains, is_bound=is_bound):
                     taken[unit] += seconds
             for unit in set(kinds_of):
@@ -201,26 +234,28 @@ class _StageFusion:
     def saved_j(self, chains: Mapping[object, FusedChain]) -> float:
         """What all devices save in a step, J: every micro-batch goes once through every run of units."""
         plan = self._step.plan
-        keys = [
-            (run, phase, plan.recomputes[stage])
-            for stage in range(plan.pipeline)
-            for run in self._runs(stage)
-            for phase in self._phases(stage)
-        ]
         devices = plan.tensor * plan.context * plan.data
-        return devices * self._step.num_micro_batches * sum(chains[key].saved_j for key in keys)
+        return devices * self._step.num_micro_batches * sum(each.chain.saved_j for each in self.runs(chains))
+
+    def runs(self, chains: Mapping[object, FusedChain]) -> Iterator[FusedRun]:
+        """What every chunk of every stage runs."""
+        plan = self._step.plan
+        for stage in range(plan.pipeline):
+            for phase in self._phases(stage):
+                for chunk, run in self._runs(stage).items():
+                    yield FusedRun(chunk, chains[run, phase, plan.recomputes[stage]])
 
     def _phases(self, stage: int) -> tuple[int, ...]:
         """Backward of stages that recompute is left alone: forward again comes between its layers."""
         return (FORWARD, BACKWARD) if self._step.plan.recomputes[stage] is Recompute.NONE else (FORWARD,)
 
-    def _runs(self, stage: int) -> list[tuple[int, ...]]:
-        """Kinds of the units of every model chunk of a stage."""
+    def _runs(self, stage: int) -> dict[int, tuple[int, ...]]:
+        """Kinds of the units of every model chunk of a stage, by its number."""
         step, pipeline = self._step, self._step.plan.pipeline
         sizes = chunk_sizes(step.blocks, step.plan.interleave)
         borders = np.cumsum([0, *sizes]).tolist()
         order = step.graph.cut.order
-        return [order[borders[n] : borders[n + 1]] for n in range(stage, len(sizes), pipeline) if sizes[n]]
+        return {n: order[borders[n] : borders[n + 1]] for n in range(stage, len(sizes), pipeline) if sizes[n]}
 
     def _units_s(
         self, run: tuple[int, ...], phase: int, stage: int, chains: dict[object, FusedChain], *, is_bound: bool
@@ -245,7 +280,7 @@ _ON_CHIP: Mapping[int, tuple[bool, bool]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class LayerCell:
     """One way a kind of layer runs; ``is_written`` where backward or recomputation needs what goes to its neighbour."""
 
     kind: int
@@ -255,16 +290,43 @@ class _Cell:
     slices: int
     is_written: bool
 
+    @property
+    def ways(self) -> "tuple[PartWay, ...]":
+        """How its parts run: the first, which reads weights, and all later ones, which may have them on chip."""
+        has_input, has_output = _ON_CHIP[self.place]
+        later = self.choice.num_parts - 1 if self.choice.holds_weights else 0
+        ways = (
+            PartWay(count, has_input, has_output and not self.is_written, has_weights)
+            for count, has_weights in ((self.choice.num_parts - later, False), (later, True))
+        )
+        return tuple(way for way in ways if way.count)
 
-class _LayerTable:
+
+@dataclass(frozen=True, slots=True)
+class PartWay:
+    """So many parts of the micro-batch through a layer, with some of its tensors in the reserve."""
+
+    count: int
+    has_input: bool
+    spares_output: bool
+    has_weights: bool
+
+
+class LayerTable:
     """What kinds of layers take, by phase, choice, place and slices of the buffer that are reserved."""
 
     def __init__(self, step: CompiledStep, clock: ScheduleClock) -> None:
+        """Keep what every cell shares; nothing is scheduled yet.
+
+        Args:
+            step: whose layers they are.
+            clock: of the chip.
+        """
         self._step, self._capacity = step, clock.accelerator.glb_bytes
         self._clocks = [clock.with_buffer(self._left_bytes(slices)) for slices in range(NUM_SLICES)]
         self._clocks[0] = clock
         self._graphs = {1: step.graph.layers}
-        self._known: dict[_Cell, tuple[float, float, float]] = {}
+        self._known: dict[LayerCell, tuple[float, float, float]] = {}
 
     def _left_bytes(self, slices: int) -> int:
         return self._capacity - -(-slices * self._capacity // NUM_SLICES)
@@ -284,41 +346,44 @@ class _LayerTable:
         seconds, least, joules = (np.full(shape, np.inf) for _ in range(3))
         for at in map(tuple, np.argwhere(wanted).tolist()):
             number, choice, place, slices = at
-            cell = _Cell(distinct[number], phase, choices[choice], place, slices, is_written)
+            cell = LayerCell(distinct[number], phase, choices[choice], place, slices, is_written)
             seconds[at], least[at], joules[at] = self._price(cell)
         problem = FusionProblem(numbers, borders, held, choices, self._capacity, seconds)
         lower = replace(problem, seconds=least)
-        return FusedChain(problem, fuser.fuse(problem), group_layers_s(lower, ExactFuser().fuse(lower)), joules)
+        least_layers_s = group_layers_s(lower, ExactFuser().fuse(lower))
+        return FusedChain(order, phase, is_written, problem, fuser.fuse(problem), least_layers_s, joules)
+
+    def reserved_bytes(self, slices: int) -> int:
+        """What so many slices of the buffer are."""
+        return self._capacity - self._left_bytes(slices)
+
+    def schedule(self, cell: LayerCell, way: PartWay) -> ScheduleResult:
+        """How one part of a layer runs."""
+        return self._clocks[cell.slices].schedule(self._graph(cell, way))
 
     def _choices(self, layers: Sequence[LayerGraph], phase: int) -> tuple[FusionChoice, ...]:
         """Weights that stay are worth something where a group runs in parts."""
         parts = parts_of(self._step, layers, phase)
         return tuple(FusionChoice(each, holds) for each in parts for holds in ((False, True) if each > 1 else (False,)))
 
-    def _price(self, cell: "_Cell") -> tuple[float, float, float]:
+    def _price(self, cell: LayerCell) -> tuple[float, float, float]:
         """What a layer takes for all parts, the bound below, s, and the energy of its operators, J."""
         if cell not in self._known:
-            has_input, has_output = _ON_CHIP[cell.place]
-            later = cell.choice.num_parts - 1 if cell.choice.holds_weights else 0
-            taken = np.zeros(3)
-            for count, has_weights in ((cell.choice.num_parts - later, False), (later, True)):
-                if count:
-                    spares = has_output and not cell.is_written
-                    graph = self._graph(cell, has_input=has_input, spares_output=spares, has_weights=has_weights)
-                    clock = self._clocks[cell.slices]
-                    found, joules = clock.schedule(graph), float(clock.estimate(graph.operators).energy_j[0].sum())
-                    taken += count * np.array([found.makespan_s, found.lower_bound_s, joules])
+            taken, clock = np.zeros(3), self._clocks[cell.slices]
+            for way in cell.ways:
+                found, operators = self.schedule(cell, way), self._graph(cell, way).operators
+                joules = float(clock.estimate(operators).energy_j[0].sum())
+                taken += way.count * np.array([found.makespan_s, found.lower_bound_s, joules])
             self._known[cell] = float(taken[0]), float(taken[1]), float(taken[2])
         return self._known[cell]
 
-    def _graph(self, cell: "_Cell", *, has_input: bool, spares_output: bool, has_weights: bool) -> OperatorGraph:
+    def _graph(self, cell: LayerCell, way: PartWay) -> OperatorGraph:
         """The phase of a layer as it runs there; as it stands where nothing of it is in a reserve."""
         layer, is_back = self._layers(cell.choice.num_parts)[cell.kind], cell.phase == BACKWARD
         graph = layer.backward if is_back else layer.forward
         border = layer.backward_border if is_back else layer.forward_border
-        if not (has_input or spares_output or has_weights):
-            return graph
-        return with_reserve(graph, border, has_input=has_input, spares_output=spares_output, has_weights=has_weights)
+        on_chip = {"has_input": way.has_input, "spares_output": way.spares_output, "has_weights": way.has_weights}
+        return with_reserve(graph, border, **on_chip) if any(on_chip.values()) else graph
 
     def _layers(self, num_parts: int) -> tuple[LayerGraph, ...]:
         """The layers of the step for one of so many parts of its micro-batch."""

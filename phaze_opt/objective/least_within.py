@@ -9,12 +9,13 @@ import numpy as np
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.scenario import Scenario
 
 WITHIN = (0.01, 0.05)
 """Shares of the best value that a design may fall short of it."""
@@ -69,29 +70,34 @@ def savings_of(constants: Constants) -> tuple[LeastOf, ...]:
 
 
 def amounts_of(
-    evaluation: Evaluation, constants: Constants, prices: Constants | None = None
+    evaluation: Evaluation, scenario: Scenario, constants: Constants, prices: Constants | None = None
 ) -> Mapping[LeastOf, float]:
-    """What a chip takes; costs at the package's prices unless others are given."""
+    """What a chip takes; costs at the scenario's prices unless others are given."""
     amounts = {LeastOf.SMALLEST: evaluation.area_mm2, LeastOf.COOLEST: evaluation.tdp_w}
     if has_die(constants):
-        cost = chip_cost(table_of(evaluation.accelerator), constants, prices=prices)
-        amounts[LeastOf.CHEAPEST] = float(cost.usd[0])
+        usd = device_usd(table_of(evaluation.accelerator), scenario, constants, prices)
+        amounts[LeastOf.CHEAPEST] = float(usd[0])
     return amounts
 
 
 def least_among(
-    designs: Iterable[ValuedDesign], best: float, constants: Constants, prices: Constants | None = None
+    designs: Iterable[ValuedDesign],
+    best: float,
+    scenario: Scenario,
+    constants: Constants,
+    prices: Constants | None = None,
 ) -> tuple[LeastDesign, ...]:
     """The least of some designs, for each share and saving; nothing where none is known.
 
     Args:
         designs: feasible ones.
         best: value that the shares are of.
+        scenario: that they are of.
         constants: in force.
-        prices: that costs are at; the package's by default.
+        prices: that costs are at; the scenario's by default.
     """
     near = [design for design in designs if design.value >= best * (1.0 - max(WITHIN))]
-    amounts = [amounts_of(design.evaluation, constants, prices) for design in near]
+    amounts = [amounts_of(design.evaluation, scenario, constants, prices) for design in near]
     found = []
     for within in WITHIN:
         places = [place for place, design in enumerate(near) if design.value >= best * (1.0 - within)]

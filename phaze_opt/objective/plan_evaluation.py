@@ -72,6 +72,10 @@ class PlannedJob:
     constants: Constants | None = None
     provenance: Provenance = Provenance()
 
+    @property
+    def max_capex_usd(self) -> None:
+        """No budget here: what a cluster costs is judged of the evaluation."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:

@@ -9,6 +9,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.best_placement import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
@@ -45,6 +46,9 @@ def evaluate_machines(
 ) -> dict[str, Evaluation]:
     """Presets, files or chips inline, each at its best micro-batch of those given; budgets do not apply to them.
 
+    Returns:
+        In the order given, under the names that the chips have (`_called`).
+
     Raises:
         InputError: one is none of these.
     """
@@ -53,8 +57,19 @@ def evaluate_machines(
     for name in names:
         accelerator = load_architecture(name, constants=objective.constants)
         evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
-        best[name] = max(evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s)
+        called = _called(name, accelerator)
+        best[name if called in best else called] = max(
+            evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s
+        )
     return best
+
+
+def _called(given: str, chip: Accelerator) -> str:
+    """What a machine is called: its own name, unless it has none or a machine of the package has it."""
+    if given in REFERENCES or find_device(given) is not None:
+        return chip.name
+    is_taken = chip.name in REFERENCES or find_device(chip.name) is not None
+    return given if is_taken or not chip.name else chip.name
 
 
 _BOOK = "expert_placements.toml"

@@ -18,10 +18,11 @@ from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.protocol import Estimates
-from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.objective.best_placement import OptionTimes, phase_costs
 from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase, Prepare, compile_steps
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.fusion_bounds import FreedModel, free_model
 from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_options import no_plan_fault
@@ -38,6 +39,7 @@ from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 VALUES_AT_ONCE = 1 << 22
 """Layer times and bounds of plans held at a time when many chips are bounded; a matter of memory only."""
@@ -174,16 +176,32 @@ def schedule_best_plan(
 
 @dataclass(frozen=True, slots=True)
 class FusedPlan:
-    """A plan as it is with each layer alone, its step, and that step with the layers in groups."""
+    """A plan as it is with each layer alone, its step, that step with the layers in groups, and what timed both."""
 
     ranked: RankedPlan
     step: CompiledStep
     fused: FusedStep
+    clock: ScheduleClock
 
     @property
     def seconds(self) -> float:
         """Of the step with groups, s."""
         return self.fused.time.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedPlan:
+    """The evaluation of one model's fastest full plan on one chip, and what it was computed from.
+
+    Attributes:
+        evaluation: or why there is none.
+        scheduled: the plan with each layer alone; None where a budget is broken or nothing fits.
+        fused: the plan with its layers in groups; None where layers are not fused.
+    """
+
+    evaluation: Evaluation
+    scheduled: ScheduledPlan | None = None
+    fused: FusedPlan | None = None
 
 
 def fuse_best_plan(
@@ -224,12 +242,12 @@ def fuse_best_plan(
 def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name: str) -> FusedPlan:
     step = planned.step_of(ranked.plan)
     network = plan_network(planned.prices.network, ranked.plan)
-    return FusedPlan(ranked, step, fuse_step(step, clock, clock.times(step), network=network, name=name))
+    return FusedPlan(ranked, step, fuse_step(step, clock, clock.times(step), network=network, name=name), clock)
 
 
 def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Floats]:
     """Bounds of the layers of all sets in any groups, and what selective recomputation runs again, by set, s."""
-    compiled, estimates = freed.compiled, freed.estimates(clock.estimate(freed.compiled.operators))
+    compiled, estimates = freed.compiled, freed.estimates(clock.estimator, table_of(clock.accelerator))
     layers = [own.phases for own in compiled.options]
     makespan_s = np.array([[[_least_s(each, estimates, clock) for each in layer] for layer in own] for own in layers])
     attention_s = attention_seconds(compiled, estimates)[0]
@@ -237,8 +255,11 @@ def _freed_classes(freed: FreedModel, clock: ScheduleClock) -> tuple[Floats, Flo
 
 
 def _least_s(phase: CompiledPhase, estimates: Estimates, clock: ScheduleClock) -> float:
-    costs = phase_costs(phase, estimates, clock.accelerator)
-    return clock.least_s(phase.structure, costs.one_core_s, costs.spread_s, floor_s=costs.floor_s)
+    def of_columns(columns: Ints) -> float:
+        costs = phase_costs(replace(phase, columns=columns), estimates, clock.accelerator)
+        return clock.least_s(phase.structure, costs.one_core_s, costs.spread_s, floor_s=costs.floor_s)
+
+    return min(sum(share * of_columns(columns) for share, columns in way) for way in phase.ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +327,7 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
         chips = slice(start, start + size)
         classes_s = layer_classes(bounds.makespan_s[chips], graph, num_classes=1)
         layer_s = prices.layer_s(classes_s, graph.of_parts(bounds.attention_s[chips], axis=-1, is_again=True))
-        seconds = planned.degrees.bounds_s(layer_s)
-        for row, capacity in enumerate(memory_bytes[chips].tolist(), start=start):
-            fits = planned.degrees.may_fit(capacity)
-            least_s[row] = seconds[row - start, fits].min(initial=np.inf)
+        least_s[chips] = planned.degrees.least_bounds_s(layer_s, memory_bytes[chips])
     return least_s
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.silicon.silicon import Silicon, silicon_of
+from phaze_opt.hardware.silicon.silicon import Silicon, link_rate, silicon_of
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.suggestions import parse_word
 
@@ -67,12 +67,19 @@ def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silico
     return silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)
 
 
-def check_same_silicon(scenario: HasSilicon, space: HasSilicon) -> None:
-    """Refuse a space that was laid out for other silicon than the scenario prices.
+def check_same_silicon(scenario: HasSilicon, space: HasSilicon, network: Network) -> None:
+    """Refuse a space that was laid out for other silicon than the scenario prices, or whose dies have other links.
 
     Raises:
         InputError: it was.
     """
-    if scenario.silicon != space.silicon:
+    silicon = scenario.silicon
+    if silicon != space.silicon:
         message = "the space has other silicon than the scenario; give both the same"
+        raise InputError(message, key="silicon")
+    if silicon is not None and silicon.link_bytes_per_s != link_rate(network):
+        message = (
+            f"the dies have links of {silicon.link_bytes_per_s:g} bytes/s and the cluster's network has "
+            f"{link_rate(network):g}; give silicon_of(process, network) of the same network"
+        )
         raise InputError(message, key="silicon")

@@ -40,7 +40,7 @@ class LayerCosts:
         forward_s: forward time with its tensor-parallel collectives, s.
         backward_s: backward time with its tensor-parallel collectives, s.
         update_s: optimizer update, once a batch, s.
-        state_bytes: weight + gradient + optimizer state, bytes.
+        state_bytes: weight + gradient + optimizer state, with compressed copies of sparse weights, bytes.
         gradient_bytes: payload of the data-parallel gradient all-reduce, bytes.
         stash_bytes: activations kept for backward without recomputation, bytes.
         input_bytes: activations kept under recomputation (the layer's input), bytes.

@@ -46,6 +46,8 @@ NUM_EQUAL = 3
 """Parts of a model of equal units: front, unit, back."""
 ROUNDING = 1.0 - 1e-12
 """A bound stays below what it bounds though both are rounded."""
+ALIKE = 16
+"""Chips in a row that are ruled out of plans together."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -240,6 +242,52 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
 
 
 @compiled
+def _plan_bound_s(  # noqa: PLR0917 - kernels take no keywords
+    rows: PriceRows, units: Floats, may: Flags, held: Floats, own: Floats, plan: int
+) -> float:
+    """Bound below the step of one plan over all cuts and recomputations of its stages, s.
+
+    Args:
+        rows: of `cost.price_rows.price_rows`.
+        units: as `degree_bounds_s` takes them.
+        may: likewise.
+        held: of the plan, shape (3,).
+        own: times of its layers, shape (layers, 5), s.
+        plan: which one.
+    """
+    start, plans, runs, software = rows.start, rows.plans, rows.runs, rows.software
+    num_blocks, back, is_equal = int(units.sum()), len(units) + 1, len(units) == 1
+    first, last = start[plan], start[plan + 1]
+    embedding_s, head_s = _least_s(own, 0, may), _least_s(own, back, may)
+    block_s, beyond_s = 0.0, 0.0
+    if is_equal:
+        block_s, beyond_s = _blocks_s(own, float(num_blocks), may, held)
+    if block_s == np.inf:
+        return np.inf
+    units_s, longest_s = _units_s(own, units, may)
+    m, v = plans[plan, MICRO_BATCHES], plans[plan, INTERLEAVE]
+    is_free = v == 1.0 and (last - first > 1 or runs[first, LENGTH] > 1.0)
+    own_units_s = -1.0 if is_equal else 0.0 if is_free else units_s
+    ends = embedding_s, block_s, head_s
+    total, top, num_stages, between = _stages_s(rows, plan, own, ends, own_units_s, is_free, beyond_s)
+    if is_free and not is_equal:
+        total += units_s
+        top = max(top, longest_s)
+    elif is_free:
+        top = least_slowest_s(
+            embedding_s + runs[first, TRANSFER],
+            block_s,
+            head_s + runs[last - 1, TRANSFER],
+            between if between < np.inf else 0.0,
+            num_blocks,
+            int(num_stages),
+        )
+    pipeline = pipeline_bound_s(total, top, num_stages, m, v)
+    sync = _once_s(rows, plan, own, pipeline / m, is_free)
+    return float((pipeline + sync + software[OVERHEAD]) * (1.0 + plans[plan, WAITING]))
+
+
+@compiled
 def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     rows: PriceRows, units: Floats, may: Flags, held: Floats, layer_s: Floats, chosen: Ints, seconds: Floats
 ) -> None:
@@ -255,38 +303,44 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
         chosen: plans.
         seconds: is filled; shape (chips, chosen plans), s.
     """
-    start, group, plans, runs, software = rows.start, rows.group, rows.plans, rows.runs, rows.software
-    num_blocks, back, is_equal = int(units.sum()), len(units) + 1, len(units) == 1
     for chip in range(len(layer_s)):
         for place in range(len(chosen)):
             plan = chosen[place]
-            first, last = start[plan], start[plan + 1]
-            own = layer_s[chip, group[plan]]
-            embedding_s, head_s = _least_s(own, 0, may), _least_s(own, back, may)
-            block_s, beyond_s = 0.0, 0.0
-            if is_equal:
-                block_s, beyond_s = _blocks_s(own, float(num_blocks), may, held[place])
-            units_s, longest_s = _units_s(own, units, may)
-            if block_s == np.inf:
-                seconds[chip, place] = np.inf
-                continue
-            m, v = plans[plan, MICRO_BATCHES], plans[plan, INTERLEAVE]
-            is_free = v == 1.0 and (last - first > 1 or runs[first, LENGTH] > 1.0)
-            own_units_s = -1.0 if is_equal else 0.0 if is_free else units_s
-            ends = embedding_s, block_s, head_s
-            total, top, num_stages, between = _stages_s(rows, plan, own, ends, own_units_s, is_free, beyond_s)
-            if is_free and not is_equal:
-                total += units_s
-                top = max(top, longest_s)
-            elif is_free:
-                top = least_slowest_s(
-                    embedding_s + runs[first, TRANSFER],
-                    block_s,
-                    head_s + runs[last - 1, TRANSFER],
-                    between if between < np.inf else 0.0,
-                    num_blocks,
-                    int(num_stages),
-                )
-            pipeline = pipeline_bound_s(total, top, num_stages, m, v)
-            sync = _once_s(rows, plan, own, pipeline / m, is_free)
-            seconds[chip, place] = (pipeline + sync + software[OVERHEAD]) * (1.0 + plans[plan, WAITING])
+            own = layer_s[chip, rows.group[plan]]
+            seconds[chip, place] = _plan_bound_s(rows, units, may, held[place], own, plan)
+
+
+@compiled
+def least_degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
+    rows: PriceRows, units: Floats, may: Flags, layer_s: Floats, chosen: Ints, fits: Flags
+) -> Floats:
+    """The least of `degree_bounds_s` on each chip over the plans that fit it, whatever stages hold, shape (chips,), s.
+
+    Bounds never fall where a time of a layer rises. So those at the least times of some chips stand below the bounds on
+    each of them: a chip needs its own of no plan for which that is more than its least so far.
+
+    Args:
+        rows: of `cost.price_rows.price_rows`.
+        units: as `degree_bounds_s` takes them.
+        may: likewise.
+        layer_s: likewise; the more alike chips that follow one another are, the fewer bounds are needed.
+        chosen: plans.
+        fits: shape (chips, chosen plans).
+    """
+    held, below, least = np.full(3, np.inf), np.empty(len(chosen)), np.full(len(layer_s), np.inf)
+    for first in range(0, len(layer_s), ALIKE):
+        least_s = layer_s[first].copy()
+        for chip in range(first + 1, min(first + ALIKE, len(layer_s))):
+            least_s = np.minimum(least_s, layer_s[chip])
+        for place in range(len(chosen)):
+            below[place] = _plan_bound_s(rows, units, may, held, least_s[rows.group[chosen[place]]], chosen[place])
+        order = np.argsort(below)
+        for chip in range(first, min(first + ALIKE, len(layer_s))):
+            for place in order:
+                if below[place] > least[chip] * (2.0 - ROUNDING):
+                    break
+                if fits[chip, place]:
+                    own = layer_s[chip, rows.group[chosen[place]]]
+                    bound = _plan_bound_s(rows, units, may, held, own, chosen[place])
+                    least[chip] = min(least[chip], bound)
+    return least

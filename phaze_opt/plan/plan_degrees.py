@@ -126,10 +126,31 @@ class PlanDegrees:
         if chosen is not None:
             rows, most = rows[chosen], most[chosen]
         seconds = np.empty((len(layer_s), len(rows)))
-        may = np.array([each in self.recomputes for each in RECOMPUTES])
-        units = self.unit_counts
-        degree_bounds_s(self.prices.rows, units, may, most, np.ascontiguousarray(layer_s), rows, seconds)
+        degree_bounds_s(self.prices.rows, *self._kinds, most, np.ascontiguousarray(layer_s), rows, seconds)
         return seconds
+
+    def least_bounds_s(self, layer_s: Floats, memory_bytes: Floats) -> Floats:
+        """The least of `bounds_s` without a limit over the sets of which some stages fit, shape (chips,), s.
+
+        Args:
+            layer_s: of `PricedPlans.layer_s`.
+            memory_bytes: of each chip, shape (chips,); infinite bounds are of those that nothing fits.
+        """
+        from phaze_opt.plan.cut_bound import least_degree_bounds_s  # noqa: PLC0415 - pulls in numba
+
+        capacities, of_chip = np.unique(memory_bytes, return_inverse=True)
+        fits = np.array([self.may_fit(capacity) for capacity in capacities.tolist()])
+        # Chips of like layers one after the other.
+        order = np.argsort(layer_s[:, 0].sum(axis=(1, 2)), kind="stable")
+        least_s = np.empty(len(layer_s))
+        rows = self.prices.rows, *self._kinds, layer_s[order], self.set_rows, fits[of_chip[order]]
+        least_s[order] = least_degree_bounds_s(*rows)
+        return least_s
+
+    @property
+    def _kinds(self) -> tuple[Floats, Flags]:
+        """How often each kind of unit comes, and which recomputations are allowed, as kernels take them."""
+        return self.unit_counts, np.array([each in self.recomputes for each in RECOMPUTES])
 
     def most_blocks(self, memory_bytes: float) -> Floats:
         """Of every set what `stage_room.most_blocks` says, shape (sets, recomputations).
@@ -208,7 +229,7 @@ class PlanDegrees:
         best = self.mixed(number, chosen.stages, chips)
         for recompute in self.recomputes:
             even = self._even_stages(number, recompute, tables, allowed)
-            plan = best if even is None else self.mixed(number, even, chips)
+            plan = best if even in (None, chosen.stages) else self.mixed(number, even, chips)
             if even is not None and is_as_fast(plan.ranked.time.seconds, best.ranked.time.seconds):
                 return plan
         return best

@@ -1,8 +1,9 @@
 """Near-miss suggestions for names a user mistyped."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeVar
 
 from phaze_opt.errors import InputError
@@ -77,8 +78,16 @@ def known_as(name: str, known: Iterable[str]) -> str:
     return alike[0] if len(alike) == 1 else name
 
 
-def parse_word(words: type[_WordT], text: str, *, source: str) -> _WordT:
+def parse_word(
+    words: type[_WordT], text: str, *, source: str, meant: Mapping[str, str] = MappingProxyType({})
+) -> _WordT:
     """A member of a closed set by its value, in any case.
+
+    Args:
+        words: the set.
+        text: what was given.
+        source: of the text.
+        meant: members that words which are none stand for, to suggest.
 
     Raises:
         InputError: there is none; a near miss is suggested.
@@ -86,5 +95,6 @@ def parse_word(words: type[_WordT], text: str, *, source: str) -> _WordT:
     try:
         return words(known_as(text, words))
     except ValueError:
-        message = f"'{text}' is unknown; {suggest(text, list(words))}"
+        member = meant.get(text.strip().casefold())
+        message = f"'{text}' is unknown; {f'did you mean {member}?' if member else suggest(text, list(words))}"
         raise InputError(message, source=source) from None

@@ -11,7 +11,7 @@ from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.die import ASKED_BY, EACH_AS_IT_IS
 from phaze_opt.report.plans import known_figure
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
-from phaze_opt.report.text import format_amount, format_mib, format_number, format_share, format_time
+from phaze_opt.report.text import counted, format_amount, format_mib, format_number, format_share, format_time
 from phaze_opt.units import GIGA
 
 
@@ -47,7 +47,7 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     )
     all_of_them = (answer, *baselines)
     software = answer.setting.software
-    note = [f"all under {software}, {answer.setting.peak_type}, {answer.setting.num_devices:,} devices each"]
+    note = [f"all under {software}, {answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each"]
     designs = [item.evaluation.accelerator for item in all_of_them if not item.setting.is_real]
     modelled = f", modelled {silicon_words(designs[0])} of designs" if designs else ""
     note.append(f"mm2 and W as published of machines that exist (n/p: not){modelled}")
@@ -87,13 +87,13 @@ def money_table(contestants: Sequence[Contestant]) -> TableContent | None:
     terms = next((item.bill.terms for item in contestants if item.bill is not None), None)
     if terms is None:
         return None
-    counted = contestants[0].setting.counted
+    unit = contestants[0].setting.counted
     fields: Fields[Contestant] = (
         words("machine", lambda item: item.setting.machine),
         number("a device", lambda item: _billed(item, lambda bill: format_number(bill.device_usd))),
         number("capex", lambda item: _billed(item, lambda bill: format_amount(float(bill.owned.capex_usd)))),
         number("TCO", lambda item: _billed(item, lambda bill: format_amount(float(bill.owned.tco_usd)))),
-        number(f"1B {counted}", lambda item: _billed(item, lambda bill: format_number(GIGA * bill.usd_per_token))),
+        number(f"1B {unit}", lambda item: _billed(item, lambda bill: format_number(GIGA * bill.usd_per_token))),
         number("range", lambda item: _billed(item, _range)),
     )
     if terms.tokens is not None:
@@ -130,11 +130,12 @@ def money_sentence(contestants: Sequence[Contestant]) -> str:
     name, least = known[0]
     other, bill = known[1] if least is own else (contestants[0].setting.machine, own)
     span = token_ratio_span(least, bill)
-    counted = contestants[0].setting.counted.removesuffix("s")
+    noun = contestants[0].setting.counted.removesuffix("s")
     whole = "A" if len(known) == len(contestants) else "Where costs are known, a"
     said = (
-        f"{whole} {counted} costs least on {name}: {span.value:.2f} times what it costs on {other} ({span.low:.2f} to "
-        f"{span.high:.2f} over the range of each price)"
+        f"{whole} {noun} costs least on {name}, {format_number(GIGA * least.usd_per_token)} USD for 1B: "
+        f"{span.value:.2f} times what it costs on {other} ({span.low:.2f} to {span.high:.2f} over the range of each "
+        "price)"
     )
     return f"{said}; {span.high_price} may turn that round." if span.high > 1.0 else f"{said}."
 

@@ -13,7 +13,8 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.die import DieBeside
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
-from phaze_opt.report.text import format_amount, format_number, format_ratio, format_share
+from phaze_opt.report.text import counted, format_amount, format_number, format_ratio, format_share
+from phaze_opt.units import GIGA
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -43,14 +44,14 @@ def bill_table(bill: Bill) -> TableContent:
     capex, power = float(owned.capex_usd), float(owned.electricity_usd)
     rows += [
         ("a device", format_number(bill.device_usd), format_share(count * bill.device_usd / tco)),
-        (f"{count:,} devices (capex)", format_amount(capex), format_share(capex / tco)),
+        (f"{counted(count, 'device')} (capex)", format_amount(capex), format_share(capex / tco)),
         (f"electricity of {years:g} years", format_amount(power), format_share(power / tco)),
         ("total cost of ownership", format_amount(tco), format_share(1.0)),
     ]
     columns = (Column(""), *numbers("USD", "share"))
     note = (
         f"{format_number(bill.samples_per_usd)} samples per USD of it, {format_number(bill.samples_per_j)} per J at "
-        f"TDP; {price('volume.devices'):,.0f} devices made of the design, {kwh_usd:g} USD/kWh, PUE "
+        f"TDP; {counted(round(price('volume.devices')), 'device')} made of the design, {kwh_usd:g} USD/kWh, PUE "
         f"{price('ownership.pue'):g}; CO2e: {_mass(float(owned.embodied_kg))} to make, "
         f"{_mass(float(owned.operational_kg))} to run at TDP on grid {bill.terms.grid}; prices are assumed within "
         "ranges (docs/economics.md), --prices takes yours"
@@ -86,7 +87,8 @@ def run_sentence(bill: Bill) -> str:
         return ""
     return (
         f"To train on {format_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without "
-        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)}), "
+        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)}; "
+        f"{format_number(GIGA * bill.usd_per_token)} USD for 1B of them), "
         f"{format_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
     )
 

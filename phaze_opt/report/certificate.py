@@ -12,7 +12,7 @@ import numpy as np
 from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.prove import read_values
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, RankedDesign
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, FrontDesign, RankedDesign
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis, Goal
@@ -24,6 +24,7 @@ from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import (
     GOAL_UNITS,
+    counted,
     format_number,
     format_percentage,
     format_time,
@@ -78,10 +79,10 @@ def claim_sentence(result: CertifyResult) -> str:
     certificate, claim = result.certificate, result.certificate.claim
     what = describe_certified(certificate.scenario)
     if not claim.is_feasible:
-        return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
+        return f"Proved: none of the {counted(claim.num_points, 'point')} of this space is feasible for {what}."
     goal = certificate.goal
     attained = f"this design attains {format_value(goal, claim.value)} {GOAL_UNITS[goal]} for {what}"
-    of_all = f"of all {claim.num_points:,} points"
+    of_all = f"of all {counted(claim.num_points, 'point')}"
     if claim.gap <= TIED:
         return f"Proved: {of_all} none is better than this one; {attained}."
     bound = f"none exceeds {format_value(goal, claim.value_upper)} (gap {format_gap(claim.gap)})"
@@ -93,7 +94,7 @@ def claim_sentence(result: CertifyResult) -> str:
 def proved_words(result: CertifyResult) -> str:
     """How surely the best design is the best, without what it attains."""
     claim, goal = result.certificate.claim, result.certificate.goal
-    of_all = f"none of all {claim.num_points:,} points"
+    of_all = f"none of all {counted(claim.num_points, 'point')}"
     if claim.gap <= TIED:
         return f"proved: {of_all} is better"
     bound = f"{of_all} exceeds {format_value(goal, claim.value_upper)} {GOAL_UNITS[goal]} (gap {format_gap(claim.gap)})"
@@ -113,7 +114,7 @@ def describe_certified(scenario: Scenario) -> str:
     if scenario.max_capex_usd is not None:
         limits.append(f"{format_number(scenario.max_capex_usd)} USD of capex")
     within = f", within {' and '.join(limits)}" if limits else ""
-    return f"{names}{mean} on {scenario.cluster.num_devices:,} devices{within}"
+    return f"{names}{mean} on {counted(scenario.cluster.num_devices, 'device')}{within}"
 
 
 def infeasible_sentence(result: CertifyResult) -> str:
@@ -167,7 +168,7 @@ def best_table(result: CertifyResult) -> TableContent:
     )
     points = [design.point for design in result.best]
     note = f"{chip_note(points, has_micro_batch=True)}; ties share a rank"
-    title = f"Best {len(result.best)} designs{rows_words(result)}"
+    title = f"Best {counted(len(result.best), 'design')}{rows_words(result)}"
     return table_of(title, fields, result.best, note, emphasis=lambda design: design.rank == 1)
 
 
@@ -184,17 +185,40 @@ def plan_sentences(result: CertifyResult) -> tuple[str, ...]:
 
 
 def best_designs_csv(result: CertifyResult) -> str:
-    """The best designs with all their figures, a line each."""
-    fields = [field.name for field in dataclasses.fields(DesignPoint)]
+    """The best designs with all their figures, a line each; of a front all of it, with cost where that is a goal."""
+    sizes = [field.name for field in dataclasses.fields(DesignPoint)]
+    head, rows = _front_rows(result) if result.certificate.axes else _best_rows(result)
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["rank", "index", *fields, "value", "value_upper", "throughput_samples_per_s", "area_mm2", "tdp_w"])
-    for design in result.best:
-        point, evaluation = design.point, design.evaluation
-        figures = (evaluation.throughput_samples_per_s, evaluation.area_mm2, evaluation.tdp_w)
-        sizes = (getattr(point, name) for name in fields)
-        lines.writerow([design.rank, design.index, *sizes, design.value, design.value_upper, *figures])
+    lines.writerow([head[0], "index", *sizes, *head[1:]])
+    for (first, *figures), design in rows:
+        lines.writerow([first, design.index, *(getattr(design.point, name) for name in sizes), *figures])
     return text.getvalue()
+
+
+Rows = list[tuple[tuple[float, ...], RankedDesign | FrontDesign]]
+"""Figures of designs, the number of each first."""
+
+
+def _best_rows(result: CertifyResult) -> tuple[tuple[str, ...], Rows]:
+    head = ("rank", "value", "value_upper", "throughput_samples_per_s", "area_mm2", "tdp_w")
+    rows: Rows = []
+    for design in result.best:
+        found = design.evaluation
+        figures = (found.throughput_samples_per_s, found.area_mm2, found.tdp_w)
+        rows.append(((design.rank, design.value, design.value_upper, *figures), design))
+    return head, rows
+
+
+def _front_rows(result: CertifyResult) -> tuple[tuple[str, ...], Rows]:
+    """The front, numbered as in its table."""
+    cost = ("cost_usd",) if FrontAxis.COST in result.certificate.axes else ()
+    head = ("throughput_samples_per_s", "upper_samples_per_s", "area_mm2", "tdp_w", *cost, "num_tied")
+    rows: Rows = [
+        ((place, *(getattr(design, name) for name in head)), design)
+        for place, design in enumerate(result.front, start=1)
+    ]
+    return ("number", *head), rows
 
 
 def flatness_table(result: CertifyResult) -> TableContent:
@@ -266,10 +290,12 @@ def thinned(history: tuple[CertifyProgress, ...]) -> tuple[CertifyProgress, ...]
 def effort_sentence(result: CertifyResult) -> str:
     """What the proof cost."""
     claim, provenance = result.certificate.claim, result.certificate.provenance
-    placed = "placements" if result.certificate.scenario.plans is None else "programs over plans"
+    placed = (
+        ("placement",) if result.certificate.scenario.plans is None else ("program over plans", "programs over plans")
+    )
     return (
-        f"{claim.num_points:,} points bounded, {claim.num_solved:,} solved; "
-        f"{provenance.num_ilp_solves:,} schedule ILPs, {provenance.num_placements:,} {placed}; "
+        f"{counted(claim.num_points, 'point')} bounded, {claim.num_solved:,} solved; "
+        f"{counted(provenance.num_ilp_solves, 'schedule ILP')}, {counted(provenance.num_placements, *placed)}; "
         f"{format_time(result.wall_s)}."
     )
 
@@ -279,17 +305,18 @@ def check_sentence(report: CheckReport) -> str:
     claim, names = report.claim, ", ".join(report.models)
     how = _worked_out_again(report)
     if not claim.is_feasible:
-        return f"Valid: none of {claim.num_points:,} points is feasible for {names}; {how}."
+        return f"Valid: none of {counted(claim.num_points, 'point')} is feasible for {names}; {how}."
     state = "proved" if claim.is_proved else "not proved"
     proved = f"(gap {format_gap(claim.gap)}, {state} within {format_gap(claim.tolerance)}); {how}."
     if report.axes:
         return (
-            f"Valid: for {names} {len(claim.front):,} of {claim.num_points:,} points are on the front of "
+            f"Valid: for {names} {len(claim.front):,} of {counted(claim.num_points, 'point')} "
+            f"{'is' if len(claim.front) == 1 else 'are'} on the front of "
             f"{axes_words(report.axes)} {proved}"
         )
     attained, upper = (format_value(report.goal, value) for value in (claim.value, claim.value_upper))
     return (
-        f"Valid: for {names} the best of {claim.num_points:,} points attains {attained} "
+        f"Valid: for {names} the best of {counted(claim.num_points, 'point')} attains {attained} "
         f"{GOAL_UNITS[report.goal]} and none exceeds {upper} {proved}"
     )
 
@@ -304,10 +331,11 @@ def _worked_out_again(report: CheckReport) -> str:
     """How much of a certificate was."""
     num_bounds = report.num_relaxed + report.num_exact
     how = (
-        f"{num_bounds:,} bounds and {report.num_schedules:,} schedules worked out again in {format_time(report.wall_s)}"
+        f"{counted(num_bounds, 'bound')} and {counted(report.num_schedules, 'schedule')} worked out again in "
+        f"{format_time(report.wall_s)}"
     )
     if report.num_over_budget:
-        how = f"{report.num_over_budget:,} points over a budget, {how}"
+        how = f"{counted(report.num_over_budget, 'point')} over a budget, {how}"
     return how
 
 
@@ -439,7 +467,8 @@ def _what_differs(first: Evaluation, second: Evaluation, *, models: tuple[Evalua
     winner, loser = (model.placement for model in models)
     if winner is not None and loser is not None:
         pairs.append(("tensor x pipeline x data of {}", describe_degrees(winner), describe_degrees(loser)))
-        pairs.append(("{} recomputed stages", str(_num_recomputed(winner)), str(_num_recomputed(loser))))
+        stages, others = (counted(_num_recomputed(each), "stage") for each in (winner, loser))
+        pairs.append(("{} recomputed", stages, others))
     parts = [f"{template.format(now)} in place of {before}" for template, before, now in pairs if now != before]
     return f"It has {'; '.join(parts)}." if parts else ""
 

@@ -38,11 +38,13 @@ from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.front import (
+    FrontMachine,
     arch_table,
     front_figures,
     front_sentence,
     front_table,
     front_ties_sentence,
+    machines_beside,
     members_of,
 )
 from phaze_opt.report.headline import range_sentence
@@ -50,7 +52,7 @@ from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.table import TableContent
-from phaze_opt.report.text import GOAL_UNITS, shown_value
+from phaze_opt.report.text import GOAL_UNITS, counted, shown_value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -92,7 +94,16 @@ def build_document(
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     if certificate.axes:
-        return _front_document(result, names, first=first, notes=notes, beside=beside, terms=terms)
+        shown = {**(held or {}), **{each.name: each.evaluation for each in beside[1:]}}
+        return _front_document(
+            result,
+            names,
+            first=first,
+            notes=notes,
+            beside=beside,
+            machines=machines_beside(shown, bills or {}),
+            terms=terms,
+        )
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Figure] = {}
@@ -125,7 +136,9 @@ def build_document(
         lead.append(robust_said)
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
-    title = f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}{terms and f', {terms}'}"
+    title = (
+        f"{names} on {counted(certificate.scenario.cluster.num_devices, 'accelerator')}: {what}{terms and f', {terms}'}"
+    )
     sections, said = _sections(first, in_reading_order(figures), tables, lead)
     return _document(result, title, sections, said)
 
@@ -147,6 +160,7 @@ def _front_document(
     first: ShortAnswer,
     notes: Sequence[Note],
     beside: Sequence[DieBeside],
+    machines: Sequence[FrontMachine],
     terms: str,
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
@@ -161,8 +175,7 @@ def _front_document(
             front_table(front, certificate.axes, has_plans=has_plans),
             arch_table(front, certificate.axes, has_plans=has_plans),
         ]
-        machines = {each.name: each.evaluation for each in beside[1:]}
-        figures |= front_figures(result.front, certificate.axes, machines)
+        figures |= front_figures(front, certificate.axes, machines)
     if beside:
         dies = _dies(beside, None)
         tables += [area_table(dies), power_table(dies), limits_table(dies)]
@@ -170,7 +183,7 @@ def _front_document(
     if len(result.history) > 1:
         tables.append(history_table(result))
     title = (
-        f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: the front of "
+        f"{names} on {counted(certificate.scenario.cluster.num_devices, 'accelerator')}: the front of "
         f"{axes_words(certificate.axes)}{terms and f', {terms}'}"
     )
     sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])

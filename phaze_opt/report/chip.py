@@ -146,7 +146,8 @@ def chip_words(chip: Accelerator) -> str:
     """What a chip is built of, without an abbreviation but HBM."""
     rate = f"{chip.hbm_bandwidth_bytes_per_s / GIGA:,.0f} GB/s"
     buffer, memory = format_mib(chip.glb_bytes), format_capacity(chip.hbm_bytes)
-    return f"{describe_cores(chip)}, {buffer} of buffer, {memory} of HBM at {rate}"
+    split = f", on {chip.chiplets} chiplets" if chip.chiplets > 1 else ""
+    return f"{describe_cores(chip)}, {buffer} of buffer, {memory} of HBM at {rate}{split}"
 
 
 def describe_memories(chip: Accelerator) -> str:
@@ -170,9 +171,13 @@ def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, st
             (axis.words, str(axis.printed(getattr(old, axis.name))), str(axis.printed(getattr(new, axis.name))))
             for axis in (chip_template.AXIS[name] for name in SWITCHES)
         ),
-        ("{} chiplets", f"{max(1, old.chiplets)}", f"{max(1, new.chiplets)}"),
+        ("{}", _chiplets(old), _chiplets(new)),
         ("an L2 of {} a vector core", f"{old.vc_l2_bytes / KIBI:g} KB", f"{new.vc_l2_bytes / KIBI:g} KB"),
     )
+
+
+def _chiplets(chip: Accelerator) -> str:
+    return chip_template.AXIS["chiplets"].phrase(f"{max(1, chip.chiplets)}")
 
 
 def _local_sizes(old: Accelerator, new: Accelerator) -> tuple[str, str]:

@@ -16,7 +16,15 @@ from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
-from phaze_opt.report.text import format_gib, format_number, format_ratio, format_scaled, format_share, format_time
+from phaze_opt.report.text import (
+    counted,
+    format_gib,
+    format_number,
+    format_ratio,
+    format_scaled,
+    format_share,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from phaze_opt.objective.sensitivity import SensitivityRow
@@ -208,7 +216,7 @@ def placement_table(placement: PlacementResult) -> TableContent:
     )
     count = placement.num_micro_batches
     batches = f"{count:,} micro-batch{'es' if count != 1 else ''}"
-    note = f"{placement.devices_used:,} devices used; {batches} a replica and iteration"
+    note = f"{counted(placement.devices_used, 'device')} used; {batches} a replica and iteration"
     if placement.plan is not None:
         note = f"{describe_plan(placement.plan)}; {note}"
     return table_of(title, fields, runs, note)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,16 @@ from phaze_opt.report.design import CAUSES, NUM_OF_DESIGNS
 from phaze_opt.report.style import (
     BEST_COLOUR,
     COLOURS,
-    LABEL_GROUND,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
     RIM,
     SCALE,
+    Frame,
+    Mark,
+    Place,
+    add_marks,
     apply_style,
+    set_names,
     style_bars,
 )
 from phaze_opt.report.text import format_number, format_time
@@ -106,17 +109,16 @@ def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: M
     )  # fmt: skip
     shown = {name: other for name, other in references.items() if other.is_feasible}
     every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
-    mark = partial(_add_mark, figure, is_logarithmic=_is_logarithmic(every))
-    lowest = min((other.throughput_samples_per_s for other in shown.values()), default=0.0)
-    for name, other in shown.items():
-        shift = -18 if other.throughput_samples_per_s == lowest else 18
-        mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=shift)
+    marks = [_mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR) for name, other in shown.items()]
     if designs:
-        best = min(designs, key=lambda design: (-design.throughput_samples_per_s, design.area_mm2, design.tdp_w))
-        mark(BEST, best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
-    figure.update_xaxes(title="area, mm<sup>2</sup>", rangemode="tozero")
+        marks.append(_best_mark(designs))
+    figure.update_xaxes(title="area, mm<sup>2</sup>")
     figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
-    return apply_style(figure, "The front: throughput over area")
+    apply_style(figure, "The front: throughput over area")
+    places = _places(designs)
+    frame = Frame.around([*places, *((mark.x, mark.y) for mark in marks)], is_log=_is_logarithmic(every))
+    add_marks(figure, marks, crowd=places, frame=frame)
+    return figure
 
 
 def closer_figure(figure: Figure, trials: Sequence[Trial[Evaluation]]) -> Figure | None:
@@ -131,14 +133,31 @@ def closer_figure(figure: Figure, trials: Sequence[Trial[Evaluation]]) -> Figure
         return None
     closer = Figure(figure)
     least = min(rate for rate in rates if rate >= best / 2)
-    for update, low, high in ((closer.update_xaxes, min(areas), max(areas)), (closer.update_yaxes, least, best)):
+    ends = []
+    for low, high in ((min(areas), max(areas)), (least, best)):
         room = 0.08 * (high - low) or 0.01 * high
-        update(range=[low - room, high + 2 * room], rangemode=None, type="linear", dtick=None, tickformat=",.6~g")
-    closer.update_layout(annotations=[note for note in closer.layout.annotations if note.text == BEST])
+        ends.append((low - room, high + 2 * room))
+    for update in (closer.update_xaxes, closer.update_yaxes):
+        update(type="linear", dtick=None, tickformat=",.6~g")
+    closer.update_yaxes(rangemode=None)
     closer.update_layout(title={"text": "The same, closer: the designs alone"})
-    for note in closer.layout.annotations:
-        note.y = best
+    seen = [place for place in _places(designs) if place[1] >= least]
+    set_names(closer, [_best_mark(designs)], crowd=seen, frame=Frame(*ends))
     return closer
+
+
+def _places(designs: Sequence[Evaluation]) -> list[Place]:
+    return [(design.area_mm2, design.throughput_samples_per_s) for design in designs]
+
+
+def _best_mark(designs: Sequence[Evaluation]) -> Mark:
+    best = min(designs, key=lambda design: (-design.throughput_samples_per_s, design.area_mm2, design.tdp_w))
+    return _mark(BEST, best, symbol="circle-open", size=19, colour=BEST_COLOUR)
+
+
+def _mark(name: str, design: Evaluation, *, symbol: str, size: int, colour: str) -> Mark:
+    hover = f"{name}<br>{describe_design(design)}"
+    return Mark(name, design.area_mm2, design.throughput_samples_per_s, symbol, size, colour, hover)
 
 
 def area_front(designs: Sequence[Evaluation]) -> list[Evaluation]:
@@ -148,30 +167,6 @@ def area_front(designs: Sequence[Evaluation]) -> list[Evaluation]:
         if not found or design.throughput_samples_per_s > found[-1].throughput_samples_per_s:
             found.append(design)
     return found
-
-
-def _add_mark(
-    figure: Figure,
-    name: str,
-    design: Evaluation,
-    *,
-    symbol: str,
-    size: int,
-    colour: str,
-    shift: int,
-    is_logarithmic: bool,
-) -> None:
-    rate = design.throughput_samples_per_s
-    figure.add_scatter(
-        x=[design.area_mm2], y=[rate], mode="markers", name=name, showlegend=False, cliponaxis=False,
-        hovertext=[f"{name}<br>{describe_design(design)}"], hoverinfo="text",
-        marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2.5, "color": colour}},
-    )  # fmt: skip
-    # A label of its own, on a ground that hides the points behind it; its height on a log axis is the exponent.
-    figure.add_annotation(
-        x=design.area_mm2, y=math.log10(rate) if is_logarithmic else rate, text=name, showarrow=False, yshift=shift,
-        font={"color": colour}, bgcolor=LABEL_GROUND, borderpad=1,
-    )  # fmt: skip
 
 
 def pareto_figure(trials: Sequence[Trial[Evaluation]], *, front: Sequence[Trial[Evaluation]]) -> Figure:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.certify.result import CertifyResult, FrontDesign
+from phaze_opt.certify.result import CertifyResult
+from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import FASTEST, KNEE, LEAST, WITHIN, FrontChoice, FrontMember, choices_of
 from phaze_opt.report.answer import joined
-from phaze_opt.report.certificate import axes_words, describe_certified, format_gap
+from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip
 from phaze_opt.report.headline import range_to_json
-from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
+from phaze_opt.report.style import BEST_COLOUR, REFERENCE_COLOUR, RIM, SCALE, Frame, Mark, add_marks, apply_style
 from phaze_opt.report.table import Fields, TableContent, lines, number, table_of, words
-from phaze_opt.report.text import format_number, numbers_apart
+from phaze_opt.report.text import counted, format_number, numbers_apart
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -29,23 +30,29 @@ def front_sentence(result: CertifyResult) -> str:
     certificate, claim = result.certificate, result.certificate.claim
     what = describe_certified(certificate.scenario)
     if not claim.is_feasible:
-        return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
+        return f"Proved: none of the {counted(claim.num_points, 'point')} of this space is feasible for {what}."
     state = "Proved" if claim.is_proved else "Not proved"
     within = f" within {format_gap(claim.tolerance)}"
     count = len(result.front)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
     return (
-        f"{state}{within}: of all {claim.num_points:,} points {designs} on the front of {axes_words(certificate.axes)} "
-        f"for {what}; each other one is beaten by one of these (gap {format_gap(claim.gap)})."
+        f"{state}{within}: of all {counted(claim.num_points, 'point')} {designs} on the front of "
+        f"{spans_words(members_of(result), certificate.axes)} for {what}; each other one is beaten by one of these "
+        f"(gap {format_gap(claim.gap)})."
     )
 
 
-def _figures(design: FrontDesign) -> str:
-    cost = "" if design.cost_usd is None else f", {format_number(design.cost_usd)} USD"
-    return (
-        f"{describe_chip(design.point)}: {format_number(design.throughput_samples_per_s)} samples/s at "
-        f"{format_number(design.area_mm2)} mm2, {format_number(design.tdp_w)} W{cost}"
-    )
+def spans_words(front: Sequence[FrontMember], axes: Sequence[FrontAxis]) -> str:
+    """The goals of a front, each with the most and the least on it."""
+    return joined([f"{AXIS_WORDS[axis]} ({_span(front, axis)})" for axis in axes])
+
+
+def _span(front: Sequence[FrontMember], axis: FrontAxis) -> str:
+    """From the most to the least, as what is fast takes most; one amount where all are alike."""
+    is_rate = axis is FrontAxis.THROUGHPUT
+    amounts = [each.throughput_samples_per_s if is_rate else each.amounts[axis] for each in front]
+    most, least = format_number(max(amounts)), format_number(min(amounts))
+    return f"{most if most == least else f'{most} down to {least}'} {'samples/s' if is_rate else UNITS[axis]}"
 
 
 def front_ties_sentence(result: CertifyResult) -> str:
@@ -53,7 +60,8 @@ def front_ties_sentence(result: CertifyResult) -> str:
     num_tied = sum(design.num_tied for design in result.front)
     if not num_tied:
         return "No other design equals one of them, as far as the proof goes."
-    return f"Up to {num_tied:,} more designs equal one of them, as far as the proof goes."
+    more = f"{num_tied:,} more designs equal" if num_tied > 1 else "one more design equals"
+    return f"Up to {more} one of them, as far as the proof goes."
 
 
 def front_to_json(result: CertifyResult) -> list[dict[str, Any]]:
@@ -74,60 +82,122 @@ def front_to_json(result: CertifyResult) -> list[dict[str, Any]]:
     ]
 
 
-AMOUNTS = {
-    FrontAxis.AREA: ("area_mm2", "area, mm<sup>2</sup>"),
-    FrontAxis.TDP: ("tdp_w", "TDP, W"),
-    FrontAxis.COST: ("cost_usd", "cost, USD a device"),
-}
-"""Attributes of what a design takes, and axes of figures."""
+AXIS_LABELS = {FrontAxis.AREA: "area, mm<sup>2</sup>", FrontAxis.TDP: "TDP, W", FrontAxis.COST: "cost, USD a device"}
+"""Axes of figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMachine:
+    """A machine beside a front: what it attains, and what it takes of what is known: mm^2, W, USD a device."""
+
+    name: str
+    throughput_samples_per_s: float
+    amounts: Mapping[FrontAxis, float]
+
+
+def machines_beside(machines: Mapping[str, Evaluation], bills: Mapping[str, Bill]) -> tuple[FrontMachine, ...]:
+    """The machines that can train; a device costs what its bill says."""
+    return tuple(
+        FrontMachine(
+            name,
+            each.throughput_samples_per_s,
+            {FrontAxis.AREA: each.area_mm2, FrontAxis.TDP: each.tdp_w}
+            | ({FrontAxis.COST: bills[name].device_usd} if name in bills else {}),
+        )
+        for name, each in machines.items()
+        if each.is_feasible
+    )
+
+
+def beside_sentences(
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine]
+) -> tuple[str, ...]:
+    """How a front stands to machines: the speed at no more of what they take, and what is least at no less speed."""
+    if FrontAxis.THROUGHPUT not in axes:
+        return ()
+    return tuple(_beside_sentence(front, [axis for axis in LEAST if axis in axes], each) for each in machines)
+
+
+def _beside_sentence(front: Sequence[FrontMember], axes: Sequence[FrontAxis], machine: FrontMachine) -> str:
+    known, rate = [axis for axis in axes if axis in machine.amounts], machine.throughput_samples_per_s
+    takes = ", ".join(f"{format_number(machine.amounts[axis])} {UNITS[axis]}" for axis in known)
+    frugal = [each for each in front if all(each.amounts[axis] <= machine.amounts[axis] for axis in known)]
+    fast = [each for each in front if each.throughput_samples_per_s >= rate]
+    spared, slower = "nothing on it takes as little", "nothing on it is as fast"
+    if frugal:
+        best, each_of = max(each.throughput_samples_per_s for each in frugal), "it" if len(known) == 1 else "each"
+        spared = f"at no more of {each_of} the front has {best / rate:.2f} times its speed"
+    if fast:
+        ratios = [min(each.amounts[axis] for each in fast) / machine.amounts[axis] for axis in known]
+        least = [f"{ratio:.2f} times its {UNITS[axis]}" for ratio, axis in zip(ratios, known, strict=True)]
+        slower = f"at no less speed it takes as little as {' or '.join(least)}"
+    return f"Beside {machine.name} ({format_number(rate)} samples/s, {takes}; modelled alike): {spared}; {slower}."
 
 
 def front_figures(
-    front: Sequence[FrontDesign], axes: Sequence[FrontAxis], machines: Mapping[str, Evaluation]
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine]
 ) -> dict[str, Figure]:
     """The front in throughput over each other goal, coloured by the goal after it; machines as diamonds."""
     taken = [axis for axis in (FrontAxis.AREA, FrontAxis.TDP, FrontAxis.COST) if axis in axes]
     return {
         "front" if not place else f"front_{axis.value}": _front_figure(
-            front, axis, taken[(place + 1) % len(taken)], machines
+            front, axes, axis, taken[(place + 1) % len(taken)], machines
         )
         for place, axis in enumerate(taken)
     }
 
 
 def _front_figure(
-    front: Sequence[FrontDesign], axis: FrontAxis, colour: FrontAxis, machines: Mapping[str, Evaluation]
+    front: Sequence[FrontMember],
+    axes: Sequence[FrontAxis],
+    axis: FrontAxis,
+    colour: FrontAxis,
+    machines: Sequence[FrontMachine],
 ) -> Figure:
     import plotly.graph_objects as go
 
-    name, label = AMOUNTS[axis]
-    colour_name, colour_label = AMOUNTS[colour]
+    label = AXIS_LABELS[axis]
     figure = go.Figure()
+    places = [(each.amounts[axis], each.throughput_samples_per_s) for each in front]
     figure.add_scatter(
-        x=[getattr(design, name) for design in front], y=[design.throughput_samples_per_s for design in front],
-        mode="markers", name="on the front", text=[_figures(design) for design in front], hoverinfo="text",
+        x=[x for x, _ in places], y=[y for _, y in places],
+        mode="markers", name="on the front", text=[_described(each) for each in front], hoverinfo="text",
         showlegend=False,
-        marker={"color": [getattr(design, colour_name) for design in front], "colorscale": SCALE, "size": 9,
-                "line": {"width": 0.5, "color": MUTED_COLOUR},
-                "colorbar": {"title": colour_label, "thickness": 14}},
+        marker={"color": [each.amounts[colour] for each in front], "colorscale": SCALE, "size": 9, "line": dict(RIM),
+                "colorbar": {"title": {"text": AXIS_LABELS[colour], "side": "right"}, "thickness": 14}},
     )  # fmt: skip
-    shown = {key: each for key, each in machines.items() if each.is_feasible and hasattr(each, name)}
-    for key, each in shown.items():
-        at = getattr(each, name)
-        figure.add_scatter(
-            x=[at], y=[each.throughput_samples_per_s], mode="markers", name=key, showlegend=False, hoverinfo="text",
-            hovertext=[f"{key}: {format_number(each.throughput_samples_per_s)} samples/s"],
-            marker={"symbol": "diamond", "size": 12, "color": REFERENCE_COLOUR},
+    marks = [*_named_marks(front, axes, axis), *_machine_marks(machines, axis)]
+    figure.update_xaxes(title=label)
+    figure.update_yaxes(title="throughput, samples/s", tickformat="~s")
+    apply_style(figure, f"The proved front: throughput over {label.partition(',')[0]}")
+    add_marks(figure, marks, crowd=places, frame=Frame.around([*places, *((mark.x, mark.y) for mark in marks)]))
+    return figure
+
+
+def _named_marks(front: Sequence[FrontMember], axes: Sequence[FrontAxis], axis: FrontAxis) -> Iterator[Mark]:
+    """The fastest design, the one that takes least, and the knee, as rings; of one with two names, both."""
+    choices = choices_of(front, axes)
+    own = (FASTEST, LEAST[axis].value, KNEE)
+    called: dict[int, list[str]] = {}
+    for each in choices:
+        if each.within is None and each.name in own:
+            called.setdefault(each.member.number, []).append(each.name)
+    members = {each.number: each for each in front}
+    for place, names in called.items():
+        member = members[place]
+        yield Mark(
+            ", ".join(names), member.amounts[axis], member.throughput_samples_per_s, "circle-open", 17, BEST_COLOUR,
+            _described(member),
         )  # fmt: skip
-        figure.add_annotation(
-            x=at, y=each.throughput_samples_per_s, text=key, showarrow=False, yshift=18,
-            font={"color": REFERENCE_COLOUR},
-        )  # fmt: skip
-    amounts = [getattr(each, name) for each in (*front, *shown.values())]
-    is_near = min(amounts) > max(amounts) / 2.0  # an axis from nought would be empty for more than half
-    figure.update_xaxes(title=label, rangemode="normal" if is_near else "tozero")
-    figure.update_yaxes(title="throughput, samples/s", rangemode="tozero", tickformat="~s")
-    return apply_style(figure, f"The proved front: throughput over {label.partition(',')[0]}")
+
+
+def _machine_marks(machines: Sequence[FrontMachine], axis: FrontAxis) -> Iterator[Mark]:
+    """Machines of which what the axis shows is known, as diamonds."""
+    for each in machines:
+        if axis in each.amounts:
+            amount, rate = each.amounts[axis], each.throughput_samples_per_s
+            said = f"{each.name}: {format_number(rate)} samples/s, {format_number(amount)} {UNITS[axis]}"
+            yield Mark(each.name, amount, rate, "diamond", 12, REFERENCE_COLOUR, said)
 
 
 MAX_ROWS = 12

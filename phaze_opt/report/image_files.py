@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 PX_PER_INCH = 100.0
+POINTS_PER_PX = 72.0 / PX_PER_INCH
 WIDTH_PX = 900
 PNG_DPI = 160
 DRAWN = frozenset({"scatter", "bar"})
@@ -106,7 +107,7 @@ def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sh
     FigureCanvasAgg(sheet)
     _Drawing(sheet.add_subplot(), figure, is_crowd_an_image=is_crowd_an_image).draw(title)
     sheet.draw_without_rendering()
-    sheet.set_layout_engine("none")  # the same places for all files, found once
+    sheet.set_layout_engine(None)  # places are found once, and are the same for all files
     return sheet
 
 
@@ -308,11 +309,15 @@ class _Drawing:
         if note.xref == "paper" or note.yref == "paper" or not note.text:
             return
         shift = (note.xshift or 0, 0.8 * (note.yshift or 0))
+        if note.showarrow:
+            shift = (POINTS_PER_PX * (note.ax or 0), -POINTS_PER_PX * (note.ay or 0))
         self._axes.annotate(
             plain_text(note.text), (self._x.at(note.x), self._y.at(note.y)), shift,
             textcoords="offset points", ha={"left": "left", "right": "right"}.get(note.xanchor, "center"), va="center",
             bbox={"facecolor": _colour(note.bgcolor), "linewidth": 0, "pad": 1} if note.bgcolor else None,
-            fontsize=8, color=_colour(note.font.color) or REFERENCE_COLOUR,
+            fontsize=8, color=_colour(note.font.color) or REFERENCE_COLOUR, zorder=4,
+            arrowprops={"arrowstyle": "-", "color": _colour(note.arrowcolor), "linewidth": 0.8,
+                        "shrinkA": 0, "shrinkB": POINTS_PER_PX * (note.standoff or 0)} if note.showarrow else None,
         )  # fmt: skip
 
     def _legend(self) -> None:

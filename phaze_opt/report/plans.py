@@ -14,7 +14,7 @@ from phaze_opt.plan.launch_flags import LaunchFlags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.table import Field, Fields, TableContent, number, pairs_table, table_of, words
-from phaze_opt.report.text import format_number, format_scaled, format_share, format_time
+from phaze_opt.report.text import counted, format_number, format_scaled, format_share, format_time
 from phaze_opt.units import bytes_to_gib
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
@@ -76,14 +76,15 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int, to_run
     items = [(f"{place + 1}{mark}", ranked) for place, ranked, mark in zip(places, best, marks, strict=True)]
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
-        f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "
+        f"{len(best)} of {counted(len(ranking.ranked), 'plan')} that fit, {ranking.num_misfits:,} do not"
+        f"{_left_out(ranking)}; "
         f"t tensor, p pipeline, d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, "
         f"GiB of the fullest stage, {_range_note(best)}; {setting.tokens:,} {setting.counted} a step, "
         f"network {setting.network}"
     )
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
     if idle:
-        note += f"; up to {idle:,} devices idle, which MFU counts"
+        note += f"; up to {counted(idle, 'device')} idle, which MFU counts"
     note = "; ".join(filter(None, (note, coverage, caution)))
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return table_of(title, fields, items, note, emphasis=lambda item: item[1] is best[0])

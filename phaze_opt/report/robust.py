@@ -2,7 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
+import numpy as np
+
+from phaze_opt.certify.certificate import DesignOverWorlds, FrontOverWorlds
+from phaze_opt.certify.check.worlds import FrontReport
 from phaze_opt.certify.robust.result import (
     Conclusion,
     ConclusionKind,
@@ -11,22 +17,16 @@ from phaze_opt.certify.robust.result import (
     RobustResult,
     WorldOptimum,
 )
-from phaze_opt.certify.robust.worlds import UncertainConstant, World, WorldKind
-from phaze_opt.objective.goals import Goal
-from phaze_opt.report.certificate import format_gap
-from phaze_opt.report.chip import short_point
+from phaze_opt.certify.robust.worlds import UncertainConstant, words_of
+from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.report.certificate import axes_words, format_gap
+from phaze_opt.report.chip import chip_fields, chip_note, describe_chip, short_point
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
-from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_ratio, shown_value
+from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_ratio, format_time, shown_value
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""
-ABBREVIATIONS = {
-    "vector cycles": "cycles",
-    "GLB bandwidth": "GLB",
-    "HBM bandwidth": "HBM",
-    "network": "network",
-    "energies": "energies",
-}
 
 
 def robust_contents(result: RobustResult) -> list[TableContent]:
@@ -198,12 +198,8 @@ def _regret(regret: float) -> str:
 
 
 def name_world(result: RobustResult, row: int) -> str:
-    """``cycles- GLB+ HBM- network+`` for a corner, else the world's name; - is the low end."""
-    world: World = result.worlds[row]
-    if world.kind is not WorldKind.CORNER:
-        return world.name
-    pairs = zip(result.assumptions.groups, world.ends, strict=True)
-    return " ".join(f"{ABBREVIATIONS[group.group.value]}{'-' if end.value == 'low' else '+'}" for group, end in pairs)
+    """A world in words."""
+    return words_of(result.worlds[row], result.assumptions)
 
 
 def _held(conclusion: Conclusion) -> str:
@@ -258,3 +254,88 @@ def _percent(share: float) -> str:
     if abs(share) < 5e-6:
         return "0 %"
     return format_percentage(share)
+
+
+def over_worlds_sentences(front: FrontOverWorlds, nominal: Sequence[DesignPoint]) -> tuple[str, ...]:
+    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front."""
+    num_worlds, state = len(front.worlds), "Proved" if front.is_proved else "Not proved"
+    if not front.designs:
+        return (
+            f"No design works in each of {num_worlds} worlds: in some each cannot be built, breaks a budget or fits no "
+            "memory.",
+        )
+    count = len(front.designs)
+    designs = f"{count:,} designs are" if count != 1 else "one design is"
+    kept = len({each.point for each in front.designs} & set(nominal))
+    found = (
+        f"{state} within {format_gap(front.tolerance)}, over {num_worlds} worlds: {designs} on the front of "
+        f"{axes_words(front.axes)} whatever the assumptions turn out to be ({kept:,} of them are among the "
+        f"{len(nominal):,} as these stand; gap {format_gap(front.gap)})."
+    )
+    safest = max(front.designs, key=lambda each: each.share)
+    return (
+        found,
+        f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
+        f"design of every world (least at {front.worlds[safest.worst_world].name}).",
+    )
+
+
+def over_worlds_table(front: FrontOverWorlds) -> TableContent:
+    """Designs on a front over worlds, the safest first; of a long one the ends and some between."""
+    ranked = sorted(front.designs, key=lambda each: (-each.share, each.row))
+    places = np.unique(np.linspace(0, len(ranked) - 1, MAX_DESIGNS).round().astype(int))
+    shown = [ranked[place] for place in places]
+    fields: Fields[DesignOverWorlds] = (
+        number("least", lambda each: _percent(each.share)),
+        number("samples/s", lambda each: format_number(each.throughput_samples_per_s)),
+        number("mm2", lambda each: format_number(each.area_mm2)),
+        number("W", lambda each: format_number(each.tdp_w)),
+    )
+    if FrontAxis.COST in front.axes:
+        fields = (*fields, number("USD", lambda each: format_number(each.cost_usd or 0.0)))
+    fields = (
+        *fields,
+        *chip_fields(lambda each: each.point),
+        *(() if front.scenario.plans is not None else (number("mb", lambda each: f"{each.point.micro_batch}"),)),
+        words("least at", lambda each: front.worlds[each.worst_world].name),
+    )
+    note = (
+        "least: share of the best design of a world, over all worlds; samples/s: as the assumptions stand; mm2, W and "
+        "USD: the most in any world; + and -: ends of ranges; "
+        + chip_note([each.point for each in shown], has_micro_batch=front.scenario.plans is None)
+    )
+    if len(shown) < len(ranked):
+        note = f"{len(shown)} of {len(ranked):,}; {note}"
+    return table_of("The front over worlds", fields, shown, note)
+
+
+def over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
+    """A front over worlds as JSON: its designs, and the optimum of each world."""
+    return {
+        "tolerance": front.tolerance,
+        "gap": front.gap,
+        "is_proved": front.is_proved,
+        "num_points": front.num_points,
+        "num_solved": front.num_solved,
+        "designs": [
+            {
+                **{name: value for name, value in asdict(design).items() if name != "point"},
+                "arch": design.point.inline(),
+                "worst_world": front.worlds[design.worst_world].name,
+            }
+            for design in front.designs
+        ],
+        "worlds": [asdict(world) for world in front.worlds],
+    }
+
+
+def front_check_sentence(report: FrontReport) -> str:
+    """What a front over worlds that holds states, and what of it was worked out again."""
+    front, names = report.front, ", ".join(report.models)
+    state = "proved" if front.is_proved else "not proved"
+    return (
+        f"Valid: for {names} {len(front.designs):,} of {front.num_points:,} points are on the front of "
+        f"{axes_words(front.axes)} over {len(front.worlds)} worlds (gap {format_gap(front.gap)}, {state} within "
+        f"{format_gap(front.tolerance)}); {report.num_certificates} certificates of worlds worked out again in "
+        f"{format_time(report.wall_s)}."
+    )

@@ -24,7 +24,7 @@ from phaze_opt.report.figures import search_figures
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
-from phaze_opt.report.text import format_number, format_share, format_time, numbers_apart
+from phaze_opt.report.text import counted, format_number, format_share, format_time, numbers_apart
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.search.trial import Trial, rank
 from phaze_opt.study.judging.scoring import front_regret
@@ -97,7 +97,7 @@ def _known_standing(result: SearchResult, optimum: Truth) -> tuple[str, str, str
     source = "a certificate" if optimum.kind is TruthKind.CERTIFIED else "an enumeration"
     if optimum.front:
         missed = front_regret(Goal.PARETO, [trial.values for trial in result.pareto_front], optimum.front)
-        designs = f"{source} in this directory has {len(optimum.front):,} designs on it"
+        designs = f"{source} in this directory has {counted(len(optimum.front), 'design')} on it"
         how = f"{designs}; hypervolume missed {format_gap(missed)}"
         return ("front of the space", "proven" if missed <= TIED else "not attained", how)
     short = 1.0 - result.trials[result.best_number].values[0] / optimum.value
@@ -109,10 +109,14 @@ def _known_standing(result: SearchResult, optimum: Truth) -> tuple[str, str, str
 
 
 def _search_standing(result: SearchResult, *, space_size: int | None) -> tuple[str, str, str]:
-    tried = f"{result.distinct_evaluations:,} distinct designs"
+    tried = counted(result.distinct_evaluations, "distinct design")
     if space_size is not None:
         if result.distinct_evaluations >= space_size:
-            return ("best of the space", "proven", f"all {space_size:,} designs were evaluated")
+            return (
+                "best of the space",
+                "proven",
+                "its only design was evaluated" if space_size == 1 else f"all {space_size:,} designs were evaluated",
+            )
         if result.is_pruning_safe and result.distinct_evaluations + result.pruned >= space_size:
             how = f"{tried} evaluated, the other {result.pruned:,} ruled out by their bounds"
             return ("best of the space", "proven", how)
@@ -135,7 +139,7 @@ def effort_table(result: SearchResult, later_s: Mapping[str, float] | None = Non
         *((f"then {name}", format_time(seconds)) for name, seconds in (later_s or {}).items()),
     ]
     if result.probes or result.pruned:
-        rows.insert(3, ("looked at", f"{result.probes:,} probes, {result.pruned:,} pruned"))
+        rows.insert(3, ("looked at", f"{counted(result.probes, 'probe')}, {result.pruned:,} pruned"))
     return pairs_table("Search", tuple(rows))
 
 

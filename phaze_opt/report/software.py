@@ -197,7 +197,7 @@ def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
         software: its name.
         groups: of the file of constants in force, that hold constants of the software.
     """
-    own = [group for group in groups if group.source == CALIBRATED]
+    own = _of_the_user(groups)
     if not own:
         return ""
     number = len({(name, row) for group in own for name, rows in group.datasets.items() for row in rows})
@@ -211,6 +211,17 @@ def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
     return f"constants of {software} were fitted to {number} {noun} of your own, and speak of their machines" + (
         f" ({', '.join(words)})" if words else ""
     )
+
+
+def own_fit_error(groups: Sequence[FittedGroup]) -> float | None:
+    """The mean error of rows kept out of the user's own fit, as a share; None where there is none."""
+    own = _of_the_user(groups)
+    return own[-1].residuals[ERROR] / 100.0 if own and ERROR in own[-1].residuals else None
+
+
+def _of_the_user(groups: Sequence[FittedGroup]) -> list[FittedGroup]:
+    """Those that ``phaze-opt calibrate`` fitted."""
+    return [group for group in groups if group.source == CALIBRATED]
 
 
 def gradient_note(priced: int, own: int, source: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,128 @@ def style_bars(figure: Figure, title: str, *, count: int, axis: str) -> Figure:
     below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
     figure.update_layout(height=240 + 60 * max(1, count), legend=below, margin={"t": 60, "b": 140})
     return figure
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point that has a name: where it is, and what it looks like."""
+
+    name: str
+    x: float
+    y: float
+    symbol: str
+    size: int
+    colour: str
+    hover: str
+
+
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The ends of both axes, from which places in px follow; the second may be logarithmic."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    is_log: bool = False
+
+    @classmethod
+    def around(cls, places: Sequence[Place], *, is_log: bool = False) -> Frame:
+        """Axes with room for names; they begin at nought unless more than half of the first would be empty."""
+        across, up = [x for x, _ in places], [y for _, y in places]
+        start = min(across) if min(across) > max(across) / 2.0 else 0.0
+        room = 0.08 * (max(across) - start) or 0.08 * max(across)
+        low, top = (0.8 * min(up), 1.1 * max(up) * (max(up) / min(up)) ** 0.12) if is_log else (0.0, 1.12 * max(up))
+        return cls((start - room if start else 0.0, max(across) + room), (low, top), is_log)
+
+    def height(self, y: float) -> float:
+        """A value as the second axis has it: on a logarithmic one its exponent."""
+        return math.log10(y) if self.is_log else y
+
+    def px(self, place: Place, size: tuple[float, float]) -> Place:
+        """Where a point is on a drawing of some width and height."""
+        (left, right), (low, high) = self.x, (self.height(end) for end in self.y)
+        return size[0] * (place[0] - left) / (right - left), size[1] * (self.height(place[1]) - low) / (high - low)
+
+
+WIDE_PX, NARROW_PX = (640.0, 330.0), (180.0, 300.0)
+"""Width and height of what axes enclose, on a wide page and on a phone."""
+LETTER_PX, LINE_PX = 7.0, 18.0
+DIRECTIONS = ((0, 1), (1, 1), (-1, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (0, -1))
+DISTANCES_PX = (14.0, 30.0, 50.0, 75.0)
+
+
+def add_marks(figure: Figure, marks: Sequence[Mark], *, crowd: Sequence[Place], frame: Frame) -> None:
+    """Draw points with their names beside them (`set_names`)."""
+    for mark in marks:
+        is_ring = mark.symbol.endswith("-open")
+        figure.add_scatter(
+            x=[mark.x], y=[mark.y], mode="markers", name=mark.name, showlegend=False, cliponaxis=False,
+            hovertext=[mark.hover], hoverinfo="text",
+            marker={"symbol": mark.symbol, "size": mark.size, "color": mark.colour,
+                    "line": {"width": 2.5 if is_ring else 0, "color": mark.colour}},
+        )  # fmt: skip
+    set_names(figure, marks, crowd=crowd, frame=frame)
+
+
+def set_names(figure: Figure, marks: Sequence[Mark], *, crowd: Sequence[Place], frame: Frame) -> None:
+    """Name points that are drawn where names cover no other point or name, and set the axes.
+
+    Args:
+        figure: to be drawn on.
+        marks: the points.
+        crowd: the points without a name.
+        frame: the axes.
+    """
+    figure.update_xaxes(range=list(frame.x))
+    figure.update_yaxes(range=[frame.height(end) for end in frame.y])
+    points = [*crowd, *((mark.x, mark.y) for mark in marks)]
+    wide, narrow = ([*_labels(marks, points, frame, size)] for size in (WIDE_PX, NARROW_PX))
+    figure.update_layout(annotations=wide, meta={"narrow": {"annotations": narrow}})
+
+
+def _labels(
+    marks: Sequence[Mark], points: Sequence[Place], frame: Frame, size: tuple[float, float]
+) -> Iterator[dict[str, Any]]:
+    """Names of marks on a drawing of a size: each where it covers least, the nearest such place."""
+    crowd = [frame.px(point, size) for point in points]
+    taken: list[tuple[float, float, float, float]] = []
+    for mark in marks:
+        x, y = frame.px((mark.x, mark.y), size)
+        half = (len(mark.name) * LETTER_PX / 2, LINE_PX / 2)
+        shifts = [
+            (across * (distance + half[0]), up * (distance + half[1] * (across == 0)))
+            for distance in DISTANCES_PX
+            for across, up in DIRECTIONS
+        ]
+        boxes = [_box(x + right, y + up, half) for right, up in shifts]
+        place = min(range(len(boxes)), key=lambda at: (_cover(boxes[at], crowd, taken, size), at))  # noqa: B023 -- used at once
+        taken.append(boxes[place])
+        yield {
+            "x": mark.x, "y": frame.height(mark.y), "text": mark.name, "ax": shifts[place][0], "ay": -shifts[place][1],
+            "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": mark.colour,
+            "standoff": mark.size / 2, "font": {"color": mark.colour}, "bgcolor": LABEL_GROUND, "borderpad": 1,
+        }  # fmt: skip
+
+
+def _box(x: float, y: float, half: tuple[float, float]) -> tuple[float, float, float, float]:
+    return x - half[0], x + half[0], y - half[1], y + half[1]
+
+
+def _cover(
+    box: tuple[float, float, float, float],
+    crowd: Sequence[Place],
+    taken: Sequence[tuple[float, float, float, float]],
+    size: tuple[float, float],
+) -> int:
+    """How much a name would cover: points, with room around them; other names and the edge count for many."""
+    left, right, low, high = box
+    room = 7.0
+    points = sum(left - room < x < right + room and low - room < y < high + room for x, y in crowd)
+    names = sum(left < end and begin < right and low < top and bottom < high for begin, end, bottom, top in taken)
+    is_outside = left < 0.0 or low < 0.0 or right > size[0] or high > size[1]
+    return points + 100 * names + 100 * is_outside
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,11 @@ def format_number(value: float) -> str:
     return f"{value:.2f}" if magnitude >= 1 or value == 0 else f"{value:.3g}"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A count with its noun, one or many: ``1 seed``, ``3 seeds``, ``1,024 devices``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def format_amount(value: float) -> str:
     """In words from a thousand million on, in full below."""
     for scale, word in ((1e12, "trillion"), (1e9, "billion")):

@@ -13,7 +13,7 @@ from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
-from phaze_opt.report.text import format_number, format_time
+from phaze_opt.report.text import counted, format_number, format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
@@ -158,11 +158,11 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     """How far off the models are over all rows and in the best and the worst set, and what to expect elsewhere."""
     scored = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     if not scored:
-        return ("No row is scored: nothing is known of the models' error here.",)
+        return ("No row is scored: nothing is known of the models' error here. What is below the table says why.",)
     count = sum(entry.scores.num_rows for entry in scored)
     mape = sum(entry.scores.mape * entry.scores.num_rows for entry in scored) / count
     held = [entry for entry in scored if math.isfinite(entry.baseline_mape)]
-    measured = f"{_counted(count, 'row')} of {_counted(len(scored), 'data set')}"
+    measured = f"{counted(count, 'row')} of {counted(len(scored), 'data set')}"
     text = f"Over {measured} predictions are {mape:.3g} % off in the mean"
     if held:
         rows = sum(entry.scores.num_rows for entry in held)
@@ -180,17 +180,13 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     )
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def fit_sentences(found: Calibration) -> tuple[str, ...]:
     """What was fitted to how many rows, and how far off rows are that were fitted and that were kept out."""
     fits = [item for family in found.families for item in family.sets if item.whole.fitted.num_rows]
     count = sum(item.whole.fitted.num_rows for item in fits)
     constants = sum(family.num_constants for family in found.families)
     mape = sum(item.whole.fitted.mape * item.whole.fitted.num_rows for item in fits) / max(count, 1)
-    fitted = f"{_counted(constants, 'constant')} fitted to {_counted(count, 'row')}"
+    fitted = f"{counted(constants, 'constant')} fitted to {counted(count, 'row')}"
     first = f"{fitted}: these are predicted {mape:.3g} % off in the mean."
     kept = [item for item in fits if math.isfinite(item.cross_validated_mape)]
     if not kept:

@@ -144,6 +144,31 @@ class DualPool:
             column += 1
         return (total if floor_s is None else np.maximum(total, floor_s)), choices
 
+    def bounds_by(
+        self,
+        choices: Choices,
+        one_core_s: FloatArray,
+        spread_s: FloatArray,
+        cores: NDArray[np.int64],
+        *,
+        floor_s: FloatArray,
+    ) -> FloatArray:
+        """Bounds of the makespan by entries that are given; arguments, and what comes, as of `bounds_and_choices`."""
+        total = np.zeros(len(one_core_s))
+        for block in self.structure.blocks:
+            if len(block) == 1:
+                alone = block.operators[0]
+                total += np.minimum(one_core_s[:, alone], spread_s[:, alone])
+        for k, chosen in zip(self.wide_blocks, choices.T, strict=True):
+            block = self.structure.blocks[k]
+            for number in np.unique(chosen).tolist():
+                rows = np.flatnonzero(chosen == number)
+                own = np.ix_(rows, np.array(block.operators))
+                latencies = np.ascontiguousarray(one_core_s[own]), np.ascontiguousarray(spread_s[own])
+                stack = _Stack((self._entries[k][number],), block.masks)
+                total[rows] += stack.bounds(*latencies, cores[rows].astype(np.float64))[0]
+        return np.maximum(total, floor_s)
+
     def _append(self, block_number: int, entry: PoolEntry) -> PoolAddition:
         entries = self._entries[block_number]
         entries.append(entry)

@@ -293,10 +293,10 @@ class SearchSpace:
         limit = math.inf if max_area_mm2 is None else max_area_mm2 * UM2_PER_MM2
         return replace(self, max_area_um2=limit) if limit < self.max_area_um2 else self
 
-    def allowed(self, max_tdp_w: float | None) -> NDArray[np.bool_]:
-        """Which architectures are kept and keep to a budget of power, shape (num_rows, len(axes.num_vc))."""
-        whole = replace(self, frontier=None)
-        is_allowed = None if max_tdp_w is None else _within_budgets(whole, Frontier(max_tdp_w))
+    def allowed(self, max_tdp_w: float | None, *, capex: CapexBudget | None = None) -> NDArray[np.bool_]:
+        """Which architectures are kept and keep to budgets of power and capex, shape (num_rows, len(axes.num_vc))."""
+        whole, within = replace(self, frontier=None), Frontier(max_tdp_w, capex=capex)
+        is_allowed = None if within == Frontier() else _within_budgets(whole, within)
         return mask_of(whole.axes, whole.kept, is_allowed)
 
     def index(self, point: DesignPoint) -> int:
@@ -461,8 +461,11 @@ def _within_budgets(whole: SearchSpace, within: Frontier) -> NDArray[np.bool_]:
         if within.max_tdp_w is not None:
             is_allowed[here] &= die_power_w(chips, whole.constants) / within.max_tdp_w - 1.0 <= 0.0
         if within.capex is not None:
-            prices = prices_with(within.capex.prices)
-            is_allowed[here] &= within.capex.keeps(chip_cost(chips, whole.constants, prices=prices).usd)
+            assert whole.silicon is not None
+            prices, links = prices_with(within.capex.prices), whole.silicon.link_bytes_per_s
+            is_allowed[here] &= within.capex.keeps(
+                chip_cost(chips, whole.constants, link_bytes_per_s=links, prices=prices).usd
+            )
     return is_allowed
 
 

@@ -52,14 +52,13 @@ def certified_truth(problem_digest: str, *, certificates: Path) -> TruthRecord |
 
 
 def _read(path: Path, problem_digest: str) -> TruthRecord | None:
-    """The truth of a certificate; None if it is of another problem, another format, fused layers, or not proved."""
+    """The truth of a certificate; None if it is of another problem or another format, or not proved."""
     data = parse_json(read_text_file(path, kind="a certificate"), source=str(path))
     if data["problem_digest"] != problem_digest or data["format"] != FORMAT:
         return None
     certificate = read_claimed(path.parent)
     claim = certificate.claim
-    # What is attained with fused layers is of each layer alone, and trials may well be better.
-    if not claim.is_proved or certificate.scenario.layer_fusion:
+    if not claim.is_proved:
         return None
     return TruthRecord(
         problem_digest=problem_digest,

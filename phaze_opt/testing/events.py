@@ -25,7 +25,7 @@ from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.trial import KnownEvaluation, Trial
-from phaze_opt.study.config import Budget, Contender, StudyConfig, StudyWorkload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.disk.cell_log import write_cell
 from phaze_opt.study.disk.directory import STUDIES, StudyDirectory
 from phaze_opt.study.disk.plan_file import plan_to_json
@@ -174,6 +174,7 @@ def example_study(
         "Which strategy finds the best design in fewest evaluations? *A made-up study.*",
         tuple(StudyWorkload(model, (model,)) for model in STUDY_WORKLOADS),
         tuple(Contender(strategy, strategy) for strategy in strategies),
+        settings=(Setting(silicon="phaze"),),
         seeds=tuple(range(num_seeds)),
         budget=Budget(num_trials),
     )

@@ -22,10 +22,18 @@ from phaze_opt.hardware.fabrics import CURVE_PRIOR, CollectiveSoftware, Fabric, 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.spreads import BETWEEN_NODES
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.served_collectives import (
+    SERVED,
+    has_recent_kernels,
+    recent_parameter,
+    served_all_reduce,
+    served_parameters,
+)
 
 Floats = NDArray[np.float64]
 LATENCY_UP_TO_BYTES = 256 * KIBI
@@ -47,6 +55,8 @@ class CollectiveCase:
         levels: the group's fabrics and its sizes in them, innermost first; empty on a network of a user's own.
         network: name or file of a user's network.
         devices, nodes: size of the group on it, and the nodes that it spans.
+        is_recent: of a serving framework, whether its kernels are those that wait less.
+        memory_bytes_per_s: bandwidth of a device's memory; 0 where it is unknown.
     """
 
     kind: CollectiveKind
@@ -55,18 +65,41 @@ class CollectiveCase:
     network: str = ""
     devices: int = 0
     nodes: int = 1
+    is_recent: bool = False
+    memory_bytes_per_s: float = 0.0
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a serving framework runs it."""
+        return self.software in SERVED
+
+    def seconds(self, payload_bytes: Floats, fitted: FittedConstants) -> Floats:
+        """Time of payloads, same shape, s."""
+        library_s = collective_seconds(self.kind, payload_bytes, self.dimensions(fitted))
+        if not self.is_served:
+            return library_s
+        ((fabric, size),) = self.levels
+        served = served_all_reduce(
+            fabric,
+            fitted,
+            is_launched=self.software is CollectiveSoftware.EAGER,
+            is_recent=self.is_recent,
+            memory_bytes_per_s=self.memory_bytes_per_s,
+        )
+        return served.seconds(payload_bytes, size, library_s)
 
     def dimensions(self, fitted: FittedConstants) -> tuple[NetworkDimension, ...]:
-        """The group on the network model."""
+        """The group on the network model, as the library runs it beside a framework's kernels."""
         if self.network:
             return self._on_network(fitted)
+        software = CollectiveSoftware.LIBRARY if self.is_served else self.software
         return tuple(
             MeasuredDimension(
                 Topology.SWITCH,
                 size,
                 fabric.bandwidth_bytes_per_s,
                 _NO_LATENCY_S,
-                curve=fabric.kind_curve(self.kind, self.software, fitted),
+                curve=fabric.kind_curve(self.kind, software, fitted),
             )
             for fabric, size in self.levels
         )
@@ -117,12 +150,14 @@ class CompiledCollectives:
         """Predicted time of every row, s; nan where unscored."""
         predicted = np.full(len(self._bytes), np.nan)
         for case, indices in self._members.items():
-            predicted[indices] = collective_seconds(case.kind, self._bytes[indices], case.dimensions(fitted))
+            predicted[indices] = case.seconds(self._bytes[indices], fitted)
         return predicted
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Latency, transfer at full bandwidth and what is lost before bandwidth is reached."""
+        """Latency, transfer at full bandwidth and what is lost before bandwidth is reached; of frameworks the whole."""
         case = self._cases[index]
+        if case.is_served:
+            return (Part("all-reduce of a framework", float(case.seconds(self._bytes[index : index + 1], fitted)[0])),)
         dimensions = case.dimensions(fitted)
         payload = float(self._bytes[index])
         cost: AffineCost = collective_coefficients(case.kind, dimensions)
@@ -148,14 +183,24 @@ def read_case(row: Row) -> CollectiveCase | str:
         is_rack = inner is not None and devices <= inner.domain
         return _case_on_network(kind, device, devices, 1 if is_rack else nodes)
     if inner is not None and devices <= inner.domain:
-        return CollectiveCase(kind, software_of(row), ((inner, devices),))
+        return _as_it_is_run(row, CollectiveCase(kind, software_of(row), ((inner, devices),)), device)
     outer = find_fabric(hardware, words, is_between_nodes=True)
     levels = [(inner, devices // nodes), (outer, nodes)]
     missing = [size for fabric, size in levels if fabric is None and size > 1]
     if missing:
         return f"the links of {hardware} are unknown"
     known = tuple((fabric, size) for fabric, size in levels if fabric is not None and size > 1)
-    return CollectiveCase(kind, software_of(row), known)
+    return _as_it_is_run(row, CollectiveCase(kind, software_of(row), known), device)
+
+
+def _as_it_is_run(row: Row, case: CollectiveCase, device: Device | None) -> CollectiveCase:
+    """The case with what frameworks' kernels depend on: all-reduces of one level; else they run the library's."""
+    if not case.is_served:
+        return case
+    if case.kind is not CollectiveKind.ALL_REDUCE or len(case.levels) > 1:
+        return replace(case, software=CollectiveSoftware.LIBRARY)
+    memory = 0.0 if device is None else device.hbm_bandwidth_bytes_per_s
+    return replace(case, is_recent=has_recent_kernels(_text(row)), memory_bytes_per_s=memory)
 
 
 def _case_on_network(kind: CollectiveKind, device: Device, devices: int, nodes: int) -> CollectiveCase | str:
@@ -169,8 +214,13 @@ def software_of(row: Row) -> CollectiveSoftware:
     """Whose collectives a row timed, by what its software, timing, source and note say; a library's own tests else."""
     if row.dataset == EARLIER_SET:
         return CollectiveSoftware.EARLIER
-    text = " ".join(row.text(column, "") for column in ("software", "timing", "source", "note")).lower()
+    text = _text(row)
     return next((software for word, software in _SOFTWARE_WORDS if word in text), CollectiveSoftware.LIBRARY)
+
+
+def _text(row: Row) -> str:
+    """What a row says of its software, in lower case."""
+    return " ".join(row.text(column, "") for column in ("software", "timing", "source", "note")).lower()
 
 
 _SOFTWARE_WORDS = (
@@ -208,7 +258,8 @@ def _rows_by_group(rows: Sequence[Row]) -> dict[str, tuple[CollectiveCase, list[
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of every fabric, kind and software in the rows."""
     groups = _rows_by_group(rows)
-    return tuple(parameter for name in sorted(groups) for parameter in _of_case(groups[name][0]))
+    own = tuple(parameter for name in sorted(groups) for parameter in _of_case(groups[name][0]))
+    return own + tuple(recent_parameter(software) for software in SERVED if _recent_rows(software, rows))
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
@@ -217,16 +268,54 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     Weakly pulled to the specified bandwidth and to usual latencies: some groups have few rows.
     """
     fitted = start
-    for case, own in _rows_by_group(rows).values():
-        fitted = fit_towards_starts(CompiledCollectives(own), _of_case(case), fitted)
+    groups = _rows_by_group(rows)
+    for case, own in groups.values():
+        if not case.is_served:
+            fitted = fit_towards_starts(CompiledCollectives(own), _of_case(case), fitted)
+    # Frameworks' kernels of all fabrics at once, as recent ones have a constant in common.
+    for software in SERVED:
+        theirs = [each for each in groups.values() if each[0].software is software]
+        own = [row for _, rows_of_group in theirs for row in rows_of_group]
+        parameters = [parameter for case, _ in theirs for parameter in _of_case(case)]
+        common = [recent_parameter(software)] if _recent_rows(software, rows) else []
+        fitted = fit_towards_starts(CompiledCollectives(own), parameters + common, fitted)
     return fitted
 
 
+def _recent_rows(software: CollectiveSoftware, rows: Sequence[Row]) -> list[Row]:
+    """Rows of frameworks' recent kernels; none where they are too few."""
+    found = [row for row in rows if _is_recent(row, software)]
+    return found if len(found) >= LEAST_ROWS else []
+
+
+def _is_recent(row: Row, software: CollectiveSoftware) -> bool:
+    case = read_case(row)
+    return not isinstance(case, str) and case.software is software and case.is_recent
+
+
 def _regime(row: Row) -> str:
-    """Latency up to 256 KiB, bandwidth beyond 64 MiB, ramp between; across nodes apart."""
+    """Latency up to 256 KiB, bandwidth beyond 64 MiB, ramp between; across nodes and by software apart.
+
+    XLA's and frameworks' collectives scatter twice as much as a library's own tests, whose ranges they would widen.
+    """
     size = row.number("bytes")
     part = "latency" if size <= LATENCY_UP_TO_BYTES else "ramp" if size <= RAMP_UP_TO_BYTES else "bandwidth"
-    return f"{part}, across nodes" if row.integer("n_nodes", 1) > 1 else part
+    part = f"{part}, across nodes" if row.integer("n_nodes", 1) > 1 else part
+    software = software_of(row)
+    return part if software in _PLAIN else f"{part}, {software.value}"
+
+
+_PLAIN = (CollectiveSoftware.LIBRARY, CollectiveSoftware.EARLIER)
+"""Software that a regime does not name."""
+
+
+def _apart(row: Row) -> str:
+    """Ranges of collectives between nodes: three sources tell of adapters, which differ more than sizes do."""
+    case = read_case(row)
+    if isinstance(case, str):
+        return ""
+    crosses = case.levels[-1][0].is_between_nodes if case.levels else case.nodes > 1
+    return BETWEEN_NODES if crosses else ""
 
 
 def _cell(row: Row) -> str:
@@ -248,6 +337,8 @@ def _of_case(case: CollectiveCase) -> tuple[FitParameter, ...]:
     own = load_fabric(fabric.like) if fabric.like else fabric
     if case.software is CollectiveSoftware.EARLIER:
         return _of_fabric(own)
+    if case.is_served:
+        return served_parameters(own, case.group, case.software)
     return _of_kind(own, case.kind, case.group)
 
 
@@ -325,6 +416,7 @@ COLLECTIVES = Family(
     splits=MappingProxyType(
         {"configuration": lambda row: f"{_fabric_of(row)}, {row.integer('n_devices')} devices", "fabric": _fabric_of}
     ),
+    apart=_apart,
 )
 """All-reduces (and other collectives) by size, number of devices and fabric; tested on configurations (machine, fabric,
 devices) and fabrics that no constant was fitted to."""
@@ -347,5 +439,6 @@ COLLECTIVE_KINDS = Family(
     regime=_regime,
     cell=_cell,
     splits=MappingProxyType({"machine": _machine}),
+    apart=_apart,
 )
 """Collectives of every kind on modern machines, by libraries, XLA and kernels of serving frameworks."""

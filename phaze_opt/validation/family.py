@@ -134,6 +134,7 @@ class Family:
         unseen: the kind of ranges of a row of which nobody knows the software; empty where none plays a part.
         nearness: how near a row's machine is to others that were measured, in a word or two: what ranges of a machine
             never seen differ by; empty where nothing is known of it.
+        apart: the kind of ranges of a user's row that is like none of those kept out by cells; empty for others.
         predict_unmeasured: of rows whose value nobody published, what is predicted, by index; nothing is scored.
     """
 
@@ -148,6 +149,7 @@ class Family:
     is_fitted: Callable[[Row], bool] = lambda row: True
     unseen: str = ""
     nearness: Label = lambda row: ""
+    apart: Label = lambda row: ""
     predict_unmeasured: Callable[[Sequence[Row], FittedConstants], Mapping[int, float]] = lambda rows, fitted: {}
 
     def kinds(self, row: Row) -> tuple[str, ...]:

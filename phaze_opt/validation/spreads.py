@@ -80,12 +80,15 @@ def kinds_of(family: Family, row: Row, predicted: float, *, is_published: bool) 
     """Kinds of ranges that suit a row, the first that is known to be taken.
 
     A row that no fit can have seen has those of its machine, else those of machines or sources kept out whole; a user's
-    step has those of steps whose source was kept out, with or without its software.
+    step has those of steps whose source was kept out, with or without its software, and a collective between nodes
+    those of such whose source was.
     """
     known = family.kinds(row)
     known = (sized(known[0], predicted), *known)
     if is_published:
         return known
+    if family.apart(row):
+        return (family.apart(row),)
     whole = tuple(kind for test in WHOLE if test in family.splits for kind in whole_kinds(family, row, test))
     if family.unseen and row.is_guessed:
         name = find_software(row.text("software", ""))

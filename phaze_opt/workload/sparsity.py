@@ -10,8 +10,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Annotated
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 WEIGHT_BITS = 16
 """Of a working weight."""
@@ -35,7 +37,10 @@ class Pattern:
     def __post_init__(self) -> None:
         """Refuse patterns that keep nothing, or more than there is."""
         if not 1 <= self.kept < self.of <= MAX_BLOCK:
-            message = f"pattern {self.kept}:{self.of} must keep at least 1 and fewer than its block, up to {MAX_BLOCK}"
+            message = (
+                f"'{self.kept}:{self.of}' cannot be: N:M keeps N of every M weights, so N is from 1 to M - 1 and M at "
+                f"most {MAX_BLOCK}; 2:4 is the usual one"
+            )
             raise InputError(message, source=SOURCE)
 
     @property
@@ -61,15 +66,31 @@ class SparseWeights:
     The forward product always is sparse. The input gradient multiplies by the same weights transposed, so that it is
     sparse only where masks are transposable: N of M along both edges (Hubara et al., arXiv 2102.08124). The weight
     gradient multiplies activations by gradients and stays dense: pruned weights are updated too (straight through).
+
+    Attributes:
+        pattern: of the weights.
+        is_transposable: whether the input gradient is sparse too.
+        holds_copies: whether the compressed copies are part of a device's memory. They are; what was kept before they
+            counted does not say so and goes on as it was.
     """
 
     pattern: Pattern
     is_transposable: bool = False
+    holds_copies: Annotated[bool, later(False)] = False
 
     @property
     def flops_share(self) -> Fraction:
         """FLOPs of the three products over those of dense weights."""
         return (2 + self.pattern.density + (self.pattern.density - 1) * self.is_transposable) / Fraction(3)
+
+    @property
+    def copied_share(self) -> Fraction:
+        """Bytes of all compressed copies over those of the dense weights.
+
+        A pass reads its copy along its own inner dimension, so that a transposable mask takes two: PyTorch's
+        `SparseSemiStructuredTensor` holds ``packed`` and ``packed_t`` with their places for training.
+        """
+        return (1 + self.is_transposable) * self.pattern.stored_share
 
     @property
     def choosing_operations(self) -> Fraction:
@@ -163,7 +184,7 @@ class SparseRecipe:
         parts.append((self.fine_tune, self.pattern))
         found: list[SparsePhase] = []
         for share, pattern in parts:
-            weights = None if pattern is None else SparseWeights(pattern, self.is_transposable)
+            weights = None if pattern is None else SparseWeights(pattern, self.is_transposable, holds_copies=True)
             if found and found[-1].weights == weights:
                 found[-1] = SparsePhase(found[-1].share + share, weights)
             elif share:
@@ -217,18 +238,25 @@ def only_weights(text: str) -> SparseWeights | None:
     """The weights of a recipe of one phase; None where nothing is said.
 
     Raises:
-        InputError: it is no recipe, or its phases differ.
+        InputError: it is no recipe, its phases differ, or none is sparse.
     """
     if not text:
         return None
-    found = parse_recipe(text).only_weights
-    if found is None:
+    recipe = parse_recipe(text)
+    found, end = recipe.only_weights, SparseWeights(recipe.pattern, recipe.is_transposable).option
+    if found is not None:
+        return found
+    if recipe.has_one_phase:
         message = (
-            f"'{text}' has phases of different patterns, and one answer here stands for one; give one pattern, such "
-            "as 2:4, or `evaluate` the recipe"
+            f"'{text}' multiplies all weights in every step, as mask decay does until fine_tune begins; give {end}, "
+            "or leave it out"
         )
-        raise InputError(message, source=SOURCE)
-    return found
+    else:
+        message = (
+            f"'{text}' has {len(recipe.phases)} phases of different weights, and searches, certificates and studies "
+            f"are of one; give {end}, which it ends with, or price the recipe on one chip with `phaze-opt evaluate`"
+        )
+    raise InputError(message, source=SOURCE)
 
 
 _KEYS = ("recipe", "dense", "fine_tune", "transposable")
@@ -265,7 +293,7 @@ def parse_pattern(text: str) -> Pattern:
     """
     match = _PATTERN.fullmatch(text)
     if match is None:
-        message = f"'{text}' must read N:M, N weights kept of every M, such as 2:4"
+        message = f"'{text}' must read N:M, which keeps N of every M weights, such as 2:4"
         raise InputError(message, source=SOURCE)
     return Pattern(int(match["kept"]), int(match["of"]))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forger import ATTAINED, SOLVED, UPPER, Forger, times
 from small_problems import contents
@@ -15,7 +16,7 @@ from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import CERTIFICATE_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.finished_tasks import JOURNAL_FILE
-from phaze_opt.certify.front_kernels import attained_for, compile_ahead, front_of
+from phaze_opt.certify.front import attained_for, compile_ahead, front_of, is_attained
 from phaze_opt.certify.point_proof import PointRefiner
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
@@ -62,7 +63,22 @@ def test_kernels_of_fronts_are_compiled_once_and_ahead(covered):
     """What `make` compiles is what fronts over many dies call: other types would be compiled again."""
     assert covered[1].front
     compile_ahead()
-    assert len(front_of.signatures) == len(attained_for.signatures) == 1
+    assert len(front_of.signatures) == len(attained_for.signatures) == len(is_attained.signatures) == 1
+
+
+@pytest.mark.parametrize("num_known", [1, 2, 3])
+def test_kernels_of_fronts_equal_all_pairs(num_known):
+    rng = np.random.default_rng(num_known)
+    known, worth = rng.integers(1, 9, (60, num_known)).astype(float), rng.integers(1, 9, 60).astype(float)
+    order = np.lexsort((*known.T[::-1], -worth))
+    front = order[front_of(known[order], 0.0)]
+    is_no_worse = (known[front] <= known[:, None]).all(axis=2)
+    most = np.where(is_no_worse, worth[front], 0.0).max(axis=1)
+    assert (most >= worth).all()
+    assert (attained_for(known, known[front], worth[front], 0.0) == most).all()
+    needed = rng.uniform(1.0, 9.0, len(known))
+    needed[:30] = worth[:30]
+    assert (is_attained(known, needed, known[front], worth[front], 0.0) == (most >= needed)).all()
 
 
 @pytest.mark.parametrize("axes", [PARETO_AXES, (FrontAxis.THROUGHPUT, FrontAxis.COST), FOUR[1:]])

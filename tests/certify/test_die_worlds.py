@@ -12,17 +12,19 @@ from small_problems import small_model, small_scenario
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
-from phaze_opt.certify.robust.worlds import WorldKind, build_worlds, find_assumptions, problem_in
+from phaze_opt.certify.robust.worlds import AssumptionGroup, End, WorldKind, build_worlds, find_assumptions, problem_in
 from phaze_opt.hardware.chip_template import NEVER_SLOWS
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, build_accelerator
+from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of
 from phaze_opt.objective.alternatives import DIE_AREAS, SHARES
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import goal_values
+from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
@@ -72,9 +74,22 @@ def analysed(problem: CertifyProblem, folder: Path, *, num_samples: int = 1) -> 
     return analyse_robustness(problem, options, RobustOptions(num_samples=num_samples, seed=1))
 
 
-@pytest.mark.parametrize("changes", [{"area_mm2": 400.0}, pytest.param({"max_tdp_w": 200.0}, marks=pytest.mark.slow)])
-def test_equals_looking_at_every_die_in_every_world(tmp_path, changes):
+CAPEX = 8 * 9700.0
+"""Dies with two stacks keep to it as prices stand, all where they are low, none where they are high."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "budget"),
+    [
+        ({"area_mm2": 400.0}, None),
+        pytest.param({"max_tdp_w": 200.0}, None, marks=pytest.mark.slow),
+        pytest.param({}, CAPEX, marks=pytest.mark.slow),
+    ],
+)
+def test_equals_looking_at_every_die_in_every_world(tmp_path, changes, budget):
     problem = tiny_dies(**changes)
+    prices = None if budget is None else ()
+    problem = replace(problem, scenario=replace(problem.scenario, max_capex_usd=budget, prices=prices))
     result = analysed(problem, tmp_path)
     table, grid = table_of(problem, result), Grid(problem.space)
     best = table.max(axis=1)
@@ -107,6 +122,67 @@ def test_equals_looking_at_every_die_in_every_world(tmp_path, changes):
         for found, cost, is_proved in zip(shape.found, costs, shape.is_proved, strict=True):
             assert found >= cost - SAME
             assert not is_proved or (found <= SAME) == (cost <= SAME)
+
+
+@pytest.mark.slow
+def test_throughput_per_usd_equals_looking_at_every_die_in_every_world(tmp_path):
+    problem = replace(tiny_dies(), goal=Goal.THROUGHPUT_PER_USD)
+    result = analysed(problem, tmp_path)
+    table = table_of(problem, result)
+    best = table.max(axis=1)
+    assert [each.value for each in result.optima] == pytest.approx(best.tolist(), rel=SAME)
+    worst = (1.0 - table / best[:, None]).max(axis=0)
+    assert result.minimax.regret == pytest.approx(worst.min(), abs=SAME)
+    assert result.minimax.is_proved
+
+
+def priced(**scenario: object) -> CertifyProblem:
+    problem = tiny_dies()
+    return replace(problem, scenario=replace(problem.scenario, prices=(), **scenario))
+
+
+def test_prices_are_of_worlds_where_money_decides():
+    """The dear end is high, yields and lives at their low end; throughput alone has no prices."""
+    found = {
+        name: {group.group: group.constants for group in find_assumptions(problem).groups}
+        for name, problem in (
+            ("plain", tiny_dies()),
+            ("capex", priced(max_capex_usd=CAPEX)),
+            ("usd", replace(priced(), goal=Goal.THROUGHPUT_PER_USD)),
+        )
+    }
+    assert AssumptionGroup.PRICES not in found["plain"]
+    keys = {name: {each.key for each in found[name][AssumptionGroup.PRICES]} for name in ("capex", "usd")}
+    owned = {f"price.ownership.{name}" for name in ("years", "pue", "usd_per_kwh", "utilisation")}
+    assert keys["usd"] - keys["capex"] == owned
+    assert not any("n5" in key or "carbon" in key or "chiplets" in key for key in keys["usd"])
+    opposed = {each.key for each in found["usd"][AssumptionGroup.PRICES] if each.is_opposed}
+    yields = {"price.package.bond_yield", "price.package.substrate_bond_yield"}
+    assert opposed == {"price.volume.devices", "price.ownership.years", "price.ownership.utilisation", *yields}
+
+
+def test_a_world_of_prices_is_the_problem_that_one_poses_by_hand():
+    problem = priced(max_capex_usd=CAPEX)
+    assumptions = find_assumptions(problem)
+    last = [group.group for group in assumptions.groups].index(AssumptionGroup.PRICES)
+    worlds = build_worlds(problem, assumptions, num_samples=1, seed=0)
+    sizes = set()
+    for world in worlds:
+        posed = problem_in(problem, world)
+        changed = dict(posed.scenario.prices)
+        moved = {s.key: s.value for s in world.settings if s.key.startswith("price.")}
+        assert all(price == moved[f"price.{key}"] for key, price in changed.items())
+        if world.kind is WorldKind.CORNER:
+            entry = load_prices().entries["memory.hbm_usd_per_gb"]
+            assert changed["memory.hbm_usd_per_gb"] == (entry.high if world.ends[last] is End.HIGH else entry.low)
+            kept = posed.space.allowed(None, capex=posed.capex)
+            usd = device_usd(posed.space.accelerator_table(posed.constants), posed.scenario, posed.constants)
+            assert kept.sum() == (8 * usd <= CAPEX).sum()
+            sizes.add((world.ends[last], int(kept.sum())))
+        elif world.kind is not WorldKind.SAMPLE:
+            assert changed == {}
+    assert {size for end, size in sizes if end is End.HIGH} == {0}
+    assert all(size > 0 for end, size in sizes if end is End.LOW)
 
 
 def test_worlds_are_the_problems_that_one_poses_by_hand():

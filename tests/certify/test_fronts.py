@@ -21,9 +21,9 @@ from phaze_opt.certify.proof import prove_problem
 from phaze_opt.certify.prove import certify
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import PARETO_AXES, Aim, FrontAxis, Goal
+from phaze_opt.objective.goals import PARETO_AXES, Aim, FrontAxis, Goal, parse_goal
 
 NEAR = 1e-9
 TWO_TO_FOUR = (
@@ -52,7 +52,7 @@ def losses(problem: CertifyProblem) -> dict[int, list[float]]:
             }
             if FrontAxis.COST in problem.axes:
                 chips = table_of(evaluation.accelerator)
-                of_axis[FrontAxis.COST] = float(chip_cost(chips, problem.constants).usd[0])
+                of_axis[FrontAxis.COST] = float(device_usd(chips, problem.scenario, problem.constants)[0])
             found[index] = [of_axis[axis] for axis in problem.axes]
     return found
 
@@ -137,6 +137,30 @@ def test_goals_are_named_in_any_order_once():
     for text in ("tdp,tdp", "throughput,throughput_per_tdp", "speed,tdp"):
         with pytest.raises(InputError):
             Aim.parse(text, source="x")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("throughput,watts", "did you mean tdp"), ("throughput,Power", "did you mean tdp"),
+        ("throughput,dollars", "did you mean cost"), ("throughput,price", "did you mean cost"),
+        ("watts", "give throughput,tdp"), ("speed", "did you mean throughput"),
+        ("throughput,tpd", "did you mean tdp"),
+    ],
+)  # fmt: skip
+def test_other_words_for_a_goal_are_understood(given, meant):
+    with pytest.raises(InputError, match=meant):
+        Aim.parse(given, source="x")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("watts", "throughput_per_tdp"), ("cost", "throughput_per_usd"), ("throughput,tdp", "or pareto"),
+     ("energy", "throughput_per_joule"), ("area", "pareto")],
+)  # fmt: skip
+def test_a_search_is_told_the_goal_that_it_has(given, meant):
+    with pytest.raises(InputError, match=meant):
+        parse_goal(given, source="x")
 
 
 def test_costs_are_of_dies():
@@ -267,3 +291,15 @@ def test_costs_cannot_be_left_out(dies, tmp_path):
     without.put("axes", [axis.value for axis in PARETO_AXES])
     without.assert_refused(POINTS_FILE, "column cost_usd is of no goal")
     assert np.isfinite(without.columns()["cost_usd"]).all()
+
+
+def test_words_of_a_front_prove_nothing(forged: Forger) -> None:
+    """Certificates of before have no column of words: without it one holds, with a word less it does not."""
+    forged.table(lambda table: table.drop_columns(["arch"]))
+    forged.seal()
+    assert check_certificate(forged.directory).claim.is_proved
+
+
+def test_a_word_left_out_is_refused(forged: Forger) -> None:
+    row = forged.cells(a_row(forged, is_on_front=True), arch="")
+    assert_refused(forged, f"row {row}: arch is ''")

@@ -44,7 +44,7 @@ def test_what_is_proved_least_is_the_least_of_all(goal, tmp_path):
     for least in found:
         assert least.value >= best * (1.0 - least.within)
         amounts = [
-            amounts_of(design.evaluation, problem.constants)[least.saving]
+            amounts_of(design.evaluation, problem.scenario, problem.constants)[least.saving]
             for design in designs
             if design.value >= best * (1.0 - least.within) * (1.0 + 1e-9)
         ]
@@ -60,12 +60,13 @@ def test_dies_that_others_stand_for_are_made_lean(tmp_path):
     assert result.certificate.claim.num_left_out > 0
     assert {least.saving for least in found} == set(LeastOf)
     kept = [ValuedDesign(each.point, each.value, each.evaluation) for each in result.best]
-    for least, of_best in zip(found, least_among(kept, result.certificate.claim.value, problem.constants), strict=True):
+    of_best_designs = least_among(kept, result.certificate.claim.value, problem.scenario, problem.constants)
+    for least, of_best in zip(found, of_best_designs, strict=True):
         assert not least.is_proved
         assert least.amount <= of_best.amount
         assert least.value >= result.certificate.claim.value * (1.0 - least.within)
         evaluation = Objective(problem.scenario, constants=problem.constants).evaluate(least.point)
-        assert amounts_of(evaluation, problem.constants)[least.saving] == pytest.approx(least.amount)
+        assert amounts_of(evaluation, problem.scenario, problem.constants)[least.saving] == pytest.approx(least.amount)
     by = {(least.within, least.saving): least.amount for least in found}
     for saving in LeastOf:
         assert by[WITHIN[1], saving] <= by[WITHIN[0], saving]

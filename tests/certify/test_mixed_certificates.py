@@ -22,6 +22,7 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.sparsity import Pattern, SparseWeights
 
 EXACT = 1e-12
 CHAIN = (0, SMALLER, OWN, OWN, SMALLER, OWN, SMALLER, OWN, SMALLER, HEAD)
@@ -80,6 +81,22 @@ def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
             memory = step_memory(compiled(scenario, each))
             expected = [stage.total_bytes for stage in memory.stages]
             assert check.memory_bytes(each) == pytest.approx(expected, rel=EXACT)
+
+
+@pytest.mark.parametrize("name", ["experts", "layers"])
+def test_memory_with_copies_of_sparse_weights_is_that_of_the_prover(name):
+    rng, weights = np.random.default_rng(7), SparseWeights(Pattern(2, 4), is_transposable=True, holds_copies=True)
+    choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))
+    scenario = planned_scenario("ideal", models()[name], plans=choices, global_batch=64, sparsity=weights)
+    check = checker(scenario)
+    for plan in [check.plans[at] for at in sorted(rng.choice(len(check.plans), size=12, replace=False))]:
+        staged = check.staged(plan)
+        held, dense = (
+            [stage.total_bytes for stage in step_memory(compiled(given, staged)).stages]
+            for given in (scenario, replace(scenario, sparsity=None))
+        )
+        assert check.memory_bytes(staged) == pytest.approx(held, rel=EXACT)
+        assert sum(held) > sum(dense)
 
 
 @pytest.mark.parametrize("name", [pytest.param("pairs", marks=pytest.mark.slow), "experts", "layers"])

@@ -1,5 +1,6 @@
 """Certificates of throughput per USD: what evaluating every die finds, whether each has a row or not."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +14,20 @@ from test_fronts import is_no_worse, losses, plain_front
 from phaze_opt.certify import problem as problem_module
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.point_table import costs_of
+from phaze_opt.certify.check.problem_data import costs_of as check_costs
+from phaze_opt.certify.point_table import costs_of as point_costs
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.robust.worlds import find_assumptions
 from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.silicon.chip_silicon import chip_power_w
 from phaze_opt.hardware.silicon.silicon import silicon_of
+from phaze_opt.objective.bill import device_usd, own_chips
+from phaze_opt.objective.chip_limits import unmet_budget
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import FrontAxis, Goal, front_indices, goal_directions, goal_values
+from phaze_opt.objective.least_within import LeastOf, amounts_of
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import MEBI
@@ -76,7 +83,7 @@ def test_energy_is_searched_only():
 def within_capex(goal: Goal, *, prices: tuple[tuple[str, float], ...] = ()) -> CertifyProblem:
     """A problem whose budget of capex about half the dies keep to."""
     problem = die_problem(goal=goal)
-    middle = float(np.median(costs_of(replace(problem, goal=Goal.PARETO))))
+    middle = float(np.median(point_costs(replace(problem, goal=Goal.PARETO))))
     budget = problem.scenario.cluster.num_devices * middle
     return replace(problem, scenario=replace(problem.scenario, prices=prices, max_capex_usd=budget))
 
@@ -191,3 +198,57 @@ def test_worlds_vary_what_chiplets_read():
         varied[name] = {key for key in keys if "die_to_die" in key}
     names = ("area.die_to_die_mm2_per_gb_per_s", "edge.die_to_die_gb_per_s", "edge.die_to_die_gb_per_s_per_mm")
     assert varied == {"split": {f"die.{name}" for name in (*names, "power.die_to_die_pj_per_bit")}, "whole": set()}
+
+
+def test_a_budget_that_no_chip_keeps_to_is_named_with_the_least():
+    """Asked in the order area, TDP, capex, each of the chips that keep to those before it."""
+    problem = die_problem(goal=Goal.THROUGHPUT)
+    space, scenario, known = problem.space, replace(problem.scenario, prices=()), problem.constants
+    chips = chips_of(space.columns(np.arange(space.size)), known)
+    power_w, devices = chip_power_w(chips, scenario.cluster.network, known), scenario.cluster.num_devices
+    capex_usd = devices * device_usd(chips, scenario, known)
+
+    def unmet(**budgets: float) -> str:
+        return unmet_budget(space, replace(scenario, **budgets), known)
+
+    assert unmet() == ""
+    assert unmet(max_tdp_w=1.01 * float(power_w.min())) == ""
+    assert unmet(max_capex_usd=1.01 * float(capex_usd.min())) == ""
+    found = unmet(max_tdp_w=50.0)
+    assert "the TDP budget of 50 W" in found
+    assert f"is {math.ceil(10.0 * power_w.min()) / 10.0:,.1f};" in found
+    found = unmet(max_capex_usd=1000.0)
+    assert f"the capex budget of 1,000 USD for {devices} devices" in found
+    assert f"is {math.ceil(10.0 * capex_usd.min()) / 10.0:,.1f};" in found
+    few = 1.01 * float(power_w.min())
+    kept = float(capex_usd[power_w <= few].min())
+    found = unmet(max_tdp_w=few, max_capex_usd=0.99 * kept)
+    assert (
+        f"of the chips within {few:,.10g} W the least that one takes is {math.ceil(10.0 * kept) / 10.0:,.1f};" in found
+    )
+
+
+def test_a_price_is_the_same_wherever_it_is_asked():
+    """Rows of proofs and of checks, the frontier's budget, bills, and the least near the best."""
+    problem = within_capex(Goal.THROUGHPUT, prices=DEARER)
+    scenario, space, known = problem.scenario, problem.space, problem.constants
+    columns = space.columns(np.arange(space.size))
+    chips = chips_of(columns, known)
+    usd = device_usd(chips, scenario, known)
+    posed = replace(problem, listed=space)
+    assert np.array_equal(point_costs(posed), usd)
+    assert np.array_equal(check_costs(chips, scenario, known), usd)
+    owned = own_chips(chips, scenario, known)
+    assert owned.capex_usd == pytest.approx(scenario.cluster.num_devices * usd, rel=1e-12)
+    kept = space.allowed(None, capex=problem.capex)
+    assert kept.sum() == problem.capex.keeps(usd).sum()
+    evaluation = Objective(scenario, constants=known).evaluate(space.point(0))
+    assert amounts_of(evaluation, scenario, known)[LeastOf.CHEAPEST] == usd[0]
+
+
+def test_links_of_dies_are_those_of_the_network():
+    problem = die_problem(goal=Goal.THROUGHPUT)
+    silicon = replace(problem.scenario.silicon, link_bytes_per_s=1e9)
+    scenario, space = replace(problem.scenario, silicon=silicon), replace(problem.space, silicon=silicon)
+    with pytest.raises(InputError, match="links of 1e.09 bytes/s and the cluster's network has"):
+        replace(problem, scenario=scenario, space=space)

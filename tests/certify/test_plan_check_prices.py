@@ -24,6 +24,7 @@ from phaze_opt.plan.plan_space import enumerate_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import RankOrder
+from phaze_opt.workload.sparsity import Pattern, SparseWeights
 
 EXACT = 1e-12
 FLAT = Network("flat", (NetworkDimension(Topology.FULLY_CONNECTED, 32, 50e9, 2e-6),))
@@ -153,8 +154,21 @@ def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
 def test_memory_is_that_of_every_stage(name, software):
     rng = np.random.default_rng(len(software))
     scenario = planned_scenario(name, software=software, choices=part_of(rng, WIDE))
+    assert_same_memory(scenario, rng, number=25)
+
+
+@pytest.mark.parametrize("software", ["ideal", "torchtitan"])
+def test_memory_with_copies_of_sparse_weights_is_that_of_every_stage(software):
+    rng = np.random.default_rng(len(software))
+    weights = SparseWeights(Pattern(2, 8), is_transposable=software == "ideal", holds_copies=True)
+    choices = replace(WIDE, tensor=(2,), context=(1,), micro_batch=(1,))
+    scenario = planned_scenario("mixtral-8x7b", software=software, choices=choices)
+    assert_same_memory(replace(scenario, sparsity=weights), rng, number=12)
+
+
+def assert_same_memory(scenario, rng, *, number):
     check, model = checker(scenario), scenario.models[0]
-    for plan in some(rng, check.plans, 25):
+    for plan in some(rng, check.plans, number):
         for staged in filter(None, (check.staged(plan), random_cuts(rng, plan, model.num_layers))):
             own = check.memory_bytes(staged)
             step = compiled(scenario, staged)

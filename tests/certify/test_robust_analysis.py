@@ -23,7 +23,7 @@ from phaze_opt.certify.robust.result import (
     RobustResult,
     RobustStage,
 )
-from phaze_opt.certify.robust.worlds import WorldKind
+from phaze_opt.certify.robust.worlds import AssumptionGroup, WorldKind
 from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
 
@@ -270,7 +270,7 @@ def test_nothing_uncertain_leaves_choices_alone(tmp_path: Path) -> None:
     kinds = [WorldKind.NOMINAL, *(WorldKind.OPTION for _ in result.assumptions.alternatives)]
     assert [world.kind for world in result.worlds] == kinds
     assert result.minimax.regret == 0.0
-    assert len(result.assumptions.left_out) == 5
+    assert len(result.assumptions.left_out) == len(AssumptionGroup)
 
 
 def test_every_good_design_says_why(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_groups_of_a_throughput_problem() -> None:
         for end in ("inner", "outer")
         for what in ("bandwidth_bytes_per_s", "latency_s")
     }
-    assert _left_out(PROBLEM) == {AssumptionGroup.ENERGIES}
+    assert _left_out(PROBLEM) == {AssumptionGroup.ENERGIES, AssumptionGroup.PRICES}
 
 
 @pytest.mark.parametrize("problem", [make_problem(goal=Goal.THROUGHPUT_PER_TDP), make_problem(max_tdp_w=300.0)])

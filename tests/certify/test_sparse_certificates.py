@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 from forger import Forger
-from small_problems import brute_force, small_model, small_scenario
+from planned_certificate import PLANS, planned_scenario
+from small_problems import brute_force, small_model, small_problem, small_scenario, small_space
 
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -13,6 +14,7 @@ from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.hardware.sparse_array import KEYS
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import MEBI
@@ -57,3 +59,46 @@ def test_dense_weights_gain_nothing_from_sparse_arrays():
     values, _ = brute_force(sparse_problem(None))
     points = list(sparse_problem(None).space.points())
     assert len({value for value, p in zip(values, points, strict=True) if value and p.num_tc == points[0].num_tc}) == 1
+
+
+BOTH = SparseWeights(Pattern(2, 4), is_transposable=True)
+"""Both passes; as what was kept before copies counted has it."""
+
+
+def crowded_problem(weights: SparseWeights, *, has_plans: bool) -> CertifyProblem:
+    """Two sizes of HBM, in the larger of which the fastest plan fits unless copies of sparse weights lie beside."""
+    sizes = (184, 256) if has_plans else (320, 512)
+    space = small_space(
+        num_tc=(8,), num_vc=(16,), tc_width=(64,), micro_batch=(1,), hbm_bytes=tuple(MEBI * size for size in sizes)
+    )
+    if has_plans:
+        plans = replace(PLANS, zero=(0, 3))
+        return small_problem(planned_scenario("ideal", WIDE, sparsity=weights, plans=plans), space)
+    return small_problem(small_scenario(WIDE, sparsity=weights), space)
+
+
+@pytest.mark.parametrize("has_plans", [False, True])
+def test_copies_of_sparse_weights_take_memory_in_proofs_and_checks(tmp_path, has_plans):
+    """A proof from before they counted stays valid; to say that they count in it is refused."""
+    held = crowded_problem(replace(BOTH, holds_copies=True), has_plans=has_plans)
+    before = crowded_problem(BOTH, has_plans=has_plans)
+    claims, folders = [], []
+    for number, problem in enumerate((held, before)):
+        options = CertifyOptions(tolerance=0.0, directory=tmp_path / str(number))
+        folders.append(certify(problem, options).directory)
+        claims.append(check_certificate(folders[-1]).claim.value)
+        assert claims[-1] == pytest.approx(max(brute_force(problem)[0]), rel=1e-9)
+    assert claims[0] < 0.995 * claims[1]
+    forger = Forger(folders[1], tmp_path / "forged")
+    forger.put("scenario.sparsity.holds_copies", value=True)
+    forger.put("problem_digest", held.digest)
+    forger.seal()
+    with pytest.raises(CertificateError):
+        check_certificate(forger.directory)
+
+
+def test_weights_kept_before_copies_counted_read_as_they_were():
+    assert to_plain(SparseWeights, BOTH) == {"pattern": {"kept": 2, "of": 4}, "is_transposable": True}
+    assert from_plain(SparseWeights, to_plain(SparseWeights, BOTH)) == BOTH
+    held = replace(BOTH, holds_copies=True)
+    assert from_plain(SparseWeights, to_plain(SparseWeights, held)) == held

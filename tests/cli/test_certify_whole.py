@@ -1,9 +1,10 @@
 """The whole way with the real prover and checker: prove, check, forge, resume, and a search told its regret."""
 
 import shutil
+from pathlib import Path
 
 import pytest
-from command_runs import printed, refused, run_json
+from command_runs import printed, refused, run, run_json
 from sample_files import space_text
 
 SPACE = space_text(
@@ -74,7 +75,6 @@ def test_a_front_is_proved_checked_and_what_searches_are_judged_by(capsys, tmp_p
     assert run_json([*search, "exhaustive", "--trials", "16"], capsys)["regret"] == 0.0
     assert run_json([*search, "random", "--trials", "1"], capsys)["regret"] > 0.01
 
-    refused(["certify", *task, "--objective", "pareto", "--robust"], capsys, "--robust", "is a front")
     refused(["certify", *task, "--objective", "throughput,cost"], capsys, "'cost' is of dies")
     refused(["certify", *task, "--objective", "cost"], capsys, "give throughput,cost")
     refused(["certify", *task, "--objective", "throughput,speed"], capsys, "'speed' is unknown")
@@ -84,3 +84,31 @@ def test_a_front_is_proved_checked_and_what_searches_are_judged_by(capsys, tmp_p
     text = (forged / "certificate.json").read_text()
     (forged / "certificate.json").write_text(text.replace('"front": [', '"front": [0, 0, '))
     assert run_json(["certify", "--check", str(forged)], capsys, code=2)["valid"] is False
+
+
+def test_a_budget_that_no_chip_keeps_to_is_named(capsys, tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    task = [*TASK, "--space", str(tmp_path / "space.toml"), "--work-dir", str(tmp_path), "--max-tdp-w", "100"]
+    for command in (["certify"], ["search", "--strategy", "random", "--trials", "2"]):
+        code, _, said = run([*command, *task], capsys)
+        assert code == 3
+        assert "TDP budget of 100 W: the least that one takes is 211.0" in said
+
+
+@pytest.mark.slow
+def test_a_front_over_worlds_is_proved_and_checked(capsys, tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    task = [*TASK, "--space", str(tmp_path / "space.toml"), "--work-dir", str(tmp_path), "--robust-samples", "0"]
+    front = ["certify", *task, "--objective", "throughput,area", "--robust"]
+    robust = run_json([*front, "--report", str(tmp_path / "page.html")], capsys)["robust"]
+    assert robust["is_proved"]
+    assert all(0.0 < design["share"] <= 1.0 for design in robust["designs"])
+    assert "over worlds" in (tmp_path / "page.html").read_text()
+    text = printed([*front, "--resume"], capsys)
+    assert f"over {len(robust['worlds'])} worlds" in " ".join(text.split())
+    checked = run_json(["certify", "--check", robust["file"]], capsys)
+    assert (checked["valid"], checked["claim"]["designs"]) == (True, robust["designs"])
+    assert "certificates of worlds" in " ".join(printed(["certify", "--check", robust["file"]], capsys).split())
+    statement = Path(robust["file"])
+    statement.write_text(statement.read_text().replace('"seed": 0', '"seed": 1'))
+    assert run_json(["certify", "--check", robust["file"]], capsys, code=2)["valid"] is False

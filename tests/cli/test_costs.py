@@ -39,7 +39,9 @@ def test_evaluate_says_what_a_design_costs_and_a_run_on_it(capsys):
     named = line["setting"]["machine"]
     cheap, dear = sorted([(named, cost), ("a100-80g", real)], key=lambda pair: pair[1]["usd_per_token"])
     ratio = cheap[1]["usd_per_token"] / dear[1]["usd_per_token"]
-    assert f"a token costs least on {cheap[0]}: {ratio:.2f} times what it costs on {dear[0]}" in text
+    least = f"{1e9 * cheap[1]['usd_per_token']:#.3g} USD for 1B"
+    assert f"a token costs least on {cheap[0]}, {least}: {ratio:.2f} times what it costs on {dear[0]}" in text
+    assert f"; {1e9 * cost['usd_per_token']:#.3g} USD for 1B of them)" in text
     assert f"{1e9 * real['usd_per_token']:#.3g}" in text
     assert real["usd_per_token"] == pytest.approx(real["training_run"]["usd"] / 1e12)
     low, high = real["usd_per_token_range"]
@@ -85,7 +87,8 @@ def test_where_costs_are_not_known_a_sentence_says_so(capsys):
 
 def test_options_that_break_a_rule_are_refused(tmp_path, capsys):
     refused(f"{DESIGN} --grid tawian".split(), capsys, "--grid", "did you mean taiwan")
-    refused(f"{DESIGN} --tokens 1Q".split(), capsys, "--tokens", "1Q")
+    refused(f"{DESIGN} --tokens 1Q".split(), capsys, "--tokens", "1Q", "K, M, B or T")
+    refused(f"{DESIGN} --tokens 15trillion".split(), capsys, "K, M, B or T")
     refused(f"{DESIGN} --tokens 0".split(), capsys, "--tokens", "positive")
     refused(f"{DESIGN} --prices {tmp_path / 'none.toml'}".split(), capsys, "none.toml")
     line = run_json(f"{DESIGN} --max-capex-usd 10".split(), capsys, code=3)

@@ -105,6 +105,15 @@ def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(s
     run_json(["calibrate", "--data", steps, "--software", "mine", "--out", out, "--no-held-out"], capsys)
     named = run_json([*JOB, *DEGREES, "--software", "mine", "--constants", out], capsys)
     assert "were fitted to 4 rows of your own" in " ".join(each["sentence"] for each in named["notes"])
+    file = json.loads(out.read_text())
+    file["groups"]["stack/llm-foundry-h100/mine"]["residuals"]["cross_validated_mape"] = 25.0
+    out.write_text(json.dumps(file))
+    ranged = [each for each in JOB if each != "--no-range"]
+    found = run_json([*ranged, *DEGREES, "--software", "mine", "--constants", out], capsys)
+    error = next(part for part in found["range"]["parts"] if part["name"] == "model error")
+    rate = found["throughput_samples_per_s"]
+    assert (error["low"], error["high"]) == pytest.approx((rate / 1.25, rate / 0.75))
+    assert error["low_setting"] == "25.0 % of your rows kept out of the fit"
     other = run_json([*JOB, *DEGREES, "--software", "llm-foundry-h100/other"], capsys)
     assert "no software named 'llm-foundry-h100/other' was measured" in other["notes"][0]["sentence"]
 

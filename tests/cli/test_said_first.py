@@ -16,7 +16,14 @@ from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine
 from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.answer import chosen_plan, near_sentence, overturn_sentence
-from phaze_opt.report.front import shown_members, trade_off_sentences
+from phaze_opt.report.front import (
+    FrontMachine,
+    beside_sentences,
+    front_figures,
+    shown_members,
+    spans_words,
+    trade_off_sentences,
+)
 from phaze_opt.report.least_within import NearBest, near_rows
 from phaze_opt.report.text import numbers_apart
 from phaze_opt.space.search_space import DesignPoint
@@ -121,6 +128,8 @@ def test_designs_of_a_front_are_named_by_what_they_are(folder):
         "within 5 % of the fastest the smallest takes 700 mm2 and the coolest takes 300 W."
     )
     assert knee.startswith("Its knee is 4 TC ")
+    spans = "throughput (100 down to 9.00 samples/s), TDP (520 down to 90.0 W) and area (900 down to 90.0 mm2)"
+    assert spans_words(front, PARETO_AXES) == spans
     long = front_of(*((1000.0 - n, 1000.0 - n * n, 900.0 - n) for n in range(30)))
     shown = [each.number for each in shown_members(long, PARETO_AXES)]
     assert len(shown) == 12
@@ -140,9 +149,9 @@ def test_a_searched_front_says_the_front_first_and_ranges_are_of_their_designs(f
     fits(out)
     text = " ".join(out.split())
     answer = run_json([*command.split(), "--resume"], capsys)
-    count = len(answer["pareto_front"])
+    count, rates = len(answer["pareto_front"]), [each["values"][0] for each in answer["pareto_front"]]
     assert text.startswith(
-        f"Of 4 designs evaluated {count} designs are on the front of throughput, TDP and area; it is"
+        f"Of 4 designs evaluated {count} designs are on the front of throughput ({max(rates):,.0f} down to"
     )
     assert "The fastest is" in text
     assert "Build " not in text
@@ -170,6 +179,58 @@ def test_a_proved_front_says_the_front_first(folder, capsys):
     details = printed([*command.split(), "--resume", "--details"], capsys).splitlines()
     for each in answer["choices"]:  # whole lines, to be copied
         assert f"{each['number']}: --arch {each['arch']}" in details
+
+
+def test_machines_stand_beside_a_front_in_what_is_known_of_them_and_names_cover_no_point():
+    axes = (FrontAxis.THROUGHPUT, FrontAxis.TDP, FrontAxis.COST)
+    front = [
+        replace(each, amounts={**each.amounts, FrontAxis.COST: 10.0 * each.amounts[FrontAxis.AREA]})
+        for each in front_of(*((100.0 * n**0.5, 20.0 * n, 15.0 * n) for n in range(1, 41)))
+    ]
+    machines = [
+        FrontMachine("one", 450.0, {FrontAxis.TDP: 300.0, FrontAxis.COST: 6000.0}),
+        FrontMachine("of unknown price", 451.0, {FrontAxis.TDP: 300.0}),
+    ]
+    said = dict(zip(("one", "other"), beside_sentences(front, axes, machines), strict=True))
+    # 20 designs take 300 W or less, the fastest of them 100 sqrt(20); 450 samples/s need n = 21: 315 W, 4,200 USD.
+    assert said["one"] == (
+        "Beside one (450 samples/s, 300 W, 6,000 USD; modelled alike): at no more of each the front has 0.99 times its "
+        "speed; at no less speed it takes as little as 1.05 times its W or 0.70 times its USD."
+    )
+    assert "(451 samples/s, 300 W; modelled alike): at no more of it " in said["other"]
+    (alone,) = beside_sentences(front, axes, [FrontMachine("far", 1e4, {FrontAxis.TDP: 1.0, FrontAxis.COST: 1.0})])
+    assert alone.endswith(": nothing on it takes as little; nothing on it is as fast.")
+    assert beside_sentences(front, axes[1:], machines) == ()
+    figures = front_figures(front, axes, machines)
+    assert list(figures) == ["front", "front_cost"]
+    named = {name: [note.text for note in figure.layout.annotations] for name, figure in figures.items()}
+    assert named["front_cost"] == ["fastest", "knee", "cheapest", "one"]
+    assert named["front"] == ["fastest", "knee", "coolest", "one", "of unknown price"]
+    diamonds = {trace.name: trace.x for trace in figures["front_cost"].data if trace.marker.symbol == "diamond"}
+    assert diamonds == {"one": (6000.0,)}
+    for figure in figures.values():
+        boxes = [box_of(note, figure) for note in figure.layout.annotations]
+        crowd = [place_of(x, y, figure) for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True)]
+        assert not [box for box in boxes for x, y in crowd if box[0] < x < box[1] and box[2] < y < box[3]]
+        assert not [
+            (one, other)
+            for place, one in enumerate(boxes)
+            for other in boxes[:place]
+            if one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+        ]
+
+
+def place_of(x, y, figure):
+    """A point of a figure, px of a drawing 640 wide and 330 high."""
+    (left, right), (low, high) = figure.layout.xaxis.range, figure.layout.yaxis.range
+    return 640 * (x - left) / (right - left), 330 * (y - low) / (high - low)
+
+
+def box_of(note, figure):
+    """What a name of letters of 7 px covers."""
+    x, y = place_of(note.x, note.y, figure)
+    half = 3.5 * len(note.text)
+    return x + note.ax - half, x + note.ax + half, y - note.ay - 8, y - note.ay + 8
 
 
 @pytest.mark.parametrize("objective", ["throughput", "throughput,cost"])

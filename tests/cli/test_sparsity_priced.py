@@ -98,9 +98,15 @@ def test_which_products_are_sparse():
     ("arguments", "words"),
     [
         (["evaluate", *JOB, "--arch", CHIP, "--sparsity", "2:4,recipe=quick"], "is unknown"),
-        (["evaluate", *JOB, "--arch", CHIP, "--sparsity", "2:4,dense=0.5", "--as", "phaze"], "has several phases"),
+        (["evaluate", *JOB, "--arch", CHIP, "--sparsity", "2:4,dense=0.5", "--as", "phaze"], "leave out Phaze's"),
         (["evaluate", *JOB, "--arch", "h100-sxm", "--sparsity", "2:4"], "is for designed chips"),
-        (["search", *JOB[:6], "--sparsity", "2:4,dense=0.5"], "different patterns"),
+        (
+            ["search", *JOB[:6], "--sparsity", "2:4,dense=0.5,transposable=yes"],
+            "'2:4,dense=0.5,transposable=yes' has 2 phases of different weights, and searches, certificates and "
+            "studies are of one; give 2:4,transposable=yes, which it ends with, or price the recipe on one chip with "
+            "`phaze-opt evaluate`",
+        ),
+        (["search", *JOB[:6], "--sparsity", "2:4,recipe=mask-decay"], "multiplies all weights in every step"),
         (["evaluate", *JOB, "--arch", f"{CHIP},sparse_array=3:5"], "must be one of dense, 1:2, 2:4"),
     ],
 )  # fmt: skip

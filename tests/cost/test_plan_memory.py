@@ -19,7 +19,8 @@ from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.software import StackMemory, TrainingStack
+from phaze_opt.workload.sparsity import Pattern, SparseWeights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 GB = 1e9
@@ -41,9 +42,16 @@ def gpt(hidden: int, heads: int, layers: int, *, vocab: int = 51200) -> ModelSpe
     return parse_config({"model_type": "gpt2", "vocab_size": vocab} | sizes, name="gpt", source="s")
 
 
-def layers_of(model: ModelSpec, plan: ParallelPlan, *, attention: AttentionForm) -> tuple[PartGraph, ...]:
+def layers_of(
+    model: ModelSpec, plan: ParallelPlan, *, attention: AttentionForm, sparsity: SparseWeights | None = None
+) -> tuple[PartGraph, ...]:
     training = TrainingSpec(
-        plan.micro_batch, 2048, 8, attention=attention, is_sequence_parallel=plan.is_sequence_parallel
+        plan.micro_batch,
+        2048,
+        8,
+        attention=attention,
+        is_sequence_parallel=plan.is_sequence_parallel,
+        sparsity=sparsity,
     )
     return build_model_graph(model, training, tensor_parallel=plan.tensor).parts
 
@@ -247,12 +255,15 @@ def test_plain_plans_need_what_placement_says(plan: ParallelPlan, m: int, uneven
         assert own.counted_bytes == pytest.approx(stage.memory_bytes, rel=1e-12)
 
 
-def test_experts_are_sharded_over_their_own_replicas() -> None:
-    """16 replicas, 4 expert shards: every expert on 4 devices, so ZeRO 1 splits its state by 4, the rest's by 16."""
+def mixture() -> ModelSpec:
     config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
     config |= {"intermediate_size": 128, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 256}
-    model = parse_config({"model_type": "mixtral", "max_position_embeddings": 2048} | config, name="m", source="s")
-    layers = layers_of(model, ParallelPlan(), attention=AttentionForm.FUSED)
+    return parse_config({"model_type": "mixtral", "max_position_embeddings": 2048} | config, name="m", source="s")
+
+
+def test_experts_are_sharded_over_their_own_replicas() -> None:
+    """16 replicas, 4 expert shards: every expert on 4 devices, so ZeRO 1 splits its state by 4, the rest's by 16."""
+    layers = layers_of(mixture(), ParallelPlan(), attention=AttentionForm.FUSED)
     block = layers[1]
     assert block.num_expert_parameters == 8 * 3 * 64 * 128
     assert [layer.num_expert_parameters for layer in (layers[0], layers[2])] == [0, 0]
@@ -263,6 +274,54 @@ def test_experts_are_sharded_over_their_own_replicas() -> None:
     experts = 2 * block.num_expert_parameters
     dense = plain.weight_bytes / 2 - experts
     assert sharded.optimizer_bytes == pytest.approx(12 * (dense / 16 + experts / 4))
+
+
+def compressed_bytes(weights: np.ndarray, pattern: Pattern) -> float:
+    """What lies in memory of a matrix whose blocks of M rows keep their N largest weights: values, and places."""
+    blocks = np.sort(np.abs(weights).reshape(-1, pattern.of, weights.shape[1]), axis=1)
+    kept = blocks[:, pattern.of - pattern.kept :].astype(np.float16)
+    num_bits = len(bin(pattern.of - 1)) - 2
+    return kept.nbytes + kept.size * num_bits / 8
+
+
+@pytest.mark.parametrize("pattern", [Pattern(2, 4), Pattern(1, 16)])
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("casts", [False, True])
+def test_copies_of_sparse_weights_lie_where_their_weights_are(
+    pattern: Pattern,
+    passes: int,
+    zero: int,
+    casts: bool,  # noqa: FBT001
+) -> None:
+    """Matrices compressed one by one: 16 replicas, every expert on 4 of them; ZeRO 3 gathers whole blocks."""
+    rng, stack = np.random.default_rng(0), TrainingStack(memory=StackMemory(casts_masters=casts), whole_sets=3)
+
+    def compressed(*shapes: tuple[int, int]) -> float:
+        return passes * sum(compressed_bytes(rng.normal(size=shape), pattern) for shape in shapes)
+
+    sparsity = SparseWeights(pattern, passes == 2, holds_copies=True)
+    plan = ParallelPlan(data=16, expert=4, zero=zero)
+    dense, sparse = (
+        plan_memory(
+            layers_of(mixture(), ParallelPlan(), attention=AttentionForm.FUSED, sparsity=each),
+            plan,
+            blocks=[2],
+            num_micro_batches=1,
+            stack=stack,
+        ).stages[0]
+        for each in (None, sparsity)
+    )
+    # Attention and the router; gate, up and down of 8 experts. Embedding and head are dense.
+    others = compressed(*[(64, 64)] * 4, (64, 8))
+    experts = compressed(*[(64, 128), (64, 128), (128, 64)] * 8)
+    held = others / 16 + experts / 4 if zero == 3 else others + experts
+    own = 0.0 if casts and zero == 3 else 2 * held
+    assert sparse.weight_bytes - dense.weight_bytes == pytest.approx(own, rel=1e-12)
+    gathered = 3 * (others + experts) if zero == 3 else 0.0
+    assert sparse.gathered_bytes - dense.gathered_bytes == pytest.approx(gathered, rel=1e-12)
+    for name in ("gradient_bytes", "optimizer_bytes", "activation_bytes"):
+        assert getattr(sparse, name) == getattr(dense, name)
 
 
 def test_sgd_keeps_no_state_and_blocks_must_match_the_stages() -> None:

@@ -1,12 +1,13 @@
 """Makes the folder's modules importable; a process that forks; folders as commands leave them."""
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from forked_commands import CommandRunner
+from forked_commands import CommandRunner, Ended
 from readers import CERTIFY, EVALUATE, ORIGINS, READERS, MakeOrigin, make_texts
 
 
@@ -33,6 +34,20 @@ def make_origin(runner: CommandRunner, tmp_path_factory: pytest.TempPathFactory)
         return directory
 
     return make
+
+
+@pytest.fixture(scope="session")
+def run_whole(
+    runner: CommandRunner, make_origin: MakeOrigin, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], Ended]:
+    """How a command ends in a folder that nobody damaged, by the folder's name and the command; run once."""
+
+    @cache
+    def run(origin: str, command: str) -> Ended:
+        copy = shutil.copytree(make_origin(origin), tmp_path_factory.mktemp("whole") / origin)
+        return runner.run(command.split(), copy)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,10 @@ class Reader:
     kind: Kind
     command: str
 
+    def command_on(self, path: Path) -> str:
+        """The command that reads a file at a path below the folder."""
+        return self.command.replace("DIR", str(path.parent))
+
 
 READERS = (
     Reader("architecture", "texts", "chip.toml", Kind.TOML, EVALUATE.replace("tpu-v4", "chip.toml")),

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,17 @@ def marks(reader: Reader) -> tuple[pytest.MarkDecorator, ...]:
     "reader", [pytest.param(each, id=each.name.replace(" ", "-"), marks=marks(each)) for each in READERS]
 )
 def test_commands_bear_damaged_files(
-    reader: Reader, runner: CommandRunner, make_origin: MakeOrigin, tmp_path: Path, kept_mutants: Path | None
+    reader: Reader,
+    runner: CommandRunner,
+    make_origin: MakeOrigin,
+    run_whole: Callable[[str, str], Ended],
+    tmp_path: Path,
+    kept_mutants: Path | None,
 ) -> None:
     origin = make_origin(reader.origin)
     paths = sorted(path.relative_to(origin) for path in origin.glob(reader.file))
     assert paths, f"nothing is {reader.file}"
-    whole = run_in_copy(reader, runner, origin, tmp_path / "whole", paths[0], None)
+    whole = run_whole(reader.origin, reader.command_on(paths[0]))
     assert whole.code == 0, whole.words
     faults = []
     for number in range(FIRST_MUTANT, FIRST_MUTANT + NUM_MUTANTS):
@@ -65,18 +71,12 @@ def test_commands_bear_damaged_files(
     assert not faults, f"{len(faults)} of {NUM_MUTANTS}\n" + "\n".join(faults[:10])
 
 
-def run_in_copy(
-    reader: Reader, runner: CommandRunner, origin: Path, copy: Path, path: Path, content: bytes | None
-) -> Ended:
+def run_in_copy(reader: Reader, runner: CommandRunner, origin: Path, copy: Path, path: Path, content: bytes) -> Ended:
     """Run the reader in a copy of the folder, with one file's content replaced."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(origin, copy)
-    if content is not None:
-        (copy / path).write_bytes(content)
-    command = reader.command
-    if "DIR" in command:
-        command = command.replace("DIR", str(path.parent))
-    return runner.run(command.split(), copy)
+    (copy / path).write_bytes(content)
+    return runner.run(reader.command_on(path).split(), copy)
 
 
 def is_forged(mutant: bytes, original: bytes) -> bool:
@@ -107,13 +107,13 @@ def keep(directory: Path, path: Path, mutant: bytes, ended: Ended) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("origin", JOURNALS)
 def test_a_torn_journal_costs_nothing_but_time(
-    origin: str, runner: CommandRunner, make_origin: MakeOrigin, tmp_path: Path
+    origin: str, runner: CommandRunner, make_origin: MakeOrigin, run_whole: Callable[[str, str], Ended], tmp_path: Path
 ) -> None:
     folder = make_origin(origin)
     pattern, command = JOURNALS[origin]
     paths = sorted(path.relative_to(folder) for path in folder.glob(pattern))
     assert paths
-    expected = answer(run_torn(folder, tmp_path, paths[0], None, command, runner))
+    expected = answer(run_whole(origin, command))
     rng = random.Random(origin)
     for _ in range(NUM_TRUNCATIONS):
         path = rng.choice(paths)
@@ -123,15 +123,12 @@ def test_a_torn_journal_costs_nothing_but_time(
         assert answer(ended) == expected, f"{path} cut at {length}"
 
 
-def run_torn(
-    origin: Path, tmp_path: Path, path: Path, length: int | None, command: str, runner: CommandRunner
-) -> Ended:
+def run_torn(origin: Path, tmp_path: Path, path: Path, length: int, command: str, runner: CommandRunner) -> Ended:
     """Run in a copy of a folder, with a file cut short."""
     copy = tmp_path / "torn"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(origin, copy)
-    if length is not None:
-        os.truncate(copy / path, length)
+    os.truncate(copy / path, length)
     return runner.run(command.split(), copy)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kits.collectives import CollectiveConformance, random_dimensions
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.collective_curves import ServedAllReduce
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, collective_seconds, group_dimensions
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
@@ -152,3 +153,21 @@ def test_faulty_curves_are_refused_by_key(faulty):
 
 def _plain(dimension):
     return NetworkDimension(dimension.topology, dimension.size, dimension.bandwidth_bytes_per_s, dimension.latency_s)
+
+
+def test_a_served_all_reduce_is_the_quicker_of_one_shot_two_shots_and_the_library():
+    """Far from where two are equal it is the least of the three, by hand."""
+    served = ServedAllReduce(start_s=4e-6, hop_s=1e-7, second_share=0.5, bandwidth_bytes_per_s=2e11)
+    wait = 4e-6 + 3e-7
+    for size, own in ((1e3, wait + 3 * 1e3 / 2e11), (4e6, 1.5 * wait + 1.5 * 4e6 / 2e11)):
+        slow, quick = np.array([own * 10.0]), np.array([own / 10.0])
+        assert served.seconds(np.array([size]), 4, slow)[0] == pytest.approx(own, rel=1e-6)
+        assert served.seconds(np.array([size]), 4, quick)[0] == pytest.approx(own / 10.0, rel=1e-6)
+
+
+def test_a_host_hides_behind_a_long_kernel():
+    served = ServedAllReduce(4e-6, 0.0, 0.5, 2e11, host_s=2e-5, host_hop_s=1e-6, copied_bytes_per_s=2e12)
+    few, many = served.seconds(np.array([1e2, 1e9]), 8, np.array([1.0, 1.0]))
+    assert few == pytest.approx(2e-5 + 7e-6, rel=1e-3)
+    # Two shots of a gigabyte beside seven others, and a copy that is read and written.
+    assert many == pytest.approx(1.5 * 4e-6 + 2 * 7 / 8 * 1e9 / 2e11 + 2e9 / 2e12, rel=1e-6)

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.plain_estimator import least_traffic, priced_splits
 
-from phaze_opt.estimate.operator_table import MatmulShapes
+from phaze_opt.estimate import pricing
+from phaze_opt.estimate.operator_table import MatmulShapes, compile_operators
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, Multicast
-from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls, tiled_traffic_elements
-from phaze_opt.graph.operator import Matmul
+from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, kept_prices, price_matmuls, tiled_traffic_elements
+from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 
 extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))
 sizes = st.tuples(st.integers(1, 12), extents, extents, extents)
@@ -120,6 +121,28 @@ def test_rows_priced_together_are_as_priced_alone(shapes, chips, bandwidth):
             alone = price(size, *chip[:3], 16384, bandwidth, pipelining=chip[3])
             for field in fields(MatmulPrices):
                 assert getattr(together, field.name)[row, column] == getattr(alone, field.name)[0, 0]
+
+
+def test_prices_that_are_kept_are_those_of_pricing_again(monkeypatch):
+    """Of any mixture of configurations, known and new, under both options, however few are kept."""
+    rng = np.random.default_rng(3)
+    shape = (Matmul(1, 96, 80, 33), Matmul(2, 16, 65, 7))
+    operators = compile_operators([Operator("x", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, shape)])
+    columns = [rng.integers(1, 5, 12) * 8 for _ in range(3)]
+    same = [np.full(12, value) for value in (4096, 2)]
+    switches = [np.zeros(12, dtype=np.int64) for _ in range(6)]
+    rows = ArrayRows(*columns, *same, rng.uniform(0.0, 0.5, 12), *switches)
+    for most in (1 << 20, 8):
+        monkeypatch.setattr(pricing, "KEPT_PRICES", most)
+        for turn in range(6):
+            options = EstimatorOptions(multicast=tuple(Multicast)[turn % 2])
+            some = rows.take(rng.choice(12, 5))
+            expected = price_matmuls(operators.shapes, some, options)
+            found = kept_prices(operators, some, options)
+            for field in fields(MatmulPrices):
+                assert np.array_equal(getattr(found, field.name), getattr(expected, field.name))
+                assert getattr(found, field.name).dtype == getattr(expected, field.name).dtype
+        assert 2 * len(operators.priced) <= most
 
 
 def test_fewer_arrays_can_be_better_when_the_glb_binds():

@@ -57,3 +57,13 @@ def test_values_in_files_and_sentences(axis):
     assert axis.parsed(axis.printed(value)) == value
     assert (axis.choices[-1] if axis.choices else "7") in axis.describe(value)
     assert axis.most * (axis.unit or 1) < 2**63
+
+
+def test_one_of_a_kind_is_singular():
+    for axis in AXES:
+        one, several = (axis.phrase(count) for count in ("1", "2"))
+        assert one.replace("1", "2", 1) in (several, several.replace("s ", " ", 1).removesuffix("s"))
+    said = {axis.name: (axis.phrase("1"), axis.phrase("2")) for axis in AXES}
+    assert said["hbm_stacks"] == ("1 stack of HBM", "2 stacks of HBM")
+    assert said["chiplets"] == ("1 chiplet", "2 chiplets")
+    assert said["vc_width"] == ("1 lane a vector core", "2 lanes a vector core")

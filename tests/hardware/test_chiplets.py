@@ -1,15 +1,19 @@
 """Dies split into chiplets: area, edge, energy, time and price by hand, by the published form, and where they move."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from phaze_opt.certify.check.dies import could_be_built
+from phaze_opt.cli.evaluate_chip import DESIGNED, called
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
+from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
@@ -21,13 +25,15 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_energies
 from phaze_opt.hardware.silicon.chiplets import crossings_of, mesh_sides
 from phaze_opt.hardware.silicon.die_edge import Limit
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
-from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
+from phaze_opt.hardware.silicon.silicon import constants_with, link_rate, silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
+from phaze_opt.report.chip import chip_words
 from phaze_opt.space.known_spaces import die_space
 from phaze_opt.units import GIGA, MEBI
 
 NETWORK = load_network("two-level", num_devices=64)
+LINKS = link_rate(NETWORK)
 KNOWN = constants_with(silicon_of(7, NETWORK))
 PRICES = load_prices()
 KNOWN_DIGEST, PRICES_DIGEST = "eb6ff92a6e64bd3b", "fad818e65686aedc"
@@ -47,7 +53,7 @@ def figures(table, constants=KNOWN):
     dies, energies = Dies.of(table, constants), chip_energies(table, constants)
     operators = Objective(make_scenario("tiny", devices=64, global_batch=256)).compiled(0, 1).operators
     estimates = CalibratedEstimator(constants).estimate(operators, table)
-    cost = chip_cost(table, constants)
+    cost = chip_cost(table, constants, link_bytes_per_s=LINKS)
     return (
         dies.area.total, dies.power.total, dies.edge.package_mm2, dies.is_buildable, energies.glb_j_per_byte, cost.usd,
         estimates.one_core_s, estimates.spread_s, estimates.energy_j,
@@ -180,7 +186,7 @@ def test_prices_move_the_way_they_must():
 
     def usd(constants=KNOWN, **changed):
         prices = PRICES.with_overrides({key.replace("__", "."): value for key, value in changed.items()})
-        return float(chip_cost(split, constants, prices=prices).usd[0])
+        return float(chip_cost(split, constants, link_bytes_per_s=LINKS, prices=prices).usd[0])
 
     figure = usd()
     assert usd(process__n7__defects_per_cm2=0.05) < figure < usd(package__bond_yield=0.9)
@@ -205,3 +211,28 @@ def test_what_has_no_chiplets_refuses_them():
         replace(SPACE, axes=replace(SPACE.axes, chiplets=(2, 32)))
     assert load_architecture(f"{ARCH},chiplets=2", constants=KNOWN).chiplets == 2
     assert "chiplets=2" in replace(POINT, chiplets=2).inline()
+
+
+def test_an_answer_says_how_many_chiplets_a_chip_has():
+    none, whole, split = (chip_words(chips(chiplets=count).row(0)) for count in (0, 1, 2))
+    assert none == whole
+    assert split == f"{whole}, on 2 chiplets"
+    assert [called(chips(chiplets=count).row(0)) for count in (0, 1, 2)] == [
+        DESIGNED,
+        DESIGNED,
+        f"{DESIGNED} (2 chiplets)",
+    ]
+
+
+def test_the_documented_pair_has_the_areas_watts_and_dollars_that_the_text_says():
+    text = (Path(__file__).parents[2] / "docs" / "economics.md").read_text(encoding="utf-8")
+    command = next(line for line in text.splitlines() if "chiplets=2" in line and "phaze-opt evaluate" in line)
+    split, whole = re.search(r"--arch (\S+) --baseline (\S+)", command).groups()
+    assert split == f"{whole},chiplets=2"
+    said = text.partition(command)[2].split("\n\n")[1]
+    for arch in (whole, split):
+        chip = load_architecture(arch, constants=KNOWN)
+        die = Dies.of(table_of(chip), KNOWN)
+        usd = float(chip_cost(table_of(chip), KNOWN).usd[0])
+        area_mm2, power_w = float(die.area.total[0]), float(die.power.total[0])
+        assert f"{area_mm2:.0f} mm2, takes {power_w:.0f} W and costs {usd:,.0f} USD" in said

@@ -20,6 +20,7 @@ from phaze_opt.objective.reference_machines import (
     REFERENCES,
     ExpertPlacement,
     evaluate_experts,
+    evaluate_machines,
     evaluate_references,
     is_expert,
     load_expert_book,
@@ -271,3 +272,18 @@ def test_under_full_plans_common_designs_have_each_models_own() -> None:
         ],
     )
     assert common.throughput_samples_per_s == pytest.approx(sum(each.throughput_samples_per_s for each in alone) / 2)
+
+
+def test_a_machine_of_a_file_goes_by_its_name_unless_another_has_it(tmp_path) -> None:
+    sizes = (
+        'num_tc = 4\nnum_vc = 8\ntc_width = 64\ntc_depth = 64\nvc_width = 64\nglb_mb = 4\nhbm_gb = 32\nname = "{}"\n'
+    )
+    names = {"own": "zeus-2", "again": "zeus-2", "taken": "h100", "published": "tpu-v4"}
+    files = {key: tmp_path / f"{key}.toml" for key in names}
+    for key, path in files.items():
+        path.write_text(sizes.format(names[key]))
+    inline = "num_tc=4,num_vc=8,tc_width=64,tc_depth=64,glb_mb=4,hbm_gb=32"
+    given = [*map(str, files.values()), inline, "H100"]
+    found = evaluate_machines(make_scenario("tiny", devices=8, global_batch=16), (1,), given, constants=CONSTANTS)
+    _, *rest = given
+    assert list(found) == ["zeus-2", *rest[:-1], "h100"]

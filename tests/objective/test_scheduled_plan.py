@@ -94,6 +94,30 @@ def test_bounds_of_many_chips_are_below_what_each_attains(name, software, num_la
         assert 0.25 * attained_s < least_s[row] <= attained_s * (1 + EXACT)
 
 
+@pytest.mark.parametrize(("name", "software", "num_layers"), CASES[:3])
+def test_the_least_bound_of_many_chips_is_that_of_every_plan(name, software, num_layers):
+    """Sets of degrees that alike chips rule out together have no bound that is less, to the bit."""
+    degrees = Objective(scenario_of(name, software, num_layers)).planned(0).degrees
+    rng, shape = np.random.default_rng(num_layers), degrees.prices.layer_s(*_layers_of(degrees)).shape[1:]
+    layer_s = rng.uniform(0.5, 1.0, shape) * rng.uniform(0.8, 1.2, (50, *shape)) * rng.uniform(1.0, 9.0, (50, 1, 1, 1))
+    needs = degrees.prices.peak_bytes
+    memory_bytes = rng.choice([needs.min() * 0.9, float(np.median(needs)), 1e15], 50)
+    expected = [
+        own[degrees.may_fit(capacity)].min(initial=np.inf)
+        for own, capacity in zip(degrees.bounds_s(layer_s), memory_bytes.tolist(), strict=True)
+    ]
+    found = degrees.least_bounds_s(layer_s, memory_bytes)
+    assert found.tolist() == expected
+    assert 0 < np.isinf(found).sum() < len(found)
+
+
+def _layers_of(degrees):
+    """Times of one chip, as `layer_s` takes them."""
+    sets = degrees.prices.sets
+    layers = len(sets[0].parts)
+    return np.ones((1, len(sets), layers, 4, 1)), np.ones((1, len(sets), layers))
+
+
 def test_a_tighter_bound_of_one_chip_lies_between():
     scenario = scenario_of("tiny", "maxtext", 4)
     objective = Objective(scenario)

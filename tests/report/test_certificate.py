@@ -1,5 +1,7 @@
 """A certificate in words: what is proved, ties, flatness, and why the runner-up loses."""
 
+import csv
+import io
 from dataclasses import fields, replace
 
 import pyarrow
@@ -10,12 +12,12 @@ from pyarrow import parquet
 
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.result import CertifyProgress, CertifyStage, Flatness
+from phaze_opt.certify.result import CertifyProgress, CertifyStage, Flatness, FrontDesign
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report import certificate as words
 from phaze_opt.report import certificate_page
@@ -241,3 +243,17 @@ def test_the_best_designs_as_a_table_file(result):
     assert lines[0].startswith("rank,index,num_tc")
     assert len(lines) == 1 + len(result.best)
     assert float(lines[1].split(",")[-5]) == result.best[0].value
+
+
+def test_the_file_of_a_front_has_all_of_it_with_every_goal(result):
+    best, axes = result.best[0], (FrontAxis.THROUGHPUT, FrontAxis.TDP, FrontAxis.COST)
+    front = tuple(FrontDesign(index, best.point, 90.0 - index, 90.0, 400.0, 200.0, 5e3 + index, 0) for index in (3, 8))
+    of_front = replace(result, certificate=replace(result.certificate, goal=Goal.PARETO, axes=axes), front=front)
+    rows = list(csv.DictReader(io.StringIO(words.best_designs_csv(of_front))))
+    assert [(row["number"], row["index"], float(row["cost_usd"])) for row in rows] == [
+        ("1", "3", 5003.0),
+        ("2", "8", 5008.0),
+    ]
+    assert {float(row["throughput_samples_per_s"]) for row in rows} == {87.0, 82.0}
+    cheaper = replace(of_front, certificate=replace(of_front.certificate, axes=axes[:2]))
+    assert "cost_usd" not in words.best_designs_csv(cheaper)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import plotly.graph_objects as go
 import pytest
 
 from phaze_opt.errors import InputError
@@ -32,7 +33,16 @@ from phaze_opt.report.floor_plan import floor_plan, floor_plan_figure
 from phaze_opt.report.image_files import render_images
 from phaze_opt.report.page import CONTENT_POLICY, render_figure, write_report
 from phaze_opt.report.search import search_document
-from phaze_opt.report.style import COLOURS, DARK_INKS, MUTED_COLOUR, REFERENCE_COLOUR, figure_block
+from phaze_opt.report.style import (
+    COLOURS,
+    DARK_INKS,
+    MUTED_COLOUR,
+    REFERENCE_COLOUR,
+    Frame,
+    Mark,
+    add_marks,
+    figure_block,
+)
 from phaze_opt.search.result import SearchResult
 
 
@@ -79,6 +89,19 @@ def test_area_marks_the_best_and_both_references(trials, references) -> None:
     for name, reference in references.items():
         assert trace(figure, name).y == (reference.throughput_samples_per_s,)
     assert {note.text for note in figure.layout.annotations} == {"best", *references}
+    narrow = figure.layout.meta["narrow"]["annotations"]
+    assert {note["text"] for note in narrow} == {"best", *references}
+    assert {(note["x"], note["y"]) for note in narrow} == {(note.x, note.y) for note in figure.layout.annotations}
+
+
+def test_names_on_a_logarithmic_axis_stand_at_exponents() -> None:
+    frame = Frame.around([(400.0, 2.0), (500.0, 2000.0)], is_log=True)
+    figure = go.Figure()
+    add_marks(figure, [Mark("far", 400.0, 1000.0, "diamond", 12, "#222222", "")], crowd=[(500.0, 2.0)], frame=frame)
+    assert frame.px((frame.x[0], frame.y[0]), (640.0, 330.0)) == (0.0, 0.0)
+    assert frame.px((frame.x[1], frame.y[1]), (640.0, 330.0)) == pytest.approx((640.0, 330.0))
+    assert figure.layout.annotations[0].y == pytest.approx(3.0)
+    assert figure.layout.yaxis.range == pytest.approx([math.log10(end) for end in frame.y])
 
 
 def test_the_content_policy_lets_parallel_coordinates_compile_code(snapshot) -> None:

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.report.text import TIME_UNITS, format_number, format_ratio, format_scaled, format_share, format_time
+from phaze_opt.report.text import (
+    TIME_UNITS,
+    counted,
+    format_number,
+    format_ratio,
+    format_scaled,
+    format_share,
+    format_time,
+)
 
 POSITIVE = st.floats(min_value=1e-8, max_value=1e14)
 
@@ -25,6 +33,9 @@ def test_times_keep_three_digits_in_their_unit(value: float) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (counted(1, "device"), "1 device"),
+        (counted(1024, "device"), "1,024 devices"),
+        (counted(0, "search", "searches"), "0 searches"),
         (format_number(0), "0.00"),
         (format_number(76004.4), "76,004"),
         (format_number(43.04), "43.0"),

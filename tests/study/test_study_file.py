@@ -144,6 +144,14 @@ def test_a_question_that_no_setting_can_answer_is_a_fault(folder: Path, question
             assert read_study(_write(folder, text + asked)).judgement.truth is TruthForm.CERTIFY
 
 
+def test_optima_of_fused_settings_may_be_certified(folder: Path) -> None:
+    text = '[study]\nname = "a"\nworkloads = ["tiny"]\nstrategies = ["random"]\n[cluster]\ndevices = 4\n'
+    text += '[[setting]]\nname = "x"\nlayer_fusion = "exact"\n[statistics]\ntruth = "certify"\n'
+    config = read_study(_write(folder, text))
+    assert config.judgement.truth is TruthForm.CERTIFY
+    assert [each.scenario.layer_fusion for each in resolve_study(config)] == ["exact"]
+
+
 CLAIM = '[[claim]]\nwords = "x is faster"\nclaimed = 1.5\nsetting = "x"\nover = "y"\nwhy = "by luck"\n'
 
 

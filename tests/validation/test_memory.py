@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kits.measured_rows import changed, public_rows
 
-import phaze_opt.validation.told_software as told
+import phaze_opt.validation.memory as told
 from phaze_opt.cost.stacks import (
     CONTEXT_BYTES,
     MEMORY_GROUP,

@@ -64,7 +64,9 @@ def test_products_of_2_to_4() -> None:
 
 
 def test_a_recipe_without_phases_has_one_pattern() -> None:
-    assert parse_recipe("2:4,transposable=yes,fine_tune=0.3").only_weights == SparseWeights(Pattern(2, 4), True)  # noqa: FBT003
+    assert parse_recipe("2:4,transposable=yes,fine_tune=0.3").only_weights == SparseWeights(
+        Pattern(2, 4), is_transposable=True, holds_copies=True
+    )
     assert parse_recipe("2:4,dense=0.1").only_weights is None
 
 
@@ -76,3 +78,8 @@ def test_a_recipe_without_phases_has_one_pattern() -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_recipe(text)
+
+
+def test_a_pattern_that_cannot_be_is_told_what_n_and_m_are() -> None:
+    with pytest.raises(InputError, match=r"'5:4' cannot be: N:M keeps N of every M weights, so N is from 1 to M - 1"):
+        parse_recipe("5:4")

@@ -1,6 +1,7 @@
 """`check_certificate`: believes nothing that a certificate states, and works all of it out again."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,10 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Infeasi
 from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.dies import DieRows
-from phaze_opt.certify.check.files import certificate_directory, check_unchanged, read_certificate
+from phaze_opt.certify.check.files import CertificateFiles, certificate_directory, check_unchanged, read_certificate
 from phaze_opt.certify.check.front import check_columns
-from phaze_opt.certify.check.plan_bounds import PlanBoundCheck
+from phaze_opt.certify.check.plan_bounds import PlanBoundCheck, planned_models
 from phaze_opt.certify.check.plan_solutions import PlanSolutions
-from phaze_opt.certify.check.planned import planned_models
 from phaze_opt.certify.check.points_table import (
     PointsTable,
     check_budgets,
@@ -42,9 +42,30 @@ def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> C
     Raises:
         CertificateError: the first rule broken, in one sentence with file and row.
     """
-    directory = certificate_directory(path)
+    return check_files(certificate_directory(path), on_progress or (lambda _: None)).report
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A certificate that holds: what was confirmed, and the files that it was confirmed of."""
+
+    report: CheckReport
+    files: CertificateFiles
+
+
+def check_files(directory: Path, tell: OnProgress, *, constants: Constants | None = None) -> Checked:
+    """Confirm the certificate in a directory.
+
+    Args:
+        directory: that holds it.
+        tell: told how far the check has come.
+        constants: of the world that it is of; the package's unless given.
+
+    Raises:
+        CertificateError: the first rule broken.
+    """
     try:
-        return _check(directory, on_progress or (lambda _: None))
+        return _check(directory, tell, constants)
     except (CertificateError, PluginError):
         raise
     except Exception as error:
@@ -53,13 +74,13 @@ def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> C
         refuse(f"cannot be worked out again ({type(error).__name__}: {reason})", file=CERTIFICATE_FILE, cause=error)
 
 
-def _check(directory: Path, tell: OnProgress) -> CheckReport:
+def _check(directory: Path, tell: OnProgress, constants: Constants | None) -> Checked:
     """All steps, in the order of docs/certificate.md."""
     started_s = time.perf_counter()
     tell(CheckProgress(CheckStage.READING, 0, 1))
     files = read_certificate(directory)
     certificate, points = files.certificate, files.points
-    problem = check_problem(certificate)
+    problem = check_problem(certificate, constants)
     check_columns(certificate, points)
     tell(CheckProgress(CheckStage.READING, 1, 1))
     tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
@@ -80,7 +101,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     check_claim(certificate, points)
     check_unchanged(files)
     tell(CheckProgress(CheckStage.CLAIM, 1, 1))
-    return CheckReport(
+    report = CheckReport(
         directory=directory,
         models=tuple(shown(model.name) for model in certificate.scenario.models),
         goal=certificate.goal,
@@ -98,6 +119,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
         differences=find_differences(certificate, problem.constants),
         axes=certificate.axes,
     )
+    return Checked(report, files)
 
 
 def _check_points(certificate: Certificate, points: PointsTable, constants: Constants) -> PointColumns:

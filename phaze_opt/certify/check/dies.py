@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.front import Matches, check_gap, counted, excess_of_rows, excess_over, minimised
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
-from phaze_opt.certify.check.problem_data import goal_value, prices_of
+from phaze_opt.certify.check.problem_data import costs_of, goal_value
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import (
     AXES,
@@ -28,7 +28,6 @@ from phaze_opt.hardware.chip_template import (
 )
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
 from phaze_opt.objective.goals import FrontAxis, Goal
@@ -102,6 +101,14 @@ class DieRows:
             check_gap(self.certificate.claim, np.append(rows, excess))
         return table.points
 
+    def are_within(self, points: PointColumns) -> Flags:
+        """Which points surely are dies of the space that keep to the budgets."""
+        return self._judge(points).is_within
+
+    def num_within(self) -> int:
+        """Dies of the space that surely keep to the budgets."""
+        return sum(int(self.are_within(self._completed(self._columns_of(block))).sum()) for block in self._blocks())
+
     @property
     def _space(self) -> SearchSpace:
         return self.certificate.space
@@ -155,11 +162,9 @@ class DieRows:
     ) -> _Block:
         """Every die of a block is bounded by a row."""
         axes = self._space.axes
-        inner = [name for name in (*_CORES, *NEVER_SLOWS) if name in axes.stated]
+        inner = self._inner
         shape = tuple(len(getattr(axes, name)) for name in inner)
-        mesh = [grid.ravel() for grid in np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")]
-        at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
-        columns = {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
+        columns = self._columns_of(block)
         points = self._completed(columns)
         judged = self._judge(points)
         has_row, rate_upper = np.zeros(shape, dtype=np.bool_), np.full(shape, np.inf)
@@ -187,6 +192,19 @@ class DieRows:
             die = ", ".join(f"{name} {columns[name][missing[0]]}" for name in axes.stated)
             refuse(f"has no row that bounds the die of {die}", file=POINTS_FILE)
         return _Block(int(judged.is_kept.sum()), float(excess.max(initial=1.0)))
+
+    @property
+    def _inner(self) -> list[str]:
+        """Axes along which a block's dies differ."""
+        return [name for name in (*_CORES, *NEVER_SLOWS) if name in self._space.axes.stated]
+
+    def _columns_of(self, block: dict[str, int]) -> dict[str, Ints]:
+        """Stated parameters of every die of a block, built or not, flat."""
+        axes, inner = self._space.axes, self._inner
+        sizes = (np.arange(len(getattr(axes, name))) for name in inner)
+        mesh = [grid.ravel() for grid in np.meshgrid(*sizes, indexing="ij")]
+        at = dict(zip(inner, mesh, strict=True)) | {name: np.full(len(mesh[0]), at) for name, at in block.items()}
+        return {name: np.array(getattr(axes, name), dtype=np.int64)[at[name]] for name in axes.stated}
 
     def _no_slower(self, block: dict[str, int]) -> Iterator[dict[str, int]]:
         """Places on the axes of kinds that no die of a block is faster at, its own among them."""
@@ -229,8 +247,7 @@ class DieRows:
 
     def _costs(self, points: PointColumns) -> Floats:
         """What a device of each point costs, USD."""
-        prices = prices_of(self.certificate.scenario)
-        return chip_cost(chips_of(points, self.constants), self.constants, prices=prices).usd
+        return costs_of(chips_of(points, self.constants), self.certificate.scenario, self.constants)
 
     def _completed(self, stated: dict[str, Ints]) -> PointColumns:
         """Columns of the stated axes with those that follow; what is left has its default."""

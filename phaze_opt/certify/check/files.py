@@ -18,12 +18,14 @@ from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
     DATA_FILES,
     FORMAT,
+    FRONT_FILE,
     JOURNAL_DIRECTORY,
     MULTIPLIERS_FILE,
     POINTS_FILE,
     POOL_FILE,
     SOLUTIONS_FILE,
     Certificate,
+    FrontOverWorlds,
     PoolFile,
     SolutionsFile,
     is_unchanged,
@@ -185,6 +187,21 @@ def _read_statement(directory: Path) -> tuple[Certificate, list[str]]:
         refuse(f"format is {certificate.format}, not {FORMAT}", file=CERTIFICATE_FILE)
     _check_names(directory, certificate)
     return certificate, changed
+
+
+def read_front(directory: Path) -> FrontOverWorlds:
+    """The statement of a front over worlds.
+
+    Raises:
+        CertificateError: it is missing, changed or of another form.
+    """
+    content = _parse(_read_bytes(directory, FRONT_FILE, MAX_STATEMENT_BYTES), FRONT_FILE)
+    front = _value(FrontOverWorlds, content, FRONT_FILE)
+    if front.format != FORMAT:
+        refuse(f"format is {front.format}, not {FORMAT}", file=FRONT_FILE)
+    if not is_unchanged(content):
+        _refuse_changed(FRONT_FILE)
+    return front
 
 
 def check_unchanged(files: CertificateFiles) -> None:

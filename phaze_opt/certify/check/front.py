@@ -62,19 +62,30 @@ class Matches:
 
     def of(self, known: Floats) -> Floats:
         """The most attained for designs with these known goals, shape (num_designs,); 0 where nothing matches."""
-        best = np.zeros(len(known))
-        for first in range(0, len(known), _CHUNK):
-            left = np.arange(first, min(first + _CHUNK, len(known)))
-            # The fastest come first, so the first that is no worse decides.
-            for mine, worth in zip(self._known, self._worth, strict=True):
-                is_matched = np.ones(len(left), dtype=np.bool_)
-                for column, value in enumerate(mine):
-                    is_matched &= value <= known[left, column] * (1.0 + EXACT)
-                best[left[is_matched]] = worth
-                left = left[~is_matched]
-                if not len(left):
-                    break
-        return best
+        return most_attained(known, self._known, self._worth)
+
+
+def most_attained(known: Floats, front: Floats, worth: Floats) -> Floats:
+    """The most that designs on a front attain for others, shape (num_designs,); 0 where none is no worse.
+
+    Args:
+        known: goals of the others, shape (num_designs, num_known).
+        front: goals of designs on a front, shape (num_front, num_known), the largest worth first.
+        worth: theirs.
+    """
+    best = np.zeros(len(known))
+    for first in range(0, len(known), _CHUNK):
+        left = np.arange(first, min(first + _CHUNK, len(known)))
+        # The fastest come first, so the first that is no worse decides.
+        for mine, attained in zip(front, worth, strict=True):
+            is_matched = np.ones(len(left), dtype=np.bool_)
+            for column, value in enumerate(mine):
+                is_matched &= value <= known[left, column] * (1.0 + EXACT)
+            best[left[is_matched]] = attained
+            left = left[~is_matched]
+            if not len(left):
+                break
+    return best
 
 
 def front_rows(known: Floats, worth: Floats, solved: Ints) -> Ints:

@@ -4,19 +4,23 @@ A stated bound must be no less than what follows. The closed form over cuts is t
 out have the program over cuts run.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import BOUND_SLACK, MULTIPLIERS_FILE, Infeasibility
+from phaze_opt.certify.certificate import BOUND_SLACK, CERTIFICATE_FILE, MULTIPLIERS_FILE, Infeasibility
 from phaze_opt.certify.check.bounds import BOUND_TOLERANCE, RowBounds, rows_of, same_rows
 from phaze_opt.certify.check.files import CertificateFiles
-from phaze_opt.certify.check.planned import PlannedModels
+from phaze_opt.certify.check.plans.cut_check import CutCheck
+from phaze_opt.certify.check.plans.grouped import Alternative
 from phaze_opt.certify.check.pool import PricedPool, check_plan_slots
-from phaze_opt.certify.check.problem_data import throughput
-from phaze_opt.certify.check.report import demand
+from phaze_opt.certify.check.problem_data import CheckedProblem, throughput
+from phaze_opt.certify.check.report import demand, refuse
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates
+from phaze_opt.graph.operator import Operator
+from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 
@@ -24,6 +28,67 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 CHUNK_ROWS = 2048
 """Rows worked on at once: full plans have some thousand operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModels:
+    """Every model of a problem with its plans.
+
+    Attributes:
+        problem: scenario, space and estimator.
+        checks: plans of each model.
+        operators: of all its sets, as the estimator likes them.
+    """
+
+    problem: CheckedProblem
+    checks: tuple[CutCheck, ...]
+    operators: tuple[Sequence[Operator], ...]
+    _at_links: dict[float, "PlannedModels"] = field(default_factory=dict, repr=False)
+
+    def at_links(self, link_bytes_per_s: float) -> "PlannedModels":
+        """The models of chips with links of their own; see `CheckedProblem.at_links`."""
+        problem = self.problem.at_links(link_bytes_per_s)
+        if problem is self.problem:
+            return self
+        if link_bytes_per_s not in self._at_links:
+            self._at_links[link_bytes_per_s] = planned_models(problem)
+        return self._at_links[link_bytes_per_s]
+
+    def slots(self, model: int) -> list[int]:
+        """The model's columns of the multipliers."""
+        return [number for number, slot in enumerate(self.problem.certificate.slots) if slot.model == model]
+
+    def estimate(self, model: int, chips: AcceleratorTable) -> Estimates:
+        """Latencies of all operators of a model on all chips."""
+        return self.problem.estimator.estimate(self.operators[model], chips)
+
+    def alternatives(self, model: int, chips: AcceleratorTable) -> list[Alternative]:
+        """The same; where layers are fused all that units may run as, of which the least bounds."""
+        estimates, grouped = self.estimate(model, chips), self.checks[model].even.grouped
+        if grouped is None:
+            return [((1.0, estimates),)]
+        return grouped.alternatives(estimates, self.problem.estimator, chips)
+
+
+def planned_models(problem: CheckedProblem) -> PlannedModels:
+    """The plans of every model.
+
+    Raises:
+        CertificateError: a model has none, or the scenario has no plans or stages that are given.
+    """
+    scenario, estimator = problem.certificate.scenario, problem.estimator
+    if scenario.plans is None:
+        refuse("its scenario has no full plans", file=CERTIFICATE_FILE)
+    if scenario.plans.blocks or scenario.plans.stage_recompute:
+        refuse("its plans are of given stages, and a proof is over all of them", file=CERTIFICATE_FILE)
+    checks = tuple(CutCheck(scenario, model, scenario.plans) for model in scenario.models)
+    for check, model in zip(checks, scenario.models, strict=True):
+        if not check.even.plans:
+            refuse(f"its scenario admits no parallel plan of model {model.name:.60}", file=CERTIFICATE_FILE)
+    operators: list[Sequence[Operator]] = [check.even.operators for check in checks]
+    if isinstance(estimator, CompilingEstimator):
+        operators = [estimator.compile(each) for each in operators]
+    return PlannedModels(problem, checks, tuple(operators))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +182,14 @@ class PlanBoundCheck:
         )
         entries, found = table[index], []
         for model, check in enumerate(self.models.checks):
-            estimates = self.models.estimate_bounded(model, chips)
+            alternatives = self.models.alternatives(model, chips)
             own = entries[:, self.models.slots(model)].astype(np.int64)
-            bounds = RowBounds(self.pool, estimates, chips, own, rows)
-            makespan_s = np.stack(bounds.makespans([layers.phases for layers in check.even.sets]), axis=1)
-            found.append(_LayerBounds(makespan_s, check.even.attention_s(estimates.spread_s)))
+            phases, known = [layers.phases for layers in check.even.sets], dict[int, Floats]()
+            for estimates in (each for shares in alternatives for _, each in shares):
+                if id(estimates) not in known:
+                    bounds = RowBounds(self.pool, estimates, chips, own, rows)
+                    known[id(estimates)] = np.stack(bounds.makespans(phases), axis=1)
+            ways_s = [np.sum([share * known[id(each)] for share, each in shares], axis=0) for shares in alternatives]
+            makespan_s = np.asarray(np.min(ways_s, axis=0))
+            found.append(_LayerBounds(makespan_s, check.even.attention_s(alternatives[0][0][1].spread_s)))
         return found

@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import SolvedModel, SolvedPlan, SolvedSchedule
-from phaze_opt.certify.check.planned import PlannedModels
+from phaze_opt.certify.certificate import SolvedModel, SolvedPart, SolvedPlan, SolvedSchedule
+from phaze_opt.certify.check.plan_bounds import PlannedModels
 from phaze_opt.certify.check.plans.admitted import chunk_cuts, even_blocks
-from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of
-from phaze_opt.certify.check.plans.plan_check import StagedPlan
+from phaze_opt.certify.check.plans.grouped import LayersInParts, SolvedGroups, estimate_all
+from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of, scheduled_graph
+from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
 from phaze_opt.certify.check.problem_data import PHASES
 from phaze_opt.certify.check.solutions import phase_latencies, replay
 from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
@@ -47,10 +49,13 @@ class PlanSolutions:
         makespan_s = self._makespans(sets[number], solved.schedules, chip, estimates)
         if isinstance(makespan_s, str):
             return makespan_s
+        grouped_s = self.grouped_s(check.even, sets[number], solved, chip, makespan_s)
+        if isinstance(grouped_s, str):
+            return grouped_s
         # Layers of other sets have no part in the price of this one's plan.
         of_all = np.zeros((1, len(sets), *makespan_s.shape))
         of_all[0, number] = makespan_s
-        return float(check.even.price_s(staged, of_all, check.even.attention_s(estimates.spread_s))[0])
+        return float(check.even.price_s(staged, of_all, check.even.attention_s(estimates.spread_s), grouped_s)[0])
 
     def _fault(self, model: int, solved: SolvedModel) -> str | None:
         """Why a solution states no plan that the scenario admits."""
@@ -63,6 +68,27 @@ class PlanSolutions:
         if _degrees(plan) not in map(_degrees, check.even.plans):
             return f"its plan is none that the scenario admits: {plan}"
         return _fault_of_stages(solved.plan, scenario.models[model].num_units, scenario.plans.recompute)
+
+    def grouped_s(
+        self, check: PlanCheck, layers: LayerSet, solved: SolvedModel, chip: AcceleratorTable, makespan_s: Floats
+    ) -> list[dict[tuple[int, int], float]] | str:
+        """Of each stage what its units take in the groups of a solution; no stages where it has none."""
+        if solved.fusion is None or solved.plan is None:
+            return []
+        if check.grouped is None:
+            return "has layers in groups, which its scenario has none of"
+        estimator = self.models.problem.estimator
+        exclusivity = self.models.problem.certificate.scenario.exclusivity
+
+        def replay_part(graph: OperatorGraph, part: SolvedPart) -> float | str:
+            left = replace(chip, glb_bytes=chip.glb_bytes - part.reserved_bytes)
+            problem = scheduled_graph(graph, first=0)
+            latencies = phase_latencies(problem, left, estimate_all(graph.operators, estimator, left))
+            return replay(problem, part.schedule, latencies, exclusivity)
+
+        graphs = LayersInParts(check.model, check.training, check.stack, layers, solved.plan.plan)
+        groups = SolvedGroups(graphs, solved.plan, int(chip.glb_bytes[0]), replay_part)
+        return groups.stages_s(solved.fusion, makespan_s)
 
     def _makespans(
         self, layers: LayerSet, schedules: tuple[SolvedSchedule, ...], chip: AcceleratorTable, estimates: Estimates

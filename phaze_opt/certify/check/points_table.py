@@ -9,16 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import NO_MULTIPLIERS, POINTS_FILE, Infeasibility, PlacementBound, PointStatus
-from phaze_opt.certify.check.problem_data import prices_of
+from phaze_opt.certify.check.problem_data import costs_of
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
-from phaze_opt.hardware.silicon.silicon import link_rate
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
 
@@ -275,8 +273,7 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
         _check_column(table.tdp_w[here], power, "tdp_w", first=first)
         capex = None
         if len(table.cost_usd):
-            links, prices = link_rate(scenario.cluster.network), prices_of(scenario)
-            cost = chip_cost(chips, constants, link_bytes_per_s=links, prices=prices).usd
+            cost = costs_of(chips, scenario, constants)
             _check_column(table.cost_usd[here], cost, _OF_MONEY, first=first)
             capex = cost * scenario.cluster.num_devices
         takes = (area, power, area if capex is None else capex)

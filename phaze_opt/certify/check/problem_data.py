@@ -1,5 +1,6 @@
 """The problem of a certificate: its digests, its models sharded (semantics 4 and 5), its throughput and goal."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,13 +20,15 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.ownership import usd_of_a_second
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
 from phaze_opt.objective.goals import FrontAxis, Goal, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
-from phaze_opt.workload.training import Optimizer
+from phaze_opt.workload.sparsity import SparseWeights
+from phaze_opt.workload.training import TrainingSpec
 
 CORES_USED = {
     CoreType.TC: (True, False),
@@ -116,11 +119,11 @@ def build_model_data(scenario: Scenario, model: int, *, micro_batch: int) -> Mod
     options = []
     for degree in scenario.tensor_degrees_of(spec):
         graph = build_model_graph(spec, training, tensor_parallel=degree, options=PUBLISHED_SHARDING)
-        options.append(_shard(graph, scenario.cluster.network, training.optimizer, operators))
+        options.append(_shard(graph, scenario.cluster.network, training, operators))
     return ModelData(tuple(operators), tuple(options))
 
 
-def _shard(graph: ModelGraph, network: Network, optimizer: Optimizer, operators: list[Operator]) -> Sharded:
+def _shard(graph: ModelGraph, network: Network, training: TrainingSpec, operators: list[Operator]) -> Sharded:
     """One degree, appending its operators to the shared list."""
     phases = []
     for layer in graph.layers:
@@ -129,12 +132,12 @@ def _shard(graph: ModelGraph, network: Network, optimizer: Optimizer, operators:
             of_layer.append(_phase(phase, graph.tensor_parallel, network, first=len(operators)))
             operators.extend(phase.operators)
         phases.append(tuple(of_layer))
-    last = graph.layers[graph.chain[-1]]
+    last, optimizer = graph.layers[graph.chain[-1]], training.optimizer
     tied = last.num_tied_parameters if len(graph.chain) > 1 else 0
     return Sharded(
         degree=graph.tensor_parallel,
         chain=np.array(graph.chain, dtype=np.int64),
-        sizes=_sizes(graph.layers, optimizer),
+        sizes=_sizes(graph.layers, training),
         tied_state=float(tied * optimizer.bytes_per_parameter),
         tied_gradient=float(tied * optimizer.gradient_bytes),
         tied_share=tied / last.num_parameters if tied else 0.0,
@@ -142,11 +145,25 @@ def _shard(graph: ModelGraph, network: Network, optimizer: Optimizer, operators:
     )
 
 
-def _sizes(layers: tuple[LayerGraph, ...], optimizer: Optimizer) -> LayerSizes:
-    """State is weight, gradient and optimizer state of every parameter."""
+def copied_bytes(layer: LayerGraph, sparsity: SparseWeights | None) -> float:
+    """What a layer holds of its sparse weights a second time, and for both passes a third (decision 0309).
+
+    By the shapes of its products: kept weights of 16 bits, each with its place within its block.
+    """
+    if sparsity is None or not sparsity.holds_copies:
+        return 0.0
+    products = [each for operator in layer.forward.operators for each in operator.matmuls if each.pattern is not None]
+    weights, pattern = sum(each.batch * each.k * each.n for each in products), sparsity.pattern
+    bits_of_block = pattern.kept * (16 + math.ceil(math.log2(pattern.of)))
+    return (2 if sparsity.is_transposable else 1) * weights * bits_of_block / (8 * pattern.of)
+
+
+def _sizes(layers: tuple[LayerGraph, ...], training: TrainingSpec) -> LayerSizes:
+    """State is weight, gradient and optimizer state of every parameter, and copies of sparse weights."""
+    optimizer, copied = training.optimizer, [copied_bytes(layer, training.sparsity) for layer in layers]
     parameters = np.array([layer.num_parameters for layer in layers], dtype=np.float64)
     return LayerSizes(
-        state=parameters * optimizer.bytes_per_parameter,
+        state=parameters * optimizer.bytes_per_parameter + np.array(copied),
         gradient=parameters * optimizer.gradient_bytes,
         stash=np.array([layer.stash_bytes for layer in layers], dtype=np.float64),
         inputs=np.array([layer.input_bytes for layer in layers], dtype=np.float64),
@@ -243,15 +260,16 @@ def on_links(network: Network, link_bytes_per_s: float) -> Network:
     return replace(network, dimensions=tuple(levels))
 
 
-def check_problem(certificate: Certificate) -> CheckedProblem:
-    """Constants and digests are those of this package and of what the certificate states.
+def check_problem(certificate: Certificate, constants: Constants | None = None) -> CheckedProblem:
+    """Constants and digests are those of this package, or of the world given, and of what the certificate states.
 
     Raises:
         CertificateError: one is not.
     """
-    if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
-        refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
-    constants = certificate.scenario.constants_of()
+    if constants is None:
+        if certificate.scenario.silicon is not None and certificate.scenario.silicon.values:
+            refuse("its dies have other constants than this package's", file=CERTIFICATE_FILE)
+        constants = certificate.scenario.constants_of()
     if certificate.constants_digest != constants.digest:
         refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
     _check_axes(certificate)
@@ -326,6 +344,12 @@ def goal_value(certificate: Certificate, rate: Floats, *, tdp_w: Floats, device_
     if certificate.goal is not Goal.THROUGHPUT_PER_USD:
         return rate
     return rate / usd_of_a_second(device_usd, tdp_w, num_devices=num_devices, known=prices_of(scenario))
+
+
+def costs_of(chips: AcceleratorTable, scenario: Scenario, constants: Constants) -> Floats:
+    """What a device of each chip costs, USD, shape (num_chips,)."""
+    links = links_of(scenario.cluster.network)
+    return chip_cost(chips, constants, link_bytes_per_s=links, prices=prices_of(scenario)).usd
 
 
 def prices_of(scenario: Scenario) -> Constants:

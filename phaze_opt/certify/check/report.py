@@ -23,11 +23,12 @@ class CheckStage(StrEnum):
     BOUNDS = "bounds"
     SOLUTIONS = "solutions"
     CLAIM = "claim"
+    WORLDS = "worlds"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckProgress:
-    """How far a check has come: ``num_done`` of ``num_all`` rows, solutions or topologies of its stage."""
+    """How far a check has come: ``num_done`` of ``num_all`` rows, solutions, topologies or worlds."""
 
     stage: CheckStage
     num_done: int

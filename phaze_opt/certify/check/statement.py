@@ -79,7 +79,8 @@ def _describe_cluster(scenario: Scenario) -> str:
         f"{level.latency_s * 1e6:.6g} us"
         for level in network.dimensions
     )
-    return f"{scenario.cluster.num_devices:,} devices on {shown(network.name)} ({levels})"
+    devices = scenario.cluster.num_devices
+    return f"{devices:,} device{'s' if devices > 1 else ''} on {shown(network.name)} ({levels})"
 
 
 def _sought(certificate: Certificate) -> str:
@@ -137,7 +138,7 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     behaviour = ", ".join(f"{name.replace('_', ' ')} {shown(_stated(value))}" for name, value in told)
     yield "Software", f"{shown(scenario.stack.name)} ({behaviour or 'ideal'})"
     if scenario.layer_fusion:
-        yield "Layer fusion", "bounds hold for layers in any groups, and what is attained is of layers each alone"
+        yield "Layer fusion", "bounds hold for layers in any groups, and solutions state those behind what is attained"
 
 
 def _describe_silicon(scenario: Scenario) -> Iterator[tuple[str, str]]:

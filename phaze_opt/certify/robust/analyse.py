@@ -1,36 +1,62 @@
-"""`analyse_robustness`: what the optimum of a space, and what is concluded from it, is worth in other worlds."""
+"""What the optimum of a space, or its front, is worth in other worlds: `analyse_robustness`, `prove_front`."""
 
 import hashlib
 import json
+import logging
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.certify.finished_tasks import Pieces, open_pieces
+from phaze_opt import __version__
+from phaze_opt.certify.best_first import PROOF_SLACK
+from phaze_opt.certify.certificate import (
+    CERTIFICATE_FILE,
+    FORMAT,
+    FRONT_FILE,
+    WORLDS_DIRECTORY,
+    FrontOverWorlds,
+    ProvedWorld,
+    content_digest,
+)
+from phaze_opt.certify.check.files import read_front
+from phaze_opt.certify.finished_tasks import Pieces, ProofPieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file, require_few_rows
 from phaze_opt.certify.robust.common_dies import bound_common, leanest_alike
 from phaze_opt.certify.robust.conclude import Evidence, conclude
+from phaze_opt.certify.robust.front import (
+    FrontProof,
+    WorldFacts,
+    bounded_world,
+    close_front,
+    require_few_bounds,
+    with_rows,
+    worlds_of_throughput,
+)
 from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restriction, find_minimax, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
-from phaze_opt.certify.robust.objective_prover import ObjectiveProver
+from phaze_opt.certify.robust.objective_prover import ObjectiveProver, SharedGraphs
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
-from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
+from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers
-from phaze_opt.certify.writing import certificate_directory
+from phaze_opt.certify.writing import certificate_directory, write_certificate
+from phaze_opt.errors import CertificateError
 from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.lock import locked
-from phaze_opt.record.plain_data import read_plain, write_plain
+from phaze_opt.record.plain_data import read_plain, to_plain, write_plain
+from phaze_opt.record.whole_file import replace_file, unwritable
 
 ROBUST_DIRECTORY = "robust"
 RESULT_FILE = "robust.json"
 _JOURNAL = "journal"
 _DIGITS = 16
+_LOGGER = logging.getLogger(__name__)
 
 
 def analyse_robustness(
@@ -86,6 +112,178 @@ def _analyse(
     write_plain(RobustResult, result, result_file(problem, options))
     analysis.pieces.remove()
     return result
+
+
+def prove_front(
+    problem: CertifyProblem,
+    options: CertifyOptions,
+    robust: RobustOptions,
+    *,
+    on_progress: Callable[[RobustProgress], None] | None = None,
+) -> FrontOverWorlds:
+    """Prove the front over worlds (`front`), and write a certificate of each world and the statement beside them.
+
+    The statement is `front_file`; while the proof runs, journals of its worlds stand beside it, and
+    ``options.is_resumed`` goes on from them. Worlds are proved one after the other by one process, whatever the jobs.
+
+    Args:
+        problem: the nominal one, of a front.
+        options: tolerance of every optimum and of the front; where to write.
+        robust: which worlds.
+        on_progress: called after every world and every round.
+
+    Raises:
+        InputError: the directory cannot be written, or there is too much to bound.
+    """
+    directory = _directory(problem, options)
+    with locked(lock_file(directory), busy=BUSY):
+        known = _read_finished(directory) if options.is_resumed else None
+        if known is not None and _is_enough(known, problem, options, robust):
+            return known
+        return _FrontAnalysis(problem, options, robust, on_progress or (lambda _: None)).run()
+
+
+def check_size(problem: CertifyProblem, robust: RobustOptions) -> None:
+    """Refuse what is too much, before anything is proved.
+
+    Raises:
+        InputError: it is.
+    """
+    if not problem.axes:
+        require_few_rows(problem)
+        return
+    assumptions = find_assumptions(problem)
+    worlds = build_worlds(problem, assumptions, num_samples=robust.num_samples, seed=robust.seed)
+    require_few_bounds(problem, worlds_of_throughput(problem, worlds)[0])
+
+
+def front_file(problem: CertifyProblem, options: CertifyOptions) -> Path:
+    """Where the statement of a front over worlds is written; the certificates of the worlds lie beside it."""
+    return _directory(problem, options) / FRONT_FILE
+
+
+def _read_finished(directory: Path) -> FrontOverWorlds | None:
+    """The statement at hand; one that was changed is proved anew."""
+    if not (directory / FRONT_FILE).exists():
+        return None
+    try:
+        return read_front(directory)
+    except CertificateError as error:
+        _LOGGER.warning("%s: it is proved anew", error)
+        return None
+
+
+def _is_enough(known: FrontOverWorlds, problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions) -> bool:
+    """Whether a statement at hand is what is asked for."""
+    asked = (problem.digest, robust.num_samples, robust.seed)
+    is_same = (known.problem_digest, known.num_samples, known.seed) == asked
+    return is_same and known.is_proved and known.tolerance <= options.tolerance
+
+
+@dataclass(slots=True)
+class _FrontAnalysis:
+    """One run of `prove_front`."""
+
+    problem: CertifyProblem
+    options: CertifyOptions
+    robust: RobustOptions
+    on_progress: Callable[[RobustProgress], None]
+    _started: float = field(default_factory=time.perf_counter)
+
+    def run(self) -> FrontOverWorlds:
+        """Every world's optimum, then the front, then the files."""
+        problem, robust = self.problem, self.robust
+        assumptions = find_assumptions(problem)
+        worlds = build_worlds(problem, assumptions, num_samples=robust.num_samples, seed=robust.seed)
+        posed, numbers = worlds_of_throughput(problem, worlds)
+        require_few_bounds(problem, posed)
+        journals = _directory(problem, self.options) / _JOURNAL
+        facts, pieces = [], []
+        graphs = SharedGraphs(posed[0])
+        try:
+            for number, (each, place) in enumerate(with_rows(posed)):
+                header = {"problem_digest": each.digest, "tolerance": self.options.tolerance, "rows": each.rows.size}
+                kept = open_pieces(journals / world_name(number), header=header, is_resumed=self.options.is_resumed)
+                pieces.append(kept)
+                facts.append(bounded_world(each, place, graphs, ProofPieces(kept), tolerance=self.options.tolerance))
+                self._tell(RobustStage.WORLDS, facts, len(posed))
+            front = close_front(
+                problem, worlds, facts, numbers, tolerance=self.options.tolerance, tell=self._tell_round
+            )
+            stated = self._write(front, assumptions, worlds, numbers)
+        finally:
+            for kept in pieces:
+                kept.close()
+        shutil.rmtree(journals, ignore_errors=True)
+        return stated
+
+    def _write(
+        self, front: FrontProof, assumptions: Assumptions, worlds: Sequence[World], numbers: Sequence[int]
+    ) -> FrontOverWorlds:
+        """The certificate of each world, then the statement, which is taken away first."""
+        directory, wall_s = _directory(self.problem, self.options), time.perf_counter() - self._started
+        stated = directory / FRONT_FILE
+        try:
+            stated.unlink(missing_ok=True)
+            shutil.rmtree(directory / WORLDS_DIRECTORY, ignore_errors=True)
+        except OSError as error:
+            raise unwritable(stated, error, what="the front") from error
+        proofs = [each.proof(self.options.tolerance) for each in front.all_facts]
+        claims = [proofs[number].claim for number in numbers]
+        files = {}
+        for number, proof in enumerate(proofs):
+            name = world_name(number)
+            write_certificate(proof, directory / name, wall_s=wall_s)
+            files[name] = hashlib.sha256((directory / name / CERTIFICATE_FILE).read_bytes()).hexdigest()
+        gap, slack = front.gap(), max(self.options.tolerance, PROOF_SLACK)
+        found = FrontOverWorlds(
+            format=FORMAT,
+            axes=self.problem.axes,
+            scenario=self.problem.scenario,
+            space=self.problem.space,
+            problem_digest=self.problem.digest,
+            num_samples=self.robust.num_samples,
+            seed=self.robust.seed,
+            tolerance=self.options.tolerance,
+            worlds=tuple(
+                ProvedWorld(words_of(world, assumptions), world_name(number), claim.value, claim.value_upper)
+                for world, number, claim in zip(worlds, numbers, claims, strict=True)
+            ),
+            designs=front.designs(numbers),
+            gap=gap,
+            is_proved=gap <= slack and all(proof.claim.is_proved for proof in proofs),
+            num_points=len(front.known.values),
+            num_solved=int((front.shares() > 0.0).sum()),
+            files=files,
+            package_version=__version__,
+            wall_s=wall_s,
+        )
+        found = replace(found, digest=content_digest(to_plain(FrontOverWorlds, found)))
+        replace_file(stated, json.dumps(to_plain(FrontOverWorlds, found)) + "\n")
+        return found
+
+    def _tell_round(self, front: FrontProof, num_open: int) -> None:
+        self._tell(RobustStage.FRONT, front.all_facts, len(front.all_facts), num_open)
+
+    def _tell(self, stage: RobustStage, facts: Sequence[WorldFacts], num_all: int, num_open: int = 0) -> None:
+        """Tell how far it is."""
+        self.on_progress(
+            RobustProgress(
+                stage=stage,
+                num_worlds=len(facts),
+                num_all_worlds=num_all,
+                num_evaluations=sum(len(each.state.solved) for each in facts),
+                regret=1.0,
+                regret_lower=0.0,
+                wall_s=time.perf_counter() - self._started,
+                num_open=num_open,
+            )
+        )
+
+
+def world_name(number: int) -> str:
+    """Directory of the certificate of a problem of throughput, beside the statement."""
+    return f"{WORLDS_DIRECTORY}/{number:03d}"
 
 
 def _asked_of(known: RobustResult) -> tuple[object, ...]:

@@ -20,10 +20,11 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import chip_power_w
+from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.frontier import FrontierRows
 from phaze_opt.space.grid import Grid, PartOfSpace
@@ -33,6 +34,8 @@ CHUNK_POINTS = 4096
 """Points estimated at a time; a matter of memory only."""
 PROBED_POINTS = 64
 """Points that tell most worlds apart before the whole space is looked at."""
+MOST_COMPARED = 100_000
+"""Points of a space in which worlds are compared; in larger ones those that few points do not tell apart are two."""
 
 
 def worth_of(evaluation: Evaluation, goal: Goal, *, num_devices: int) -> Worth:
@@ -40,16 +43,19 @@ def worth_of(evaluation: Evaluation, goal: Goal, *, num_devices: int) -> Worth:
 
     Args:
         evaluation: of one model or several.
-        goal: throughput or throughput/TDP.
+        goal: of one value.
         num_devices: of the cluster, all of which TDP counts.
     """
     if not evaluation.is_feasible:
         return Worth(0.0, 0.0)
-    watts = evaluation.tdp_w * num_devices if goal is Goal.THROUGHPUT_PER_TDP else 1.0
-    value = evaluation.throughput_per_tdp if goal is Goal.THROUGHPUT_PER_TDP else evaluation.throughput_samples_per_s
+    (value,), divisor = goal_values(goal, evaluation), 1.0
+    if goal is Goal.THROUGHPUT_PER_TDP:
+        divisor = evaluation.tdp_w * num_devices
+    elif goal is Goal.THROUGHPUT_PER_USD:
+        divisor = evaluation.throughput_samples_per_s / value
     return Worth(
         value=value,
-        value_upper=max(value, evaluation.throughput_bound_samples_per_s / watts),
+        value_upper=max(value, evaluation.throughput_bound_samples_per_s / divisor),
         models=tuple(_model_facts(member) for member in evaluation.members or (evaluation,)),
     )
 
@@ -69,6 +75,41 @@ def _model_facts(evaluation: Evaluation) -> ModelFacts:
         data_parallel=placement.data_parallel,
         cause=Cause[cause.removesuffix("_s").upper()],
     )
+
+
+class SharedGraphs:
+    """Objectives of the problems that worlds pose, which share graphs, and the pools that their proofs begin with."""
+
+    def __init__(self, problem: CertifyProblem) -> None:
+        """Nothing is compiled yet; ``problem`` is the nominal one."""
+        self._problem = problem
+        self._objectives: dict[str, Objective] = {}
+        self._pools: dict[TrainingStack, PhasePools] = {}
+
+    def objective(self, posed: CertifyProblem) -> Objective:
+        """The objective of a problem; graphs are shared between worlds of one network, estimator and software."""
+        if posed.digest not in self._objectives:
+            alike = [
+                each for each in self._objectives.values() if _graphs_of(each.scenario) == _graphs_of(posed.scenario)
+            ]
+            self._objectives[posed.digest] = (
+                alike[0].under(posed.constants, scenario=posed.scenario)
+                if alike
+                else Objective(posed.scenario, constants=posed.constants)
+            )
+        return self._objectives[posed.digest]
+
+    def pools(self, posed: CertifyProblem) -> PhasePools:
+        """The pools that proofs start from: grown for the nominal world, or for other software with other layers."""
+        stack = posed.scenario.stack
+        if stack not in self._pools:
+            is_other = stack != self._problem.scenario.stack
+            objective = self.objective(posed if is_other else self._problem)
+            pools = PhasePools(posed.scenario.exclusivity)
+            for index in range(len(posed.scenario.models)):
+                objective.grow_pools(pools, index=index)
+            self._pools[stack] = pools
+        return self._pools[stack]
 
 
 class ObjectiveProver:
@@ -91,15 +132,15 @@ class ObjectiveProver:
         self._num_best = num_best
         self._grid = Grid(problem.space)
         self._posed: dict[str, CertifyProblem] = {}
-        self._objectives: dict[str, Objective] = {}
-        self._pools: dict[TrainingStack, PhasePools] = {}
+        self._graphs = SharedGraphs(problem)
 
     def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
-        """Worlds whose dies, latencies, network and (where they matter) powers are equal at every point.
+        """Worlds whose dies, latencies, network and (where they matter) powers and costs are equal at every point.
 
-        Few points tell most worlds apart; those that they do not are compared over the whole space.
+        Few points tell most worlds apart; those that they do not are compared over the whole space, dies off the
+        frontier or over a budget among them: a design may be lean, or within the budget of another world alone.
         """
-        size = self._problem.rows.size
+        size = self._problem.space.size
         everywhere = np.arange(size, dtype=np.int64)
         probed = everywhere[:: max(1, size // PROBED_POINTS)]
         probes = [self._fingerprint(world, probed) for world in worlds]
@@ -107,6 +148,7 @@ class ObjectiveProver:
         twins = []
         for position, probe in enumerate(probes):
             same = [other for other in range(position) if probes[other] == probe]
+            same = same if size <= MOST_COMPARED else []
             for row in (*same, position) if same else ():
                 full.setdefault(row, self._fingerprint(worlds[row], everywhere))
             twins.append(next((other for other in same if full[other] == full[position]), position))
@@ -133,7 +175,7 @@ class ObjectiveProver:
         """The same of dies whose frontier stands for them; the best are the leanest."""
         posed = self._problem_in(world)
         space = posed.space.within(posed.scenario.max_area_mm2)
-        mask = space.allowed(posed.scenario.max_tdp_w)
+        mask = space.allowed(posed.scenario.max_tdp_w, capex=posed.capex)
         allowed = np.packbits(mask)
         if not mask.any():
             nothing = np.zeros(0, dtype=np.int64)
@@ -220,40 +262,13 @@ class ObjectiveProver:
         return self._posed[world.problem_digest]
 
     def _pools_in(self, world: World) -> PhasePools:
-        """The pools that proofs start from: grown for the nominal world, or for other software with other layers."""
-        posed = self._problem_in(world)
-        stack = posed.scenario.stack
-        if stack not in self._pools:
-            is_other = stack != self._problem.scenario.stack
-            objective = self._objective(world) if is_other else self._nominal_objective()
-            pools = PhasePools(posed.scenario.exclusivity)
-            for index in range(len(posed.scenario.models)):
-                objective.grow_pools(pools, index=index)
-            self._pools[stack] = pools
-        return self._pools[stack]
-
-    def _nominal_objective(self) -> Objective:
-        digest = self._problem.digest
-        if digest not in self._objectives:
-            self._objectives[digest] = Objective(self._problem.scenario, constants=self._problem.constants)
-        return self._objectives[digest]
+        return self._graphs.pools(self._problem_in(world))
 
     def _worth(self, evaluation: Evaluation) -> Worth:
         return worth_of(evaluation, self._problem.goal, num_devices=self._problem.scenario.cluster.num_devices)
 
     def _objective(self, world: World) -> Objective:
-        """The objective of a world; graphs are shared between worlds of one network, estimator and software."""
-        if world.problem_digest not in self._objectives:
-            posed = self._problem_in(world)
-            alike = [
-                each for each in self._objectives.values() if _graphs_of(each.scenario) == _graphs_of(posed.scenario)
-            ]
-            self._objectives[world.problem_digest] = (
-                alike[0].under(posed.constants, scenario=posed.scenario)
-                if alike
-                else Objective(posed.scenario, constants=posed.constants)
-            )
-        return self._objectives[world.problem_digest]
+        return self._graphs.objective(self._problem_in(world))
 
     def _fingerprint(self, world: World, indices: NDArray[np.int64]) -> str:
         """Digest of all that an evaluation of these points reads of the constants, and of what dies are built of."""
@@ -264,11 +279,14 @@ class ObjectiveProver:
         silicon, stack = posed.scenario.silicon, posed.scenario.stack
         digest.update(repr([posed.scenario.cluster.network if is_networked else None, silicon, stack]).encode())
         for start in range(0, len(indices), CHUNK_POINTS):
-            columns = self._problem.rows.columns(indices[start : start + CHUNK_POINTS])
+            columns = self._problem.space.columns(indices[start : start + CHUNK_POINTS])
             chips, micro_batches = chips_of(columns, posed.constants), columns.micro_batch
             digest.update(chips.hbm_bandwidth_bytes_per_s.tobytes())
             if depends_on_tdp(posed):
                 digest.update(chip_power_w(chips, posed.scenario.cluster.network, posed.constants).tobytes())
+            if posed.has_costs:
+                owned = own_chips(chips, posed.scenario, posed.constants)
+                digest.update(owned.capex_usd.tobytes() + owned.usd_per_s.tobytes())
             for micro_batch in np.unique(micro_batches).tolist():
                 table = chips.take(np.flatnonzero(micro_batches == micro_batch))
                 for model in range(len(posed.scenario.models)):
@@ -280,7 +298,7 @@ class ObjectiveProver:
 
 def _graphs_of(scenario: Scenario) -> Scenario:
     """What graphs follow from."""
-    return replace(scenario.without_budgets(), silicon=None)
+    return replace(scenario.without_budgets(), silicon=None, prices=None)
 
 
 def _is_unmoved(before: Worth, after: Worth) -> bool:

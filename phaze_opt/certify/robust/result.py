@@ -42,6 +42,7 @@ class RobustStage(StrEnum):
     WORLDS = "proving worlds"
     DESIGNS = "evaluating designs"
     MINIMAX = "closing min-max regret"
+    FRONT = "closing the front"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class RobustProgress:
         num_evaluations: of one design in one world, besides those of the proofs.
         regret, regret_lower: least largest regret found and proved; 1 and 0 as long as unknown.
         wall_s: since the analysis began, s.
+        num_open: designs that may be on a front and are not settled.
     """
 
     stage: RobustStage
@@ -63,6 +65,7 @@ class RobustProgress:
     regret: float
     regret_lower: float
     wall_s: float
+    num_open: int = 0
 
 
 @dataclass(frozen=True, slots=True)

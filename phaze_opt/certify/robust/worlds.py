@@ -7,22 +7,30 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.designed_chip import HbmForm
+from phaze_opt.hardware.designed_chip import HbmForm, chips_of
+from phaze_opt.hardware.economics.prices import changed_prices, prices_with
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import constants_of_network, list_networks, load_network
 from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
 from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, NotVaried, OtherChoice, alternatives_of_worlds, choose
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.bill import own_chips
+from phaze_opt.objective.goals import FrontAxis, Goal
 
 _GLB_RATE = "glb.bytes_per_cycle"
 _GLB_REFERENCE = "glb.proportional_reference_bytes"
 _HBM_KEYS = {HbmForm.STACKED: "hbm.stack_bandwidth_bytes_per_s", HbmForm.FIXED: "hbm.fixed_bandwidth_bytes_per_s"}
 _LATENCY = "latency_s"
+PRICE = "price."
+"""What the keys of prices have before them in worlds: constants of chips have such names too."""
+ENERGY = "energy."
+PRICED_CHIPS = 64
+"""Chips that tell which prices change costs."""
 
 
 class AssumptionGroup(StrEnum):
@@ -33,6 +41,12 @@ class AssumptionGroup(StrEnum):
     HBM = "HBM bandwidth"
     NETWORK = "network"
     ENERGIES = "energies"
+    PRICES = "prices"
+
+    @property
+    def short(self) -> str:
+        """A word for tables."""
+        return {"vector cycles": "cycles", "GLB bandwidth": "GLB", "HBM bandwidth": "HBM"}.get(self.value, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +54,10 @@ class UncertainConstant:
     """A constant of a group, its range in its own unit.
 
     Attributes:
-        key: dotted key in ``constants.toml``.
+        key: dotted key in ``constants.toml``, or that of a price behind `PRICE`.
         low, nominal, high: ends of the range, and the value in force (which an override may have put outside).
         unit: of the three.
-        is_opposed: it is high where its group is low: latencies rise where bandwidths fall.
+        is_opposed: it is high where its group is low: latencies rise where bandwidths fall, yields where costs do.
     """
 
     key: str
@@ -94,17 +108,48 @@ def find_assumptions(problem: CertifyProblem) -> Assumptions:
     groups: list[GroupRange] = []
     left_out: list[LeftOut] = []
     for group in AssumptionGroup:
-        keys = _keys_of(group, problem)
-        if not isinstance(keys, str):
-            keys = tuple(key for key in keys if key in problem.constants.uncertain)
-            keys = keys or "none of its constants has a range"
-        if isinstance(keys, str):
-            left_out.append(LeftOut(group, keys))
+        found = _uncertain_prices(problem) if group is AssumptionGroup.PRICES else _uncertain_of(group, problem)
+        if isinstance(found, str):
+            left_out.append(LeftOut(group, found))
         else:
-            groups.append(GroupRange(group, tuple(_constant(key, problem.constants) for key in keys)))
+            groups.append(GroupRange(group, found))
     sampled = [_constant(key, problem.constants) for key in _sampled_keys(problem)]
     others, not_varied = alternatives_of_worlds(problem.scenario, problem.constants, is_powered=depends_on_tdp(problem))
     return Assumptions(tuple(groups), tuple(left_out), tuple(sampled), others, not_varied)
+
+
+def _uncertain_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[UncertainConstant, ...] | str:
+    """Constants of a group with their ranges, or why it has none here."""
+    keys = _keys_of(group, problem)
+    if isinstance(keys, str):
+        return keys
+    known = problem.constants
+    found = tuple(_constant(key, known) for key in keys if key in known.uncertain)
+    return found or "none of its constants has a range"
+
+
+def _uncertain_prices(problem: CertifyProblem) -> tuple[UncertainConstant, ...] | str:
+    """Prices that change what chips of the space cost, the dear end high; chips here and there tell which do."""
+    if not problem.has_costs:
+        return "neither a goal nor a budget is of money"
+    space, scenario = replace(problem.space, frontier=None), problem.scenario
+    if not space.size:
+        return "the space has no chip that could be priced"
+    rows = np.unique(np.linspace(0, space.size - 1, PRICED_CHIPS).astype(np.int64))
+    chips = chips_of(space.columns(rows), problem.constants)
+    known, found = prices_with(scenario.prices or ()), []
+
+    def priced(key: str, value: float) -> NDArray[np.float64]:
+        owned = own_chips(chips, scenario, problem.constants, known.with_overrides({key: value}))
+        return owned.usd_per_s if problem.goal is Goal.THROUGHPUT_PER_USD else owned.capex_usd
+
+    for key in known.uncertain_with([axis.name for axis in AXES if getattr(space.axes, axis.name)]):
+        entry = known.entries[key]
+        rise = priced(key, entry.high) - priced(key, entry.low)
+        if (rise != 0.0).any():
+            is_opposed = bool(rise[rise != 0.0][0] < 0.0)
+            found.append(UncertainConstant(PRICE + key, entry.low, entry.value, entry.high, entry.unit, is_opposed))
+    return tuple(found)
 
 
 def _sampled_keys(problem: CertifyProblem) -> Iterator[str]:
@@ -131,8 +176,9 @@ def network_under(problem: CertifyProblem, constants: Constants) -> Network:
 
 
 def depends_on_tdp(problem: CertifyProblem) -> bool:
-    """Whether power decides which design is best: by the goal or by a budget."""
-    return problem.goal is Goal.THROUGHPUT_PER_TDP or problem.scenario.max_tdp_w is not None
+    """Whether power decides which design is best: by the goal, by a budget, or by what a device costs for each watt."""
+    is_goal = problem.goal is Goal.THROUGHPUT_PER_TDP or FrontAxis.TDP in problem.axes
+    return is_goal or problem.scenario.max_tdp_w is not None or problem.has_costs
 
 
 def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...] | str:
@@ -148,7 +194,7 @@ def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...]
         return _network_keys(problem)
     if not depends_on_tdp(problem):
         return "neither the goal nor a budget depends on power"
-    return _with_prefix(constants, POWERS) if has_die(constants) else _with_prefix(constants, "energy.")
+    return _with_prefix(constants, POWERS) if has_die(constants) else _with_prefix(constants, ENERGY)
 
 
 def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
@@ -265,6 +311,14 @@ def build_worlds(
     return tuple(worlds)
 
 
+def words_of(world: World, assumptions: Assumptions) -> str:
+    """``cycles- GLB+ HBM- network+`` for a corner, else the world's name; - is the low end."""
+    if world.kind is not WorldKind.CORNER:
+        return world.name
+    pairs = zip(assumptions.groups, world.ends, strict=True)
+    return " ".join(f"{group.group.short}{'-' if end is End.LOW else '+'}" for group, end in pairs)
+
+
 def problem_in(problem: CertifyProblem, world: World) -> CertifyProblem:
     """The problem that a world poses."""
     return problem_under(problem, world.settings, world.alternative)
@@ -275,23 +329,43 @@ def problem_under(
 ) -> CertifyProblem:
     """A problem with constants replaced and a choice made otherwise; network and dies follow.
 
-    Dies have the areas and links of the world: which of them are built differs from world to world.
+    Dies have the areas and links of the world: which of them are built differs from world to world. So do prices.
     """
     if not settings and alternative is None:
         return problem
-    values = {setting.key: setting.value for setting in settings}
+    values = {setting.key: setting.value for setting in settings if not setting.key.startswith(PRICE)}
+    prices = {setting.key.removeprefix(PRICE): setting.value for setting in settings if setting.key not in values}
     constants, scenario = problem.constants.with_overrides(values), problem.scenario
     network = network_under(problem, constants)
     scenario = replace(scenario, cluster=replace(scenario.cluster, network=network))
     if alternative is not None:
         scenario, constants = choose(alternative, scenario, constants)
         values |= dict(alternative.constants)
+    if prices:
+        changed = prices_with((*dict(scenario.prices or ()).items(), *prices.items()))
+        scenario = replace(scenario, prices=changed_prices(changed))
     space = problem.space
     if scenario.silicon is not None:
         silicon = silicon_under(scenario.silicon, values, network)
         constants = constants.with_overrides({LINK_RATE: silicon.link_bytes_per_s})
         scenario, space = replace(scenario, silicon=silicon), replace(space, silicon=silicon)
     return replace(problem, scenario=scenario, space=space, constants=constants)
+
+
+def throughput_in(problem: CertifyProblem, world: World) -> CertifyProblem:
+    """What a world asks of throughput alone, the same for worlds that differ in what only other goals read.
+
+    Prices decide no throughput without a budget of capex, nor do energies without one of power where chips are no dies,
+    which must be cooled.
+    """
+    unread = () if problem.scenario.max_capex_usd is not None else (PRICE,)
+    if problem.space.silicon is None and problem.scenario.max_tdp_w is None:
+        unread = (*unread, ENERGY)
+    settings = [setting for setting in world.settings if not setting.key.startswith(unread)]
+    posed = problem_under(problem, settings, world.alternative)
+    prices = None if posed.scenario.max_capex_usd is None else posed.scenario.prices
+    scenario = replace(posed.scenario, prices=prices)
+    return replace(posed, scenario=scenario, goal=Goal.THROUGHPUT, axes=())
 
 
 def _pose(

@@ -133,6 +133,7 @@ class _Recording:
         """One operation by its rule, with what the group exchanges for it."""
         output, degree = node.outputs[0], self._options.degree
         sharding = self._sizes.sharding
+        self._tape.is_in_experts = self._is_of_experts(node)
         call = self._call(node)
         if degree > 1 and output in sharding.normed:
             self._group.exchange_squares(call.name, call.tensor(0), prod(call.operands[0].shape[:-1]))
@@ -374,6 +375,9 @@ class _Recording:
             self._routed[tensor.name] = self._group.keep_share(own, tensor, self._sizes.token_share(name))
         return self._routed[tensor.name]
 
+    def _is_of_experts(self, node: TracedNode) -> bool:
+        return self._sizes.region_of(node.outputs[0]) is not None or node.op in GROUPED_PRODUCTS
+
     def _parameter(self, name: str, node: TracedNode) -> CallOperand:
         """A parameter with the elements that one device has; a lookup sees the whole table."""
         base = self._graph.parameter(name)
@@ -382,7 +386,7 @@ class _Recording:
             return CallOperand(own, parameter_elements=prod(own))
         elements = -(-prod(self._sizes.whole(base)) * prod(own) // max(1, prod(whole)))
         self.parameters[base] = max(elements, self.parameters.get(base, 0))
-        if self._sizes.region_of(node.outputs[0]) is not None or node.op in GROUPED_PRODUCTS:
+        if self._is_of_experts(node):
             self._expert_parameters.add(base)
         is_table = node.outputs[0] in self._sizes.sharding.tables
         return CallOperand(whole if is_table else own, parameter_elements=elements)

@@ -8,18 +8,14 @@ from phaze_opt.hardware.economics.prices import load_prices
 
 
 def chip_cost(
-    chips: AcceleratorTable,
-    constants: Constants,
-    *,
-    link_bytes_per_s: float | None = None,
-    prices: Constants | None = None,
+    chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float, prices: Constants | None = None
 ) -> DeviceCost:
     """Cost of every device by part, USD.
 
     Args:
         chips: the chips.
         constants: that have a die (`silicon.has_die`).
-        link_bytes_per_s: links one way of chips that state none; those of the constants' silicon by default.
+        link_bytes_per_s: links one way of chips that state none: those of the network, or of the space's silicon.
         prices: in force; the package's by default.
     """
     parts = parts_of_chips(chips, constants, link_bytes_per_s=link_bytes_per_s)

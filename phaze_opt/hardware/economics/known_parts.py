@@ -18,15 +18,13 @@ COLUMNS = ("die_mm2", "package_mm2", "num_stacks", "memory_bytes", "link_bytes_p
 """Figures of `DeviceParts` that each chip has."""
 
 
-def parts_of_chips(
-    chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float | None = None
-) -> DeviceParts:
+def parts_of_chips(chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float) -> DeviceParts:
     """Parts of designed chips, columns of shape (num_chips,).
 
     Args:
         chips: the chips.
         constants: that have a die.
-        link_bytes_per_s: links one way of chips that state none; those of the constants' silicon by default.
+        link_bytes_per_s: links one way of chips that state none.
     """
     dies = Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s)
     return DeviceParts(

@@ -172,6 +172,8 @@ def _point(point: DesignPoint) -> list[object]:
 
 
 LATEX_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "<": "$<$",
+    ">": "$>$",
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -194,14 +196,17 @@ def render_latex(inputs: ReportInputs) -> str:
                 format_percent(score.median_regret),
                 format_percent(score.mean_regret),
                 f"{format_percent(score.low_regret)} to {format_percent(score.high_regret)}",
-                *([] if target is None else ["-" if needed is None else format_mean(needed)]),
+                *([] if target is None else ["--" if needed is None else format_mean(needed)]),
                 format_mean(score.mean_distinct_evaluations),
                 format_mean(score.mean_probes),
                 format_time(score.mean_charged_s),
             ]
         )
     lines = [
-        f"% Study {inputs.result.study_id}: regret over all its conditions; probes look at designs without evaluating.",
+        r"% Needs \usepackage{booktabs} in the preamble.",
+        f"% Study {inputs.result.study_id}: regret over all its conditions; rank is the mean over them, interval that",
+        "% of mean regret by bootstrap over seeds. Evaluations are distinct ones, those to a regret the median, --",
+        "% where fewer than half of the searches reach it. Probes look at designs, unevaluated. Time: one search.",
         f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
         "\\toprule",
         _latex_row(heads),

@@ -10,16 +10,8 @@ from typing import Any
 
 from phaze_opt.report.study.limits import describe_failure, limit_findings, standing_findings, unfinished_findings
 from phaze_opt.report.study.prices import price_findings
-from phaze_opt.report.study.wording import (
-    counted,
-    counted_mean,
-    effect_word,
-    figure,
-    listed,
-    percent,
-    percent_range,
-    times,
-)
+from phaze_opt.report.study.wording import counted_mean, effect_word, figure, listed, percent, percent_range, times
+from phaze_opt.report.text import counted
 from phaze_opt.study.compare import Change, Difference, OneStudy, StudyComparison
 from phaze_opt.study.config import Judgement
 from phaze_opt.study.judging.significance import NO_TEST
@@ -80,7 +72,7 @@ def _winner_findings(summary: StudySummary, result: StudyResult) -> list[str]:
         return [f"All contenders tie: each ends with a regret of {percent(scores[0].mean_regret)} everywhere."]
     lead = _lead(summary, result.config.judgement.confidence)
     if len(summary.standings) == 1:
-        return [lead, *_claims_over_seeds(summary)]
+        return [lead, *_claims_over_seeds(summary, level=1.0 - result.config.judgement.confidence)]
     claims = _claims_over_conditions(summary)
     return [f"{lead} {_firsts(summary)}", *([claims] if claims else []), *_lost(summary)]
 
@@ -168,8 +160,8 @@ def _claims_over_conditions(summary: StudySummary) -> str:
     return f"{claim}; it is not told from {listed(open_ones)}." if open_ones else f"{claim}."
 
 
-def _claims_over_seeds(summary: StudySummary) -> list[str]:
-    """Of a single condition: whom the leader beats over seeds, with the size of the effect."""
+def _claims_over_seeds(summary: StudySummary, *, level: float) -> list[str]:
+    """Of a single condition: whom the leader beats over seeds by tests of a level, with the size of the effect."""
     leader = summary.contenders[0].contender
     _, won, open_ones = _leader_tests(summary, [test for test in summary.tests if test.condition])
     sentences = [
@@ -178,7 +170,9 @@ def _claims_over_seeds(summary: StudySummary) -> list[str]:
         for test in won
     ]
     if open_ones:
-        sentences.append(f"Over seeds no test tells {leader} from {listed(open_ones)}.")
+        is_hopeless = summary.standings[0].smallest_p >= level
+        verb, why = ("can tell", ", as so few searches admit none") if is_hopeless else ("tells", "")
+        sentences.append(f"Over seeds no test {verb} {leader} from {listed(open_ones)}{why}.")
     return sentences
 
 

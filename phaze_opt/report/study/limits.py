@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from phaze_opt.report.study.wording import counted, figure, named, percent
+from phaze_opt.report.study.wording import figure, named, percent
+from phaze_opt.report.text import counted
 from phaze_opt.study.result import ROUNDING, StudyResult, TruthKind
 from phaze_opt.study.scores import Ranking, Standing, StudySummary
 

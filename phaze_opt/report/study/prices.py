@@ -9,9 +9,10 @@ from phaze_opt.objective.goals import goal_values
 from phaze_opt.report.chip import describe_chip
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.wording import SPACE, counted, format_percent, listed, mean_name, percent
+from phaze_opt.report.study.wording import SPACE, format_percent, listed, mean_name, percent
 from phaze_opt.report.style import MUTED_COLOUR, finish_figure, plot_text
 from phaze_opt.report.table import Column, TableContent, numbers
+from phaze_opt.report.text import counted
 from phaze_opt.study.config import Setting
 from phaze_opt.study.result import ROUNDING, ChipTable, StudyResult
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality, StudySummary

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.report.text import counted
 
 SPACE = "\N{NO-BREAK SPACE}"
 LEAST_PERCENT = 0.001
@@ -68,11 +69,6 @@ def listed(names: Sequence[str]) -> str:
 def named(keys: Sequence[str]) -> str:
     """Conditions by name, or how many."""
     return listed(keys) if len(keys) <= MAX_LISTED else f"{len(keys)} conditions"
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """``1 seed``, ``3 seeds``."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def counted_mean(value: float, noun: str) -> str:

@@ -158,14 +158,6 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
                 "proves fronts, or best-known"
             )
             raise InputError(message, key="truth")
-    is_fused = any(setting.layer_fusion for setting in config.settings)
-    if is_fused and config.judgement.truth is TruthForm.CERTIFY:
-        with origin("statistics", "", "truth"):
-            message = (
-                "what a certificate attains is of layers each alone, and a setting fuses layers; give enumerate or "
-                "best-known"
-            )
-            raise InputError(message, key="truth")
     if config.generality is None:
         return
     with origin("generality", "", ""):

@@ -47,7 +47,6 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
         ((_, block),) = compiled.blocks
         seen = {group for index in own for group in _groups(cases[index])}
         moved = [each for each in parameters if each.group in seen]
-        # Beside nothing else: every step digests all constants that it carries along.
         fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, FittedConstants({})).groups)
     return fitted
 

@@ -6,6 +6,7 @@ Files in tests/traced_models were written by `phaze-opt extract`.
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,14 @@ from phaze_opt.graph.layer import shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.sparsity import Pattern, SparseWeights
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 MODELS = Path(__file__).parents[2] / "traced_models"
 
 
-def graph_of(name, sequence, micro_batch=1, attention=AttentionForm.FUSED) -> ModelGraph:
-    training = TrainingSpec(micro_batch, sequence, 64, attention=attention)
+def graph_of(name, sequence, micro_batch=1, attention=AttentionForm.FUSED, sparsity=None) -> ModelGraph:
+    training = TrainingSpec(micro_batch, sequence, 64, attention=attention, sparsity=sparsity)
     return build_model_graph(load_any_model(str(name)), training, tensor_parallel=1)
 
 
@@ -125,6 +127,14 @@ def test_experts_are_the_configs():
     experts = [total(each, lambda layer: layer.num_expert_parameters) for each in (extracted, built)]
     assert experts[0] == experts[1] > 0
     assert sum(vector_work(extracted).values()) == pytest.approx(sum(vector_work(built).values()), rel=0.001)
+
+
+def test_compressed_copies_of_sparse_weights_are_the_configs():
+    weights = SparseWeights(Pattern(2, 4), holds_copies=True)
+    graphs = [graph_of(name, 1024, sparsity=weights) for name in (MODELS / "mixtral-8x7b.json", "mixtral-8x7b")]
+    for name in ("compressed_weights", "compressed_expert_weights"):
+        extracted, built = (total(each, attrgetter(name)) for each in graphs)
+        assert extracted == built > 0.5 * total(graphs[0], lambda layer: layer.num_expert_parameters)
 
 
 @pytest.mark.parametrize(

@@ -153,10 +153,10 @@ def test_curves_say_what_was_spent_by_then(tables, inputs) -> None:
 
 
 def test_the_latex_table_has_the_figures_of_the_summary(inputs) -> None:
-    hostile = replace(inputs.summary.contenders[0], contender="a_b & 50 %")
+    hostile = replace(inputs.summary.contenders[0], contender="a_b & <50 %")
     summary = replace(inputs.summary, contenders=(hostile, *inputs.summary.contenders[1:]))
     text = render_latex(replace(inputs, summary=summary))
-    assert r"a\_b \& 50 \%" in text
+    assert r"a\_b \& $<$50 \%" in text
     rows = [line.removesuffix(r" \\").split(" & ") for line in text.splitlines() if line.endswith(r"\\")]
     assert len(rows) == 1 + len(summary.contenders)
     for cells, score in zip(rows[2:], summary.contenders[1:], strict=True):

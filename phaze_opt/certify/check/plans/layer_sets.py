@@ -342,6 +342,11 @@ def _append(graph: OperatorGraph, operators: list[Operator]) -> PhaseGraph:
     """One problem as the scheduler sees it."""
     first = len(operators)
     operators.extend(graph.operators)
+    return scheduled_graph(graph, first=first)
+
+
+def scheduled_graph(graph: OperatorGraph, *, first: int) -> PhaseGraph:
+    """A phase as the scheduler sees it; its operators begin at ``first``."""
     kinds = (operator.core_type for operator in graph.operators)
     seen = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
     return PhaseGraph(core_types=seen, edges=graph.edges, first=first, collective_s=0.0)

@@ -3,8 +3,9 @@
 Arrays end with an axis of chips.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
+_ALONE: Mapping[tuple[int, int], float] = MappingProxyType({})
 LAUNCH_POWER = 12.0
 """Device and host run side by side: a pass takes this norm of their times (decision 0196)."""
 
@@ -115,7 +117,13 @@ class LayerPace:
 
 
 def layer_pace(
-    layers: LayerSet, traffic: PassTraffic, stack: TrainingStack, makespan_s: Floats, attention_s: Floats
+    layers: LayerSet,
+    traffic: PassTraffic,
+    stack: TrainingStack,
+    makespan_s: Floats,
+    attention_s: Floats,
+    *,
+    grouped_s: Mapping[tuple[int, int], float] = _ALONE,
 ) -> LayerPace:
     """Parts at the pace of their layers, one after the other.
 
@@ -125,9 +133,12 @@ def layer_pace(
         stack: training software.
         makespan_s: on cores, shape (layers, 3 or 4, chips), s.
         attention_s: of the operators that selective recomputation runs again, shape (layers, chips), s.
+        grouped_s: of parts and passes whose layers run in groups, what these take in place of their makespans, s.
     """
     update_s = layers.in_parts(makespan_s[:, UPDATE])
     forward_s, backward_s = layers.in_parts(makespan_s[:, FORWARD]), layers.in_parts(makespan_s[:, BACKWARD])
+    for (part, column), seconds in grouped_s.items():
+        (forward_s if column == FORWARD else backward_s)[part] = seconds
     # A schedule of forward serves what is left of it too.
     has_again = makespan_s.shape[1] > AGAIN
     again_s = layers.in_parts(

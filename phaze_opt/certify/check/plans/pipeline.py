@@ -128,10 +128,13 @@ def _added(counts: tuple[float | Floats, ...], layers_s: Floats) -> Floats:
 
 
 def price_s(
-    stages: Sequence[tuple[StageKind, Recompute]], pace: LayerPace, shape: StepShape, stack: TrainingStack
+    stages: Sequence[tuple[StageKind, Recompute]], paces: Sequence[LayerPace], shape: StepShape, stack: TrainingStack
 ) -> Floats:
-    """The price of a step, shape (chips,), s; stages first to last."""
-    seconds = [stage_seconds(kind, recompute, pace, shape, stack) for kind, recompute in stages]
+    """The price of a step, shape (chips,), s; stages first to last, each at its own pace."""
+    seconds = [
+        stage_seconds(kind, recompute, pace, shape, stack)
+        for (kind, recompute), pace in zip(stages, paces, strict=True)
+    ]
     sync = [
         shown_s(each.own_backward, kind.gradient_s, stack.data_overlap) + each.update
         for (kind, _), each in zip(stages, seconds, strict=True)

@@ -1,6 +1,6 @@
 """All plans of one model of a scenario: their layers, and the memory and price of any one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,8 @@ class PlanCheck:
     Attributes:
         plans: those that the scenario admits, by rising degrees.
         sets: what layers are timed as, by rising keys.
-        operators: of all sets; where layers are fused, with those of every way of a group behind them.
-        grouped: these ways; None where layers are not fused.
+        operators: of all sets.
+        grouped: ways of their layers in groups; None where layers are not fused.
     """
 
     def __init__(self, scenario: Scenario, model: Workload, choices: PlanChoices, *, has_cuts: bool = False) -> None:
@@ -67,9 +67,8 @@ class PlanCheck:
         self.sets, self.operators = build_layer_sets(model, training, self.plans, scenario.stack)
         self.grouped: GroupedLayers | None = None
         if scenario.layer_fusion:
-            built = self.sets, self.operators
-            self.grouped = group_layers(model, training, self.plans, scenario.stack, built)
-            self.operators = self.grouped.operators
+            self.grouped = group_layers(model, training, self.plans, scenario.stack, self.sets)
+        self.model, self.training = model, training
         self.stack, self.num_layers = scenario.stack, model.num_units
         self.tabler = PlanTabler(
             training, self.sets, num_layers=model.num_units, network=scenario.cluster.network, stack=scenario.stack
@@ -108,10 +107,25 @@ class PlanCheck:
         pairs = enumerate(zip(staged.blocks, staged.recompute, strict=True))
         return [float(room.stage_bytes(stage, np.array(count), recompute)) for stage, (count, recompute) in pairs]
 
-    def price_s(self, staged: StagedPlan, makespan_s: Floats, attention_s: Floats) -> Floats:
-        """The price of one plan, shape (chips,), s; layers as of `lower_bounds`."""
+    def price_s(
+        self,
+        staged: StagedPlan,
+        makespan_s: Floats,
+        attention_s: Floats,
+        grouped_s: Sequence[Mapping[tuple[int, int], float]] = (),
+    ) -> Floats:
+        """The price of one plan, shape (chips,), s; layers as of `lower_bounds`.
+
+        ``grouped_s`` has for each stage what its units take in groups, if any do (`layer_pace`).
+        """
         tabled, pace = self._one(staged, makespan_s, attention_s)
-        return price_s(_stages(tabled, staged), pace, tabled.shape, self.stack)
+        paces = [pace] * staged.plan.pipeline
+        for stage, of_stage in enumerate(grouped_s):
+            if of_stage:
+                number, traffic = self.tabler.traffics[tabled.traffic_number]
+                layers = np.moveaxis(makespan_s[:, number], 0, -1), np.moveaxis(attention_s[:, number], 0, -1)
+                paces[stage] = layer_pace(self.sets[number], traffic, self.stack, *layers, grouped_s=of_stage)
+        return price_s(_stages(tabled, staged), paces, tabled.shape, self.stack)
 
     def lower_s(self, staged: StagedPlan, makespan_s: Floats, attention_s: Floats) -> Floats:
         """The bound below it, shape (chips,), s."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_shards
+from phaze_opt.certify.check.problem_data import copied_bytes
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import StackMemory, TrainingStack
@@ -55,7 +56,7 @@ class PlanRoom:
         lasting = self._state_of(stage, layers) + self._bucket()
         if self.plan.zero > 1:
             times = self.stack.whole_sets if self.plan.zero == 3 else 1
-            lasting += max(map(self._gathered, layers)) * times * self.training.optimizer.weight_bytes
+            lasting += max(map(self._gathered, layers)) * times
         return np.array([self._of_span(stage, layers, each) + (lasting, 0.0, 0.0) for each in Recompute])
 
     def _of_span(self, stage: int, layers: Sequence[LayerGraph], recompute: Recompute) -> Floats:
@@ -89,7 +90,7 @@ class PlanRoom:
         dense = sum(layer.num_parameters for layer in layers) - experts
         if all(self._has(stage)):
             dense -= self.layers.shared_twice
-        return float(self._sharded(float(dense), float(experts)))
+        return float(self._sharded(float(dense), float(experts))) + self._copied(layers)
 
     def stage_bytes(self, stage: int, blocks: NDArray[np.int64], recompute: Recompute) -> Floats:
         """Bytes of a stage with each of several numbers of blocks, shape as ``blocks``."""
@@ -143,7 +144,9 @@ class PlanRoom:
         dense = count * others[BLOCK] + is_first * others[EMBEDDING] + is_last * others[HEAD]
         if is_first and is_last:
             dense = dense - self.layers.tied_parameters
-        return np.asarray(self._sharded(dense, experts))
+        copied = [self._copied(self.layers.of(part)) for part in _PARTS]
+        copies = count * copied[BLOCK] + is_first * copied[EMBEDDING] + is_last * copied[HEAD]
+        return np.asarray(self._sharded(dense, experts) + copies)
 
     def _sharded(self, dense: Any, experts: Any) -> Any:
         """State of parameters: ZeRO 1 shards the optimizer's, 2 gradients too, 3 weights too."""
@@ -158,6 +161,20 @@ class PlanRoom:
             held = held + (dense + experts) * habits.staged_gradient_bytes
         return held
 
+    def _copied(self, layers: Sequence[LayerGraph]) -> float:
+        """Copies of sparse weights of some layers: where their weights are."""
+        sparsity, is_sharded = self.training.sparsity, self.plan.zero == 3
+        if sparsity is None or (is_sharded and self.stack.memory.casts_masters):
+            return 0.0
+        every = sum((copied_bytes(layer, sparsity) for layer in layers), start=0.0)
+        if not is_sharded:
+            return every
+        experts = sum(map(self._copied_of_experts, layers))
+        return (every - experts) / self.plan.shards + experts / expert_shards(self.plan)
+
+    def _copied_of_experts(self, layer: LayerGraph) -> float:
+        return layer.compressed_expert_weights * self.training.optimizer.weight_bytes
+
     def _whole(self, stage: int, count: Floats) -> Floats:
         """The largest layer, whole for a while though sharded: weights under ZeRO 3, its gradients under ZeRO 2."""
         if self.plan.zero < 2:
@@ -167,13 +184,17 @@ class PlanRoom:
         ends = max(is_first * first, is_last * last)
         largest = np.maximum(ends, np.where(count > 0, block, 0.0))
         times = self.stack.whole_sets if self.plan.zero == 3 else 1
-        return np.asarray(largest * times * self.training.optimizer.weight_bytes)
+        return np.asarray(largest * times)
 
     def _gathered(self, layer: LayerGraph) -> float:
-        """Parameters of a layer that others hold shards of."""
-        experts = layer.num_expert_parameters
-        dense = layer.num_parameters - experts
-        return float((dense if self.plan.shards > 1 else 0) + (experts if expert_shards(self.plan) > 1 else 0))
+        """Bytes of a layer's weights, or gradients, that others hold shards of; of weights their copies too."""
+        each = self.training.optimizer.weight_bytes
+        experts = float(layer.num_expert_parameters * each)
+        dense = layer.num_parameters * each - experts
+        if self.plan.zero == 3:
+            copies = self._copied_of_experts(layer)
+            dense, experts = dense + copied_bytes(layer, self.training.sparsity) - copies, experts + copies
+        return (dense if self.plan.shards > 1 else 0.0) + (experts if expert_shards(self.plan) > 1 else 0.0)
 
     def _kept(self, flights: float, count: Floats, recompute: Recompute) -> Floats:
         """Activations of blocks, of all micro-batches under way."""

@@ -1,0 +1,132 @@
+"""All-reduces of serving frameworks: what rows say of their kernels, and constants by fabric (decision 0289)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+
+from phaze_opt.estimate.collective_curves import ServedAllReduce
+from phaze_opt.hardware.fabrics import GROUP_PREFIX, CollectiveSoftware, Fabric, mean_constants
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import CollectiveKind
+from phaze_opt.validation.family import FitParameter
+
+SERVED = (CollectiveSoftware.GRAPH, CollectiveSoftware.EAGER)
+"""What serving frameworks run: their own kernels within a node, and the library's where those would be slower."""
+_RELEASE = re.compile(r"sglang\W*v?(\d+)\.(\d+)\.(\d+)")
+_RECENT_SGLANG = (0, 5, 14)
+_ALWAYS_RECENT = re.compile(r"trt\W*llm|tensorrt\W*llm")
+
+
+def has_recent_kernels(text: str) -> bool:
+    """Whether kernels are those that wait less: TensorRT-LLM's, and SGLang's from 0.5.14 on.
+
+    Args:
+        text: what a row says of its software, in lower case.
+    """
+    found = _RELEASE.search(text)
+    is_recent = found is not None and tuple(map(int, found.groups())) >= _RECENT_SGLANG
+    return is_recent or _ALWAYS_RECENT.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prior:
+    """Constants before anything was fitted; bandwidths as shares of the specified ones."""
+
+    start_s: float = 4e-6
+    hop_s: float = 2e-7
+    second_share: float = 0.6
+    share: float = 0.4
+    host_s: float = 2.5e-5
+    host_hop_s: float = 5e-7
+    copy_share: float = 0.8
+
+
+_PRIOR = _Prior()
+
+
+def served_all_reduce(
+    fabric: Fabric, fitted: FittedConstants, *, is_launched: bool, is_recent: bool, memory_bytes_per_s: float
+) -> ServedAllReduce:
+    """A framework's all-reduces on a fabric; constants that were not fitted to it are means over fabrics.
+
+    Args:
+        fabric: links of the node.
+        fitted: constants.
+        is_launched: one by one by a host, which copies the payload besides, rather than in a graph.
+        is_recent: see `has_recent_kernels`.
+        memory_bytes_per_s: bandwidth of a device's memory; 0 where it is unknown, and nothing is copied.
+    """
+    own, host = (_constants(software, fabric, fitted) for software in SERVED)
+    wait, launch = (_recent_share(software, fitted) if is_recent else 1.0 for software in SERVED)
+    return ServedAllReduce(
+        start_s=own["start_s"] * wait,
+        hop_s=own["hop_s"] * wait,
+        second_share=own["second_share"],
+        bandwidth_bytes_per_s=own["share"] * fabric.bandwidth_bytes_per_s,
+        host_s=host["host_s"] * launch if is_launched else 0.0,
+        host_hop_s=host["host_hop_s"] * launch if is_launched else 0.0,
+        copied_bytes_per_s=host["copy_share"] * memory_bytes_per_s if is_launched else 0.0,
+    )
+
+
+def _constants(software: CollectiveSoftware, fabric: Fabric, fitted: FittedConstants) -> Mapping[str, float]:
+    group = f"{GROUP_PREFIX}{{}}/{CollectiveKind.ALL_REDUCE.value}/{software.value}"
+    return mean_constants(group, asdict(_PRIOR), fitted, fabric)
+
+
+def _recent_share(software: CollectiveSoftware, fitted: FittedConstants) -> float:
+    return fitted.groups.get(_recent_group(software), {}).get("share", 1.0)
+
+
+def _recent_group(software: CollectiveSoftware) -> str:
+    return f"{GROUP_PREFIX}recent/{software.value}"
+
+
+def recent_parameter(software: CollectiveSoftware) -> FitParameter:
+    """What recent kernels, or their launch, take of the time of others: one constant for all fabrics."""
+    meaning, low, high, start = _RECENT[software]
+    return FitParameter(_recent_group(software), "share", "share", low, high, start, meaning, is_log=True)
+
+
+_RECENT = MappingProxyType(
+    {
+        CollectiveSoftware.GRAPH: ("wait of kernels that wait less, over the others'", 0.2, 1.0, 0.7),
+        CollectiveSoftware.EAGER: ("a host's launch of such kernels, over the others'", 0.5, 3.0, 1.2),
+    }
+)
+"""Meaning, bounds and start."""
+
+
+def served_parameters(fabric: Fabric, group: str, software: CollectiveSoftware) -> tuple[FitParameter, ...]:
+    """Constants of frameworks' kernels on a fabric, or of their launch by a host."""
+    specified = fabric.bandwidth_bytes_per_s
+    kernel = (
+        ("start_s", "s", 1e-7, 5e-4, _PRIOR.start_s, "wait for all devices whatever the group's size"),
+        ("hop_s", "s", 1e-8, 1e-4, _PRIOR.hop_s, "wait for each device beyond the first"),
+        ("second_share", "share", 0.02, 5.0, _PRIOR.second_share, "second wait of two shots over the first"),
+        (
+            "bandwidth_bytes_per_s",
+            "bytes/s",
+            0.01 * specified,
+            2.0 * specified,
+            _PRIOR.share * specified,
+            "bandwidth at which a device reads others' memory",
+        ),
+    )
+    host = (
+        ("host_s", "s", 1e-6, 5e-4, _PRIOR.host_s, "what a host takes to launch one, at least"),
+        ("host_hop_s", "s", 1e-8, 1e-4, _PRIOR.host_hop_s, "the same for each device beyond the first"),
+        (
+            "copy_share",
+            "share",
+            0.2,
+            5.0,
+            _PRIOR.copy_share,
+            "share of the memory's bandwidth that copies of payloads reach",
+        ),
+    )
+    return tuple(
+        FitParameter(group, name, unit, low, high, start, meaning, is_log=True)
+        for name, unit, low, high, start, meaning in (host if software is CollectiveSoftware.EAGER else kernel)
+    )

@@ -1,0 +1,388 @@
+"""Fronts over worlds: what is proved is what looking at every design in every world finds; forged ones are refused."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forger import ATTAINED, Forger, times
+from robust_toys import make_problem, make_space
+from test_die_worlds import tiny_dies
+from test_fronts import is_no_worse, plain_front
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, content_digest
+from phaze_opt.certify.check import worlds as check_module
+from phaze_opt.certify.check.check import Checked, check_certificate, check_files
+from phaze_opt.certify.check.worlds import check_front_over_worlds
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.robust import front as front_module
+from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
+from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustStage
+from phaze_opt.certify.robust.worlds import (
+    Assumptions,
+    World,
+    build_worlds,
+    find_assumptions,
+    problem_in,
+    throughput_in,
+)
+from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.hardware.accelerator import table_of
+from phaze_opt.objective.bill import device_usd
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.report.robust import over_worlds_sentences, over_worlds_table
+
+THROUGHPUT, TDP, AREA, COST = FrontAxis
+SAME = 1e-8
+ONE = RobustOptions(num_samples=1)
+
+
+def over(problem: CertifyProblem, *axes: FrontAxis) -> CertifyProblem:
+    return replace(problem, goal=Goal.PARETO, axes=axes)
+
+
+def losses(problem: CertifyProblem, robust: RobustOptions) -> dict[int, list[float]]:
+    """What each design loses in every goal, by evaluations alone; those that some world has no place for are left out.
+
+    By the place of a design in the nominal space.
+    """
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=robust.num_samples, seed=robust.seed)
+    points = problem.space.points_at(np.arange(problem.space.size))
+    shares, most = np.full(len(points), np.inf), {axis: np.zeros(len(points)) for axis in (TDP, AREA, COST)}
+    for world in worlds:
+        posed = problem_in(problem, world)
+        objective = Objective(posed.scenario, constants=posed.constants)
+        rates = np.zeros(len(points))
+        for place, point in enumerate(points):
+            evaluation = objective.evaluate(point) if posed.space.contains(point) else None
+            if evaluation is not None and evaluation.is_feasible:
+                rates[place] = evaluation.throughput_samples_per_s
+                found = {TDP: evaluation.tdp_w, AREA: evaluation.area_mm2, COST: 0.0}
+                if COST in problem.axes:
+                    chips = table_of(evaluation.accelerator)
+                    found[COST] = float(device_usd(chips, posed.scenario, posed.constants)[0])
+                for axis, value in found.items():
+                    most[axis][place] = max(most[axis][place], value)
+        best = best_in(posed, objective)
+        if best > 0.0:
+            shares = np.minimum(shares, rates / best)
+    columns = {THROUGHPUT: -shares, **most}
+    return {place: [float(columns[axis][place]) for axis in problem.axes] for place in np.flatnonzero(shares > 0.0)}
+
+
+def best_in(posed: CertifyProblem, objective: Objective) -> float:
+    """The most that any design of a world attains, those that the nominal one does not have among them."""
+    found = [objective.evaluate(point) for point in posed.space.points_at(np.arange(posed.space.size))]
+    return max((each.throughput_samples_per_s for each in found if each.is_feasible), default=0.0)
+
+
+def within_capex() -> CertifyProblem:
+    """Dies whose budget of capex some worlds leave no room in, and others more."""
+    problem = tiny_dies()
+    return replace(problem, scenario=replace(problem.scenario, prices=(), max_capex_usd=8 * 9700.0))
+
+
+def few_dies() -> CertifyProblem:
+    """Four combinations in some fifteen worlds."""
+    problem = tiny_dies(area_mm2=400.0)
+    axes = problem.space.axes
+    axes = replace(axes, num_vc=(8,), glb_bytes=axes.glb_bytes[1:], glb_bytes_per_cycle=(2048,), hbm_stacks=(2,))
+    return replace(problem, space=replace(problem.space, axes=axes))
+
+
+TINY = RobustOptions(num_samples=0)
+DRAWN = {
+    "few dies": lambda: over(few_dies(), THROUGHPUT, AREA),
+    "two goals": lambda: over(make_problem(varied=("hbm",)), THROUGHPUT, AREA),
+    "without throughput": lambda: over(make_problem(varied=("energy",)), TDP, AREA),
+    "three goals": lambda: over(make_problem(varied=("energy", "vector"), devices=2), THROUGHPUT, TDP, AREA),
+    "a budget": lambda: over(make_problem(varied=("energy",), max_tdp_w=240.0), THROUGHPUT, AREA),
+    "memory that few have": lambda: over(
+        make_problem(make_space(hbm_bytes=(32 << 30, 64 << 30)), varied=("hbm",)), THROUGHPUT, TDP, AREA
+    ),
+    "four goals of dies": lambda: over(tiny_dies(area_mm2=400.0), *FrontAxis),
+    "dies of little area": lambda: over(tiny_dies(area_mm2=330.0), THROUGHPUT, COST),
+    "dies within capex": lambda: over(within_capex(), THROUGHPUT, COST),
+}
+CASES = [(name, at) for name in DRAWN for at in (0.0, 0.02)]
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [pytest.param(*case, marks=[] if case == ("few dies", 0.0) else [pytest.mark.slow]) for case in CASES],
+)
+def test_a_front_over_worlds_equals_looking_at_every_design_in_every_world(name, tolerance, tmp_path):
+    problem = DRAWN[name]()
+    robust = TINY if name == "few dies" else RobustOptions(num_samples=1, seed=3)
+    front = prove_front(problem, CertifyOptions(tolerance=tolerance, directory=tmp_path), robust)
+    found = losses(problem, robust)
+    assert front.is_proved
+    points = problem.space.points_at(np.arange(problem.space.size))
+    mine = [found[points.index(design.point)] for design in front.designs]
+    assert bool(mine) == bool(found)
+    allowed = tolerance if THROUGHPUT in problem.axes else 0.0
+    for other in found.values():
+        assert any(is_no_worse(each, other, allowed + SAME) for each in mine)
+    for design, each in zip(front.designs, mine, strict=True):
+        if THROUGHPUT in problem.axes:
+            # A world's best is known within the tolerance, too.
+            assert design.share == pytest.approx(-each[0], rel=SAME + tolerance)
+    if tolerance == 0.0:
+        assert len(mine) == len(plain_front(found))
+
+
+def test_what_throughput_does_not_read_poses_no_problem_of_its_own():
+    problem = over(tiny_dies(), *FrontAxis)
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=1, seed=0)
+    digests = {throughput_in(problem, world).digest for world in worlds}
+    assert len({problem_in(problem, world).digest for world in worlds}) == len(worlds)
+    assert len(digests) < len(worlds)
+    capped = over(within_capex(), THROUGHPUT, COST)
+    worlds = build_worlds(capped, find_assumptions(capped), num_samples=1, seed=0)
+    assert len({throughput_in(capped, world).digest for world in worlds}) == len(worlds)
+
+
+@pytest.fixture(name="proved", scope="module")
+def _proved(tmp_path_factory: pytest.TempPathFactory) -> tuple[CertifyProblem, Path]:
+    """Dies with the ranges of the package, as checks lay worlds out by these, and a network that has none."""
+    few = few_dies()
+    cluster = few.scenario.cluster
+    cluster = replace(cluster, network=replace(cluster.network, name="one of its own"))
+    scenario = replace(few.scenario, cluster=cluster)
+    problem = over(CertifyProblem(scenario, few.space, scenario.constants_of()), *FrontAxis)
+    folder = tmp_path_factory.mktemp("worlds")
+    options = CertifyOptions(tolerance=1e-2, directory=folder)
+    prove_front(problem, options, ONE)
+    return problem, front_file(problem, options).parent
+
+
+@pytest.fixture(name="front")
+def _front(proved: tuple[CertifyProblem, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to forge; what is as it was is checked, and laid out, once."""
+    copy = tmp_path / "front"
+    shutil.copytree(proved[1], copy)
+
+    def once(directory: Path, tell: Callable[..., None], *, constants: Any = None) -> Checked:
+        original = proved[1] / "worlds" / directory.name
+        names = [each.name for each in original.iterdir()]
+        same = all((directory / name).read_bytes() == (original / name).read_bytes() for name in names)
+        key = (directory.name, constants.digest)
+        if not same or key not in _CHECKED:
+            checked = check_files(directory, tell, constants=constants)
+            return _CHECKED.setdefault(key, checked) if same else checked
+        return _CHECKED[key]
+
+    def laid_out(
+        problem: CertifyProblem, assumptions: Assumptions, *, num_samples: int, seed: int
+    ) -> tuple[World, ...]:
+        key = (problem.digest, num_samples, seed)
+        if key not in _LAID_OUT:
+            _LAID_OUT[key] = build_worlds(problem, assumptions, num_samples=num_samples, seed=seed)
+        return _LAID_OUT[key]
+
+    monkeypatch.setattr(check_module, "check_files", once)
+    monkeypatch.setattr(check_module, "build_worlds", laid_out)
+    return copy
+
+
+_CHECKED: dict[tuple[str, str], Checked] = {}
+_LAID_OUT: dict[tuple[str, int, int], tuple[World, ...]] = {}
+
+
+def forge(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the statement and put its digest right."""
+    content = json.loads((directory / FRONT_FILE).read_text())
+    change(content)
+    content["digest"] = content_digest(content)
+    (directory / FRONT_FILE).write_text(json.dumps(content))
+
+
+def test_the_original_holds(front, proved):
+    problem, _ = proved
+    report = check_front_over_worlds(front)
+    assert report.front.is_proved
+    assert len(report.front.designs) > 1
+    assert report.num_certificates == len(report.front.files) < len(report.front.worlds)
+    sentences = over_worlds_sentences(report.front, [each.point for each in report.front.designs])
+    assert f"over {len(report.front.worlds)} worlds" in sentences[0]
+    assert over_worlds_table(report.front).rows
+    with pytest.raises(CertificateError, match="constants"):
+        check_certificate(front / "worlds" / "001")
+
+
+def test_a_finished_front_is_read_again(front, proved, tmp_path, monkeypatch):
+    problem, directory = proved
+    options = CertifyOptions(tolerance=1e-2, directory=directory.parent.parent, is_resumed=True)
+    monkeypatch.setattr(front_module, "ProofBench", None)
+    again = prove_front(problem, options, ONE)
+    assert again == check_front_over_worlds(front).front
+
+
+def put(name: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda content: content.update({name: value(content[name]) if callable(value) else value})
+
+
+def put_design(name: str, value: Any, at: int = 0) -> Callable[[dict[str, Any]], object]:
+    return lambda content: put(name, value)(content["designs"][at])
+
+
+def put_world(name: str, value: Any, at: int = 1) -> Callable[[dict[str, Any]], object]:
+    return lambda content: put(name, value)(content["worlds"][at])
+
+
+FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "a design dropped": (put("designs", lambda all_: all_[1:]), "designs are not the front"),
+    "a design twice": (put("designs", lambda all_: [all_[0], *all_]), "designs are not the front"),
+    "designs out of order": (put("designs", lambda all_: all_[::-1]), "designs are not the front"),
+    "a design of another row": (put_design("row", lambda row: row + 1), "designs are not the front"),
+    "another design": (put_design("point", lambda point: {**point, "glb_bytes": 4 << 20}), "point is"),
+    "safer": (put_design("share", times(1.001)), "share is"),
+    "less safe": (put_design("share", times(0.999)), "share is"),
+    "another bound": (put_design("share_upper", times(1.001)), "share_upper is"),
+    "another worst world": (put_design("worst_world", lambda at: (at + 1) % 4), "worst_world is"),
+    "cooler": (put_design("tdp_w", times(0.99)), "tdp_w is"),
+    "smaller": (put_design("area_mm2", times(0.99)), "area_mm2 is"),
+    "cheaper": (put_design("cost_usd", times(0.99)), "cost_usd is"),
+    "without a cost": (put_design("cost_usd", None), "cost_usd is None"),
+    "faster": (put_design("throughput_samples_per_s", times(1.01)), "throughput_samples_per_s is"),
+    "a smaller gap": (put("gap", times(0.5)), "gap is"),
+    "not called proved": (put("is_proved", False), "is_proved is"),
+    "a tolerance of less": (put("tolerance", 1e-4), "was proved within 0.01"),
+    "fewer points": (put("num_points", lambda number: number - 1), "num_points and num_solved"),
+    "more solved": (put("num_solved", lambda number: number + 1), "num_points and num_solved"),
+    "a world dropped": (put("worlds", lambda all_: all_[:-1]), "worlds are not the"),
+    "worlds changed about": (put("worlds", lambda all_: [all_[0], all_[2], all_[1], *all_[3:]]), "worlds are not the"),
+    "another name of a world": (put_world("name", "a milder world"), "worlds are not the"),
+    "fewer samples": (put("num_samples", 0), "worlds are not the"),
+    "samples of another seed": (put("seed", 7), "is of another problem|constants_digest"),
+    "a worse optimum": (put_world("value", times(0.9)), "the optimum of .* is not what its certificate claims"),
+    "another bound of an optimum": (put_world("value_upper", times(0.9)), "the optimum of .* is not what"),
+    "a milder world's certificate": (put_world("certificate", "worlds/000"), "worlds name other certificates"),
+    "a goal dropped": (put("axes", ["throughput", "tdp", "area"]), "problem_digest is not"),
+    "one goal": (put("axes", ["throughput"]), "axes are not two goals or more"),
+    "goals out of order": (put("axes", ["cost", "throughput"]), "axes are not two goals or more"),
+    "another problem": (put("problem_digest", "0" * 64), "problem_digest is not"),
+    "another batch": (lambda content: content["scenario"].update(global_batch=64), "problem_digest is not"),
+    "a file too few": (put("files", lambda files: dict(list(files.items())[1:])), "files lists"),
+    "the digest of another file": (
+        lambda all_: all_["files"].update({"worlds/001": all_["files"]["worlds/000"]}), "its digest is not that"
+    ),
+    "a later format": (put("format", 2), "format is 2"),
+    "more than the form": (put("note", "trust me"), "holds more than its form|not hold what its form"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_statement_is_refused(name: str, front: Path) -> None:
+    change, rule = FORGERIES[name]
+    before = (front / FRONT_FILE).read_text()
+    forge(front, change) if name != "more than the form" else forge(front, lambda content: content.update(note="x"))
+    assert (front / FRONT_FILE).read_text() != before
+    with pytest.raises(CertificateError, match=rule):
+        check_front_over_worlds(front)
+
+
+def test_a_statement_changed_by_a_careless_hand_is_refused(front):
+    content = json.loads((front / FRONT_FILE).read_text())
+    (front / FRONT_FILE).write_text(json.dumps({**content, "wall_s": 0.0}))
+    with pytest.raises(CertificateError, match="changed after it was written"):
+        check_front_over_worlds(front)
+
+
+def with_world(front: Path, number: int, change: Callable[[Forger], object], folder: Path) -> None:
+    """Forge a world's certificate, every digest of it put right, and that in the statement."""
+    name = f"worlds/{number:03d}"
+    forger = Forger(front / name, folder / "forged")
+    change(forger)
+    forger.seal()
+    shutil.rmtree(front / name)
+    shutil.copytree(forger.directory, front / name)
+    digest = hashlib.sha256((front / name / CERTIFICATE_FILE).read_bytes()).hexdigest()
+    forge(front, lambda content: content["files"].update({name: digest}))
+
+
+def drop_row(forger: Forger) -> None:
+    """Take a row, and its solution, out of a certificate."""
+    claim = forger.read(CERTIFICATE_FILE)["claim"]
+    row = next(row for row in range(len(forger.columns()["index"])) if row != claim["incumbent"])
+
+    def without(columns: dict[str, list]) -> None:
+        for column in columns.values():
+            column.pop(row)
+        columns["index"][:] = list(range(len(columns["index"])))
+
+    forger.points(without)
+
+
+WORLD_FORGERIES: dict[str, tuple[Callable[[Forger], object], str]] = {
+    "a row that attains more": (lambda forger: forger.cells(solved(forger), **{ATTAINED: times(1.01)}), "worlds/001"),
+    "a row that attains less": (lambda forger: forger.cells(solved(forger), **{ATTAINED: times(0.99)}), "worlds/001"),
+    "a lower bound": (
+        lambda forger: forger.cells(solved(forger), throughput_upper_samples_per_s=times(0.9)), "worlds/001"
+    ),
+    "a row dropped": (drop_row, "worlds/001"),
+    "a milder network": (
+        lambda forger: forger.put("scenario.cluster.network.dimensions", lambda all_: all_[:1]), "worlds/001"
+    ),
+}  # fmt: skip
+
+
+def solved(forger: Forger) -> int:
+    """A solved row."""
+    return forger.columns()["status"].index("solved")
+
+
+@pytest.mark.parametrize("name", WORLD_FORGERIES)
+def test_a_forged_world_is_refused(name: str, front: Path, tmp_path: Path) -> None:
+    change, rule = WORLD_FORGERIES[name]
+    with_world(front, 1, change, tmp_path)
+    with pytest.raises(CertificateError, match=rule):
+        check_front_over_worlds(front)
+
+
+def test_a_world_cannot_stand_for_another(front, tmp_path):
+    """With every digest right: its constants are not those of the world that it is put in for."""
+    shutil.rmtree(front / "worlds/002")
+    shutil.copytree(front / "worlds/001", front / "worlds/002")
+    forge(front, lambda content: content["files"].update({"worlds/002": content["files"]["worlds/001"]}))
+    with pytest.raises(CertificateError, match="worlds/002: .*constants"):
+        check_front_over_worlds(front)
+    shutil.rmtree(front / "worlds/002")
+    with pytest.raises(CertificateError, match="worlds/002"):
+        check_front_over_worlds(front)
+
+
+def test_too_much_to_bound_is_refused_first(proved, monkeypatch):
+    monkeypatch.setattr(front_module, "MOST_BOUNDS", 10)
+    with pytest.raises(InputError, match=r"bounds each of the .* points .* in each of \d+ worlds"):
+        check_size(proved[0], ONE)
+
+
+class _Stop(Exception):
+    """Ends a proof in its middle."""
+
+
+@pytest.mark.slow
+def test_an_interrupted_front_goes_on_as_if_it_had_not_been(proved, tmp_path):
+    problem, directory = proved
+    stages = []
+
+    def stop(moved: RobustProgress) -> None:
+        stages.append(moved.stage)
+        if stages.count(RobustStage.FRONT) == 1:
+            raise _Stop
+
+    options = CertifyOptions(tolerance=1e-2, directory=tmp_path, is_resumed=True)
+    with pytest.raises(_Stop):
+        prove_front(problem, options, ONE, on_progress=stop)
+    assert not front_file(problem, options).exists()
+    again = prove_front(problem, options, ONE)
+    first = check_front_over_worlds(directory).front
+    assert (again.designs, again.worlds, again.gap) == (first.designs, first.worlds, first.gap)
+    assert sorted(each.name for each in front_file(problem, options).parent.iterdir()) == ["front.json", "worlds"]
