@@ -287,7 +287,9 @@ class FrontProof:
         for place, design in enumerate(picked):
             row = int(upper[:, place].argmin())
             missing = [other for other, each in enumerate(self.facts) if design not in each.tried]
-            if row in missing and self.facts[row].visits(design) < NUM_EFFORTS:
+            # Where throughput is no goal, it only counts whether there is any: nothing is to be closed.
+            is_worth_closing = self.known.has_throughput and self.facts[row].visits(design) < NUM_EFFORTS
+            if row in missing and is_worth_closing:
                 closed[row].append(design)
             elif missing:
                 for other in missing:
