@@ -15,7 +15,7 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test tests durations endurance test-slow test-deep ui-test test-all test-reference lint style types bench record clean
+.PHONY: help demo ui check test tests rules durations endurance test-slow test-deep ui-test test-all test-reference lint style format imports types bench record clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
@@ -80,9 +80,13 @@ ui: $(VENV)/.installed
 
 lint: style types
 
-style: $(VENV)/.installed-dev
+style: format imports
+
+format: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 types: $(VENV)/.installed-dev
@@ -99,9 +103,11 @@ check: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/ruff format --check .
 	$(PYTEST) -m "not long and not slow and not reference and not ui"
 
-# mypy takes one core for half a minute: beside the tests, which take what is left, both end sooner.
-test: style
-	@$(MAKE) --no-print-directory -j 2 types tests
+# import-linter and mypy take one core for most of a minute: beside the tests, which take what is left, all end sooner.
+test: format
+	@$(MAKE) --no-print-directory -j 2 tests rules
+
+rules: imports types
 
 tests: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(PYTEST)

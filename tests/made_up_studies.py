@@ -8,10 +8,9 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.evaluation import EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, StudyWorkload
-from phaze_opt.study.plan import Cell, Condition
+from phaze_opt.study.config import Budget, Cell, Condition, Contender, Judgement, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.result import CellResult, ChipTable, StudyResult, Truth, TruthKind
 from phaze_opt.testing.events import example_cluster
 from phaze_opt.units import GIBI

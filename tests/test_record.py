@@ -14,6 +14,7 @@ from recording.declared import RECORDS, Record, choose
 from recording.differences import Kind, compare_texts
 from recording.making import is_finished
 from recording.moved_table import change_of, closing_lines, lines_of
+from recording.same_code import made_by, meta_of
 from recording.timings import is_timing
 
 from phaze_opt.errors import InputError
@@ -381,3 +382,13 @@ def test_what_moved_is_listed_by_size(repository):
         "did not move: toy/raising",
     ]
     assert list(lines_of(changes[2], most=3)) == ["toy/raising: 1 same"]
+
+
+def test_a_record_goes_on_with_what_the_same_code_made(tmp_path):
+    path = tmp_path / "record.json"
+    assert made_by("own", path) == {}
+    whole = {"_meta": meta_of("python own.py", "own"), "rows": [1]}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    assert made_by("own", path) == whole
+    assert made_by("other", path) == {}
+    assert is_timing(("_meta", "code"))

@@ -10,14 +10,11 @@ What is recorded of the same code is kept, so that an interrupted run goes on; w
 
 import argparse
 import json
-import os
-import platform
 import resource
 import sys
 import tempfile
 import time
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,7 @@ from phaze_opt.space.search_space import SearchSpace
 
 OUT = Path(__file__).resolve().with_suffix(".json")
 sys.path.append(str(OUT.parents[1]))
-from recording.same_code import code_of, made_by  # noqa: E402
+from recording.same_code import code_of, made_by, meta_of  # noqa: E402
 
 MODELS = ("bert-large",)
 WEIGHTS = "2:4,transposable=yes"
@@ -93,14 +90,7 @@ def main() -> None:
         for case in (case for case in options.cases if case not in known):
             known[case] = prove(model, case)
             print(model, case, json.dumps(results[model][case]), file=sys.stderr, flush=True)
-            meta = {
-                "command": "python experiments/certified/axes.py",
-                "code": code,
-                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-                "python": platform.python_version(),
-                "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
-                "load_average": os.getloadavg()[0],
-            }
+            meta = meta_of("python experiments/certified/axes.py", code)
             replace_file(options.out, json.dumps({"_meta": meta, "results": results}, indent=1) + "\n")
 
 

@@ -30,8 +30,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleOptions, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.space.known_spaces import load_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace

@@ -20,14 +20,11 @@ What is recorded of the same code is kept, so that an interrupted run goes on; w
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +52,7 @@ from phaze_opt.units import MEBI
 
 FILE = Path(__file__).resolve().with_suffix(".json")
 sys.path.append(str(FILE.parents[1]))
-from recording.same_code import code_of, made_by  # noqa: E402
+from recording.same_code import code_of, made_by, meta_of  # noqa: E402
 
 MODELS = {
     "bert-large": "bert-large",
@@ -252,18 +249,6 @@ def with_needed(cases: Sequence[str]) -> list[str]:
     return [case for case in CASES if case in wanted]
 
 
-def meta(code: str) -> dict[str, Any]:
-    """What the record was made by, and on."""
-    return {
-        "command": "python experiments/claims/worth.py",
-        "code": code,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
-        "load_average": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     """Measure every case of every model that the same code has not yet, writing after each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -278,7 +263,7 @@ def main() -> None:
         known = models.setdefault(model, {})
         for case in (case for case in with_needed(options.cases) if case not in known):
             known[case] = measure(model, case, known)
-            record["_meta"] = meta(code)
+            record["_meta"] = meta_of("python experiments/claims/worth.py", code)
             replace_file(FILE, json.dumps(record, indent=1, sort_keys=True) + "\n")
             print(model, case, json.dumps(known[case]), flush=True)
 

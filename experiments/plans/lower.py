@@ -18,7 +18,7 @@ from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_batch
-from phaze_opt.graph.part import NUM_PLAIN_PARTS
+from phaze_opt.graph.layer import NUM_PLAIN_PARTS
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_space import enumerate_plans

@@ -6,6 +6,7 @@ prices what. So a change of a docstring makes records again, and a change that m
 
 import hashlib
 import json
+import os
 import platform
 import re
 from collections.abc import Iterator
@@ -40,6 +41,18 @@ def made_by(code: str, path: Path) -> dict[str, Any]:
     """
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found if found.get("_meta", {}).get("code") == code else {}
+
+
+def meta_of(command: str, code: str) -> dict[str, Any]:
+    """`_meta` of a record: the command and the code that made it, and what it ran on."""
+    return {
+        "command": command,
+        "code": code,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
+        "load_average": os.getloadavg()[0],
+    }
 
 
 def files_digest(record: Record, root: Path) -> str:

@@ -15,8 +15,7 @@ from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.config import Setting, Workload
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition, Setting, Workload
 from phaze_opt.study.truth import find_truth
 
 OUT = Path(__file__).with_name("optima.json")

@@ -21,7 +21,7 @@ import numpy as np
 import pyomo
 from wide_instances import WideInstance, all_instances, random_instance
 
-from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.problem import ScheduleOptions
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 

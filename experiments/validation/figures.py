@@ -1,7 +1,8 @@
 """Writes the table of figures in docs/validation.md.
 
-Mean errors are those that calibrate.py wrote beside the constants when they were fitted, so that they are of the
-constants in force; errors of groups, ranks and the trivial model are of generalisation.json, which generalise.py wrote.
+Mean errors are those that calibrate.py wrote beside the constants when they were fitted, and ranks are worked out anew,
+so that both are of the constants in force; errors of groups and the trivial model are of generalisation.json, which
+generalise.py wrote.
 
 Run: python experiments/validation/figures.py
 """
@@ -9,20 +10,23 @@ Run: python experiments/validation/figures.py
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from generalise import baseline_mape
 
-from phaze_opt.hardware.fitted import read_own_file
+from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.validation_tables import format_figure, format_rank
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.calibrate import CELLS, error_name
-from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.goals import ERROR_GOALS, RANK_GOALS, ErrorGoal
+from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS
+from phaze_opt.validation.scores import rank_correlations
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "validation.md"
@@ -61,7 +65,7 @@ def main() -> None:
 def with_constants(sets: dict[str, Any]) -> dict[str, Any]:
     """Figures of every set, its mean errors as the file of constants has them."""
     errors, datasets = read_own_file().sets, read_datasets(None)[0]
-    baselines = fit_baselines(datasets)
+    baselines, ranks = fit_baselines(datasets), ranks_of(datasets)
     found = {}
     for data in (data for data in datasets if data.name in errors):
         own, known = errors[data.name], sets.get(data.name, {})
@@ -71,13 +75,29 @@ def with_constants(sets: dict[str, Any]) -> dict[str, Any]:
             "baseline_mape": baseline_mape(data, baselines),
             "groups": {},
             **known,
-            "fitted": {"rows": len(data.rows), "spearman": None, **known.get("fitted", {}), "mape": own["mape"]},
+            "fitted": {
+                "rows": len(data.rows),
+                **known.get("fitted", {}),
+                "spearman": ranks.get(data.name),
+                "mape": own["mape"],
+            },
             "kept_out": {
                 test: {"rows": rows.get(test, len(data.rows)), "mape": own[error_name(test)]}
                 for test in (CELLS, *tests)
                 if error_name(test) in own
             },
         }
+    return found
+
+
+def ranks_of(datasets: Sequence[Dataset]) -> dict[str, float]:
+    """Spearman's correlation of every set under the constants in force."""
+    found = {}
+    for data in datasets:
+        predictions = predict_rows(load_families(), data.rows, load_fitted())
+        scored = predictions.is_scored
+        if scored.sum() > 1:
+            found[data.name] = rank_correlations(predictions.predicted_s[scored], predictions.measured_s[scored])[0]
     return found
 
 

@@ -23,8 +23,7 @@ from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.run import run_search
-from phaze_opt.study.config import Setting, Workload
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition, Setting, Workload
 from phaze_opt.study.truth import find_truth
 from phaze_opt.workload.training import AttentionForm, Optimizer
 

@@ -138,7 +138,10 @@ class FrontCover:
         order = among[np.lexsort((self.cover.area_mm2[among], self.group[among]))]
         _, starts, counts = np.unique(self.group[order], return_index=True, return_counts=True)
         picked = [order[at + _spread(count)] for at, count in zip(starts.tolist(), counts.tolist(), strict=True)]
+        had_row = self.has_row
         self.cover.add(self.cover.dies[np.concatenate(picked)], self.bound)
+        # The bound of a row is its own, which need not be as low as that of a row with more.
+        self.is_done[self.has_row & ~had_row] = False
         self.left = None
 
     def bound(self, indices: Ints) -> BoundRows:

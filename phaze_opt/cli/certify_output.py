@@ -32,15 +32,13 @@ from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equ
 from phaze_opt.report.front import (
     again_lines,
     arch_lines,
-    beside_sentences,
     choices_to_json,
-    front_sentence,
+    front_sentences,
     front_table,
     front_ties_sentence,
     front_to_json,
     machines_beside,
     members_of,
-    trade_off_sentences,
 )
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
@@ -147,11 +145,7 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
     notes = told_notes(answer.notes)
     if certificate.axes:
         front, axes = members_of(result), certificate.axes
-        sentences = (
-            front_sentence(result),
-            *trade_off_sentences(front, axes),
-            *beside_sentences(front, axes, machines_beside(answer.held, answer.bills)),
-        )
+        sentences = front_sentences(result, machines_beside(answer.held, answer.bills))
         if answer.equal is not None:
             sentences = (*sentences, equal_sentence(answer.equal, result))
         tables = (

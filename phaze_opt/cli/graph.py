@@ -83,8 +83,7 @@ def show(
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.objective.caveats import Answer, traced_model_note
     from phaze_opt.objective.priced_as import priced_as, priced_to_json
-    from phaze_opt.report.graph_page import findings, layer_table
-    from phaze_opt.report.sharding_table import sharding_table, weights_shared
+    from phaze_opt.report.graph_page import findings, layer_table, sharding_table, weights_shared
 
     check_file_to_write(output, option="--out", example="layers.html")
     loaded = load_any_model(model, allow_unknown=options.allow_unknown)

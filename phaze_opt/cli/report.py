@@ -48,8 +48,8 @@ def report(
     from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study
     from phaze_opt.track.destination import resolve_destination
-    from phaze_opt.track.lookup import find_search_runs
     from phaze_opt.track.protocol import TrackerConfig
+    from phaze_opt.track.store import find_search_runs
 
     directory = find_study(study, work_dir=work_dir)
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))

@@ -40,8 +40,7 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
 ) -> None:
     """Schedule one operator graph on one chip: shortest makespan, with a proven lower bound."""
     from phaze_opt.schedule.instance import load_instance
-    from phaze_opt.schedule.options import ScheduleOptions
-    from phaze_opt.schedule.problem import Exclusivity
+    from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions
     from phaze_opt.schedule.solve import solve_schedule
     from phaze_opt.schedule.verify import verify_schedule
 

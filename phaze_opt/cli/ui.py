@@ -35,9 +35,9 @@ def ui(
 ) -> None:
     """Open the tracked runs in MLflow's user interface; Ctrl-C ends it."""
     from phaze_opt.track.destination import resolve_destination
-    from phaze_opt.track.lookup import newest_link
     from phaze_opt.track.protocol import TrackerConfig
     from phaze_opt.track.server import ServerAddress, check_servable, count_pending, deliver_pending, serve
+    from phaze_opt.track.store import newest_link
 
     screen = console()
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))

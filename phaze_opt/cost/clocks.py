@@ -14,8 +14,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleResult
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleOptions, ScheduleResult
 from phaze_opt.schedule.solve import bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 

@@ -1,9 +1,9 @@
 """A training step without times: operators, collectives and sizes of every distinct layer under one plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import LayerGraph, PartGraph
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
-from phaze_opt.graph.part import PartGraph
 from phaze_opt.graph.residency import is_on_core, operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.hardware.network import Network
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from phaze_opt.cost.step_batch import StepBatch
 
 EMBEDDING, BLOCK, HEAD = 0, 1, -1
 """Places of a model's parts, as in `CompiledStep.parts`; an axis of arrays. The embedding stands for all of the front,
@@ -110,6 +113,7 @@ class CompiledStep:
         layers: its distinct layers, as in ``graph``; each is scheduled apart.
         parts: front, every kind of unit, and back, which stages are made of.
         blocks: units of each pipeline stage, first stage first; front and back go with the ends.
+        on_networks: what it was priced by on each network (`cost.price_step`).
     """
 
     model: Workload
@@ -121,6 +125,7 @@ class CompiledStep:
     layers: tuple[CompiledLayer, ...]
     parts: tuple[CompiledPart, ...]
     blocks: tuple[int, ...]
+    on_networks: dict[Network, "StepBatch"] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @property
     def num_micro_batches(self) -> int:

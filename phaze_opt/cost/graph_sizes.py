@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
-from phaze_opt.graph.part import NUM_PLAIN_PARTS, PartGraph, tied_parameters
+from phaze_opt.graph.layer import NUM_PLAIN_PARTS, PartGraph, tied_parameters
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
 from phaze_opt.workload.software import StackMemory
 

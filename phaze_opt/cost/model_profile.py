@@ -7,13 +7,12 @@ import numpy as np
 
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.estimate.protocol import Estimator
-from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.layer import LayerGraph, PartGraph
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
-from phaze_opt.graph.part import PartGraph
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.network import Network, NetworkDimension
-from phaze_opt.schedule.mobility import ROUNDING, Mobility, find_mobility
+from phaze_opt.schedule.precedence import ROUNDING, Mobility, find_mobility
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.solve import ScheduleBounds, bound_compiled
 from phaze_opt.schedule.structure import compile_structure

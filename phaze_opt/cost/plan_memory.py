@@ -23,7 +23,7 @@ from phaze_opt.cost.graph_sizes import LOGIT_BYTES, Floats, GraphSizes, StageTen
 from phaze_opt.cost.step_table import StepTable, ranges
 from phaze_opt.cost.step_traffic import stage_begins, stage_counts
 from phaze_opt.errors import InputError
-from phaze_opt.graph.part import PartGraph
+from phaze_opt.graph.layer import PartGraph
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, Ints, Rows
 from phaze_opt.workload.software import IDEAL_STACK, StackMemory, TrainingStack

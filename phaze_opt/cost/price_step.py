@@ -77,28 +77,30 @@ def price_steps(steps: Sequence[CompiledStep], devices: Sequence[LayerTimes], ne
 
 def price_step(step: CompiledStep, device: LayerTimes, network: Network) -> StepTime:
     """Time of one step, as `price_steps`."""
-    return price_steps([step], [device], [network]).one(0)
+    return price_batch(*_alone(step, device, network)).one(0)
 
 
 def price_loads(step: CompiledStep, device: LayerTimes, network: Network) -> StageLoads:
     """What the pipeline stages of one step do, shape (1, stages), s; arguments as of `price_step`."""
-    batch = build_batch([step], [network])
-    return batch_loads(batch, device.classes_s[None], device.attention_s[None], StackColumns([step.stack]))[0]
+    return batch_loads(*_alone(step, device, network))[0]
 
 
 def price_stages(step: CompiledStep, device: LayerTimes, network: Network) -> StageTimes:
     """What each pipeline stage of one step takes, shape (1, stages), s; arguments as of `price_step`."""
-    batch = build_batch([step], [network])
-    return stage_times(
-        *batch_loads(batch, device.classes_s[None], device.attention_s[None], StackColumns([step.stack]))
-    )
+    return stage_times(*batch_loads(*_alone(step, device, network)))
 
 
 def lower_step(step: CompiledStep, device: LayerTimes, network: Network) -> float:
     """A bound from below on `price_step` that rises with every time of a layer, s."""
-    batch = build_batch([step], [network])
-    stacks = StackColumns([step.stack])
-    return float(lower_batch(batch, device.classes_s[None], device.attention_s[None], stacks)[0])
+    return float(lower_batch(*_alone(step, device, network))[0])
+
+
+def _alone(step: CompiledStep, device: LayerTimes, network: Network) -> tuple[StepBatch, Floats, Floats, StackColumns]:
+    """One step as a batch, which no times change and the step keeps."""
+    if network not in step.on_networks:
+        step.on_networks[network] = build_batch([step], [network])
+    batch = step.on_networks[network]
+    return batch, device.classes_s[None], device.attention_s[None], StackColumns([step.stack])
 
 
 def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> StepTimes:

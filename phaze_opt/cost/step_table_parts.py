@@ -29,8 +29,8 @@ from phaze_opt.cost.step_traffic import (
     transfer_costs,
 )
 from phaze_opt.cost.traffic import NUM_FIELDS, Costs, Floats, Traffic
+from phaze_opt.graph.layer import tied_parameters
 from phaze_opt.graph.operator import CollectiveGroup
-from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.hardware.torus_mapping import is_torus
 from phaze_opt.workload.plan import ParallelPlan, Recompute

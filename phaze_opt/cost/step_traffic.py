@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, PARTLY, RUN, CompiledStep
 from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, Costs, Floats, collective_cost
 from phaze_opt.estimate.collectives import exchange_level, group_dimensions
+from phaze_opt.graph.layer import tied_parameters
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
-from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
 from phaze_opt.workload.branches import Sets, prefixes

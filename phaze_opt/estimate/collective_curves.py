@@ -142,7 +142,8 @@ class ServedAllReduce:
         kernel_s = _smooth_least(self.kernel_s(payload_bytes, size), library_s)
         host_s = self.host_s + self.host_hop_s * (size - 1)
         whole_s = (kernel_s**SWITCH_NORM + host_s**SWITCH_NORM) ** (1.0 / SWITCH_NORM)
-        return whole_s + (2.0 * payload_bytes / self.copied_bytes_per_s if self.copied_bytes_per_s else 0.0)
+        copied_s = 2.0 * payload_bytes / self.copied_bytes_per_s if self.copied_bytes_per_s else 0.0
+        return np.asarray(whole_s + copied_s)
 
     def kernel_s(self, payload_bytes: NDArray[np.float64], size: int) -> NDArray[np.float64]:
         """The framework's own kernel: one shot or two, whichever is quicker; same shape, s."""

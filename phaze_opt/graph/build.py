@@ -6,9 +6,8 @@ from functools import lru_cache
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
-from phaze_opt.graph.fronts import record_front
+from phaze_opt.graph.ends import record_encoder_end, record_front, record_head
 from phaze_opt.graph.fusion import fuse
-from phaze_opt.graph.heads import record_encoder_end, record_head
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.model_graph import ModelGraph

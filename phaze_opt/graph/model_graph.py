@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.layer import BorderTensor, LayerGraph
-from phaze_opt.graph.part import PartGraph
+from phaze_opt.graph.layer import BorderTensor, LayerGraph, PartGraph
 from phaze_opt.workload.chain import ChainCut
 
 Floats = NDArray[np.float64]

@@ -422,3 +422,11 @@ def statistics(tape: Tape, name: str, tensor: Tensor, *, payload_bytes: float) -
 def _collective(tape: Tape, name: str, given: Tensor, result: Tensor, collective: Collective) -> None:
     kind = OperatorKind.COLLECTIVE
     tape.emit(name, kind, Fusibility.OPAQUE, (given,), (result,), collective=collective)
+
+
+RELU6 = Elementwise({VectorKind.ADD: 2}, {VectorKind.ADD: 2}, needs_input=True)
+"""min(max(x, 0), 6): backward reads the input and compares it with both ends."""
+HARD_SIGMOID = Elementwise({VectorKind.ADD: 4}, {VectorKind.ADD: 3}, needs_input=True)
+"""relu6(x + 3) / 6: backward passes a sixth on between both ends."""
+HARD_SWISH = Elementwise({VectorKind.ADD: 5}, {VectorKind.ADD: 5}, needs_input=True)
+"""x relu6(x + 3) / 6: backward's slope is (2 x + 3) / 6 between both ends."""

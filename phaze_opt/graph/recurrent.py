@@ -1,4 +1,4 @@
-"""Recurrent layers on a `Tape`: LSTM and GRU, one direction of one layer each.
+"""Layers on a `Tape` that go through a sequence step by step: one direction of an LSTM or GRU layer, and Mamba's scan.
 
 The products with the input of all steps are one matmul. The products with the state follow one another: an operator of
 serial steps, each of which waits for the state of the step before, and whose gates run between two products.
@@ -7,6 +7,10 @@ Backward walks the steps in reverse. What the state before the first step would 
 zero: of s steps s - 1 pass a gradient on, and the weight of the state takes its gradient from s - 1 states, in one
 matmul behind the steps. Kept are the input, the activated gates, the states that are summed up (the cells of an LSTM,
 the candidate's product of a GRU), and the result.
+
+A selective scan is vector work: h_t = exp(d_t A) h_(t-1) + (d_t x_t) B_t and y_t = C_t h_t, for every channel and each
+of its states. The states stay on chip: forward writes the result alone, and backward makes them again before it walks
+the steps in reverse (Gu and Dao 2023, section 3.3.2), so it takes twice the steps.
 """
 
 from dataclasses import dataclass
@@ -204,3 +208,61 @@ def _steps(
         vector_works=works,
         serial_steps=max(1, count),
     )
+
+
+_FORWARD_ADDS = 5
+"""Lane operations a state besides the exponential: d A, (d x) B, the state (two), and C h summed up."""
+_BACKWARD_ADDS = 10
+"""Those of a state's gradient and of the gradients of d, A, x, B and C, two each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanShape:
+    """Sizes of a scan: steps of a sequence, sequences, channels, and states of each channel."""
+
+    steps: int
+    batch: int
+    channels: int
+    states: int
+
+    def __post_init__(self) -> None:
+        """Refuse empty sizes."""
+        if min(self.steps, self.batch, self.channels, self.states) < 1:
+            message = f"scan {self}: every size must be positive"
+            raise InputError(message)
+
+    @property
+    def elements(self) -> int:
+        """Of the result."""
+        return self.steps * self.batch * self.channels
+
+
+def selective_scan(
+    tape: Tape, name: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor], shape: ScanShape, *, has_skip: bool = True
+) -> Tensor:
+    """The scan's result, [steps, batch, channels]; backward keeps its inputs.
+
+    Args:
+        tape: what records it.
+        name: of the operation and of its result.
+        inputs: x and d, [steps, batch, channels]; B and C, [steps, batch, states].
+        shape: all sizes.
+        has_skip: whether each channel adds its input times a parameter.
+    """
+    decay = tape.weight(f"{name}.decay", shape.channels * shape.states)
+    weights = (decay, tape.weight(f"{name}.skip", shape.channels)) if has_skip else (decay,)
+    result = tape.tensor(name, shape.elements)
+    cells = shape.elements * shape.states
+    again = (VectorWork(VectorKind.ACTIVATION_FORWARD, cells), VectorWork(VectorKind.ADD, _FORWARD_ADDS * cells))
+    kind, fusibility = OperatorKind.VECTOR, Fusibility.OPAQUE
+    tape.emit(name, kind, fusibility, (*inputs, *weights), (result,), vector_works=again, serial_steps=shape.steps)
+
+    def differentiate() -> None:
+        read = (*inputs, *weights, tape.gradient(result))
+        written = tuple(tape.add_gradient(each, name) for each in (*inputs, *weights))
+        works = (*again, VectorWork(VectorKind.ADD, _BACKWARD_ADDS * cells))
+        steps = 2 * shape.steps
+        tape.emit(f"{name}.gradient", kind, fusibility, read, written, vector_works=works, serial_steps=steps)
+
+    tape.on_backward(differentiate)
+    return result

@@ -1,7 +1,7 @@
 """Where tensors that the chip's buffer may hold lie in it (docs/decisions/0268).
 
 Holds get addresses in a buffer without end, once a graph and from sizes alone: those first that save most bytes of HBM
-traffic for a byte held for one operator, each as low as it fits. Rooms that tiles can use (`graph.tile_room`) are
+traffic for a byte held for one operator, each as low as it fits. Rooms that tiles can use (`graph.holds`) are
 placed among them, so that holds leave free what saves more there. A chip with R bytes for them has what lies below R:
 more bytes never take one away.
 """

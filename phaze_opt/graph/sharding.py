@@ -9,7 +9,7 @@ from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
 from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm
-from phaze_opt.workload.front_specs import TokenFront
+from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.transformer import TransformerSpec

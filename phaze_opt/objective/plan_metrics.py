@@ -17,8 +17,8 @@ from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import border_bytes, group_members, held_parameters, plan_network, stage_counts
 from phaze_opt.estimate.collectives import sent_bytes
 from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.layer import tied_parameters
 from phaze_opt.graph.operator import Collective, CoreType
-from phaze_opt.graph.part import tied_parameters
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network

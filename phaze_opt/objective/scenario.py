@@ -35,9 +35,8 @@ from phaze_opt.plugins import PluginGroup, check_installed, load_plugin
 from phaze_opt.record.plain_data import field_values, later
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.space.known_spaces import die_space, load_space, phaze_space
+from phaze_opt.space.known_spaces import die_space, load_space, phaze_space, read_space_file
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.chain import CutPlaces
 from phaze_opt.workload.plan import PlanChoices, Recompute

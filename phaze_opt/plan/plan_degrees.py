@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
+from phaze_opt.cost.plan_memory import PlanMemory
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.stage_spans import list_spans, spans_between
@@ -47,6 +48,8 @@ Flags = NDArray[np.bool_]
 
 KEPT_CHOICES = 256
 """Sets of degrees whose candidates are kept at a time; a matter of memory only."""
+KEPT_STEPS = 64
+"""Plans whose steps are kept at a time; few are the best of any chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ class PlanDegrees:
     recomputes: tuple[Recompute, ...]
     has_free_cuts: bool
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
+    _cut_steps: OrderedDict[tuple[int, ParallelPlan], tuple[CompiledStep, Network, PlanMemory]] = field(
+        default_factory=OrderedDict, repr=False
+    )
     _allowed: dict[tuple[int, float], Flags] = field(default_factory=dict, repr=False)
     _most_blocks: dict[float, Floats] = field(default_factory=dict, repr=False)
     _least_bytes: float | None = None
@@ -272,10 +278,10 @@ class PlanDegrees:
         plan = self.step(number).plan.with_stages(stages.blocks, stages.recomputes, stages.unit_order)
         if len(set(stages.chips)) == 1:
             return MixedPlan(self.ranked(number, plan, chips[stages.chips[0]].times), stages.chips)
-        own = self._cut_step(number, plan)
+        own, network, memory = self._cut_step(number, plan)
         devices = StageDevices([each.times for each in chips], stages.chips)
-        time = price_mixed_step(own, devices, self.network_of(number))
-        return MixedPlan(RankedPlan(plan, time, step_memory(own)), stages.chips)
+        time = price_mixed_step(own, devices, network)
+        return MixedPlan(RankedPlan(plan, time, memory), stages.chips)
 
     def tables(self, number: int, chips: Sequence[StageChip]) -> list[CutTable]:
         """What the stages of a set may be on each chip."""
@@ -311,8 +317,8 @@ class PlanDegrees:
 
     def ranked(self, number: int, plan: ParallelPlan, times: LayerTimes) -> RankedPlan:
         """A plan of a set at its own price."""
-        own = self._cut_step(number, plan)
-        return RankedPlan(plan, price_step(own, times, self.network_of(number)), step_memory(own))
+        own, network, memory = self._cut_step(number, plan)
+        return RankedPlan(plan, price_step(own, times, network), memory)
 
     def network_of(self, number: int) -> Network:
         """The network that the devices of a set's plans are on."""
@@ -333,11 +339,17 @@ class PlanDegrees:
         self._choices.move_to_end(number)
         return self._choices[number]
 
-    def _cut_step(self, number: int, plan: ParallelPlan) -> CompiledStep:
-        """The step of a plan of a set."""
-        step = self.step(number)
-        graph = replace(step.graph, cut=step.graph.cut.in_order(plan.unit_order))
-        return replace(step, plan=plan, blocks=blocks_of(step.model, plan), graph=graph)
+    def _cut_step(self, number: int, plan: ParallelPlan) -> tuple[CompiledStep, Network, PlanMemory]:
+        """The step of a plan of a set, its network and its memory; those of the last few plans are kept."""
+        key = number, plan
+        if key not in self._cut_steps:
+            step = self.step(number)
+            graph = replace(step.graph, cut=step.graph.cut.in_order(plan.unit_order))
+            own = replace(step, plan=plan, blocks=blocks_of(step.model, plan), graph=graph)
+            self._cut_steps[key] = own, self.network_of(number), step_memory(own)
+            if len(self._cut_steps) > KEPT_STEPS:
+                self._cut_steps.popitem(last=False)
+        return self._cut_steps[key]
 
     def fitting(self, number: int, memory_bytes: float) -> Flags:
         """Candidates of a set's stages that fit, shape (stages, columns, recomputations)."""

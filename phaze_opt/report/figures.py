@@ -27,7 +27,7 @@ from phaze_opt.report.style import (
     style_bars,
 )
 from phaze_opt.report.text import format_number, format_time
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -133,17 +133,19 @@ def closer_figure(figure: Figure, trials: Sequence[Trial[Evaluation]]) -> Figure
         return None
     closer = Figure(figure)
     least = min(rate for rate in rates if rate >= best / 2)
-    ends = []
-    for low, high in ((min(areas), max(areas)), (least, best)):
-        room = 0.08 * (high - low) or 0.01 * high
-        ends.append((low - room, high + 2 * room))
+    spans = ((min(areas), max(areas)), (least, best))
+    across, up = ((low - _room(low, high), high + 2 * _room(low, high)) for low, high in spans)
     for update in (closer.update_xaxes, closer.update_yaxes):
         update(type="linear", dtick=None, tickformat=",.6~g")
     closer.update_yaxes(rangemode=None)
     closer.update_layout(title={"text": "The same, closer: the designs alone"})
     seen = [place for place in _places(designs) if place[1] >= least]
-    set_names(closer, [_best_mark(designs)], crowd=seen, frame=Frame(*ends))
+    set_names(closer, [_best_mark(designs)], crowd=seen, frame=Frame(across, up))
     return closer
+
+
+def _room(low: float, high: float) -> float:
+    return 0.08 * (high - low) or 0.01 * high
 
 
 def _places(designs: Sequence[Evaluation]) -> list[Place]:

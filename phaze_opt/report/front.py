@@ -42,6 +42,12 @@ def front_sentence(result: CertifyResult) -> str:
     )
 
 
+def front_sentences(result: CertifyResult, machines: Sequence[FrontMachine]) -> tuple[str, ...]:
+    """What is said of a front: what it trades and how surely, its ends and knee, and how it stands to machines."""
+    front, axes = members_of(result), result.certificate.axes
+    return (front_sentence(result), *trade_off_sentences(front, axes), *beside_sentences(front, axes, machines))
+
+
 def spans_words(front: Sequence[FrontMember], axes: Sequence[FrontAxis]) -> str:
     """The goals of a front, each with the most and the least on it."""
     return joined([f"{AXIS_WORDS[axis]} ({_span(front, axis)})" for axis in axes])

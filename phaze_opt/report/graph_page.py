@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from phaze_opt import __version__
 from phaze_opt.cost.model_profile import LayerProfile, ModelProfile, PhaseProfile, ratio
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.graph.traced.device_sizes import WeightShare
+from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.report.document import Alternative, Block, Choice, Folded, Paragraph, ReportDocument, Section, TableBlock
 from phaze_opt.report.operator_graph import graph_block, heaviest_of
-from phaze_opt.report.sharding_table import sharding_table, weights_shared
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number, format_scaled, format_share, format_time
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
+from phaze_opt.workload.workload import Workload
 
 MAX_LAYERS = 40
 """Distinct layers that a page draws: of more, those that take most of the model's time."""
@@ -206,3 +208,20 @@ def _size(num_bytes: float) -> str:
         return f"{format_number(bytes_to_gib(num_bytes))}\N{NO-BREAK SPACE}GiB"
     size, unit = (mebibytes, "MiB") if mebibytes >= 1 else (1024 * mebibytes, "KiB")
     return f"{format_number(size)}\N{NO-BREAK SPACE}{unit}"
+
+
+def weights_shared(model: Workload, degree: int) -> tuple[WeightShare, ...]:
+    """Weights of a traced model that is sharded; none of others, whose configs say it all."""
+    return model.weight_shares(degree) if degree > 1 and isinstance(model, TracedWorkload) else ()
+
+
+def sharding_table(weights: Sequence[WeightShare], degree: int) -> TableContent:
+    """A line for every product with a weight, and every table, of every kind of layer."""
+    fields: Fields[WeightShare] = (
+        words("layer", lambda weight: weight.layer),
+        words("module", lambda weight: weight.module or "-"),
+        words("split", lambda weight: str(weight.split or "every device")),
+        words("of it", lambda weight: format_share(weight.share)),
+        words("why", lambda weight: weight.reason),
+    )
+    return table_of(f"Weights on each of {degree} devices", fields, weights)

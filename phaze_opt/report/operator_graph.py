@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cost.model_profile import LayerProfile, OperatorProfile, PhaseProfile
-from phaze_opt.graph.operator import CoreType
-from phaze_opt.graph.thinned import edges_among
+from phaze_opt.graph.operator import CoreType, edges_among
 from phaze_opt.report.document import FigureBlock
-from phaze_opt.report.lanes import lanes_of
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, LEGEND, finish_figure, plot_text
 from phaze_opt.report.text import format_scaled, format_time
 from phaze_opt.units import bytes_to_mib
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+
+def lanes_of(count: int, edges: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """The lane of each of ``count`` rows, from 0.
+
+    A lane is taken from the row of an operator to that of its last reader, so that no line crosses an operator it does
+    not belong to. An operator goes on in the lane of the first of those it is the last reader of, else in the first
+    lane that is free.
+
+    Args:
+        count: rows, in a topological order.
+        edges: between rows, forward.
+    """
+    last = list(range(count))
+    before: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        last[source] = max(last[source], target)
+        before[target].append(source)
+    lanes = [0] * count
+    busy: set[int] = set()
+    for row in range(count):
+        ended = sorted(lanes[source] for source in before[row] if last[source] == row)
+        busy -= set(ended)
+        free = (lane for lane in range(count) if lane not in busy)
+        lanes[row] = ended[0] if ended else next(free)
+        if last[row] > row:
+            busy.add(lanes[row])
+    return tuple(lanes)
+
 
 MAX_DRAWN = 60
 """Operators drawn of a phase: of more, those that take longest."""

@@ -25,8 +25,7 @@ from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import counted, format_number, format_share, format_time, numbers_apart
-from phaze_opt.search.result import OwnBest, SearchResult
-from phaze_opt.search.trial import Trial, rank
+from phaze_opt.search.result import OwnBest, SearchResult, Trial, rank
 from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth, TruthKind
 

@@ -24,8 +24,8 @@ from phaze_opt.schedule.mip_models import (
     build_ordering_model,
     solve_crash_bound,
 )
-from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
 from phaze_opt.schedule.order_search import search_orders
+from phaze_opt.schedule.problem import MAX_ROUNDS, ScheduleOptions
 from phaze_opt.schedule.quick import MAX_NARROW
 from phaze_opt.schedule.set_bound import SetPrices, work_prices
 from phaze_opt.schedule.set_tree import SetTree

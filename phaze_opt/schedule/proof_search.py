@@ -112,6 +112,7 @@ class _Search:
         self.scale = time_scale(problem)
         self._latencies = (np.array([problem.one_core]), np.array([problem.spread]))
         self._cores = np.array([problem.cores])
+        self._programs: dict[tuple[int, ...], DualProgram] = {}
 
     def run(self, max_nodes: int) -> ProofTree:
         """Split the case with the least bound as long as that may help."""
@@ -147,7 +148,7 @@ class _Search:
             known: a vector of the case above, which bounds this one too; kept where the solver finds none better.
         """
         problem = self.problem
-        program = DualProgram(problem.block, problem.exclusivity, arcs=reduction(case.after))
+        program = self._program(case.after)
         solver = load_rows(program.rows, problem, case.modes)
         solver.run()
         duals = row_duals(solver)
@@ -158,6 +159,12 @@ class _Search:
         if (floor := self.bound(case, known)) > case.bound:
             case.bound, case.vector = floor, known
         return case
+
+    def _program(self, after: tuple[int, ...]) -> DualProgram:
+        """The program of a case's orders, which cases that differ in modes alone share."""
+        if after not in self._programs:
+            self._programs[after] = DualProgram(self.problem.block, self.problem.exclusivity, arcs=reduction(after))
+        return self._programs[after]
 
     def bound(self, case: Case, vector: DualVector) -> float:
         """What a vector bounds a case by on the design, s."""

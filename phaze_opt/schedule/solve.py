@@ -8,11 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.schedule.block_data import BlockProblem, BlockState, ScheduleCache
+from phaze_opt.schedule.block_data import (
+    BlockProblem,
+    BlockState,
+    ScheduleCache,
+    gap_of_grid,
+    latency_grid,
+    raised_to_grid,
+)
 from phaze_opt.schedule.block_solve import close_block
-from phaze_opt.schedule.grid import gap_of_grid, latency_grid, raised_to_grid
-from phaze_opt.schedule.options import Exactness, ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import (
+    Cores,
+    Exactness,
+    Exclusivity,
+    ScheduleOptions,
+    ScheduleProblem,
+    ScheduleResult,
+    ScheduleStatus,
+)
 from phaze_opt.schedule.quick import MAX_NARROW, WIDE_NODES, quick_block, quick_blocks
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 

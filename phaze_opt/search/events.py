@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -7,8 +7,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, evaluate_heterogeneous
-from phaze_opt.search.result import SearchResult
-from phaze_opt.search.trial import Trial, rank
+from phaze_opt.search.result import SearchResult, Trial, rank
 
 _PASSES = ("forward", "backward")
 DEFAULT_TOP_K = 6

@@ -19,7 +19,7 @@ from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_jo
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.search.trial import KnownEvaluation, Trial
+from phaze_opt.search.result import KnownEvaluation, Trial
 
 _LOGGER = logging.getLogger(__name__)
 FORMAT = 2

@@ -13,9 +13,8 @@ from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.events import Observers, TrialFinished
 from phaze_opt.search.probe import CountingProbe
 from phaze_opt.search.pruner import PrunerRun, Verdict
-from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.result import SearchProgress, SearchResult, Trial, TrialLog, rank
 from phaze_opt.search.strategy import Outcome, StrategyRun
-from phaze_opt.search.trial import Trial, TrialLog, rank
 
 MAX_PRUNED_IN_A_ROW = 1000
 """A strategy that may repeat itself stalls when so many of its proposals are dropped one after the other."""

@@ -26,10 +26,9 @@ from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
-from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.result import SearchProgress, SearchResult, Trial
 from phaze_opt.search.samplers.optuna_sampler import OF_OPTUNA, OptunaStrategy
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
-from phaze_opt.search.trial import Trial
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from phaze_opt.study.config import Condition
 from phaze_opt.study.judging.scoring import (
     Sample,
     Yardstick,
@@ -15,7 +16,6 @@ from phaze_opt.study.judging.scoring import (
 )
 from phaze_opt.study.judging.significance import NO_TEST, seed_test
 from phaze_opt.study.judging.statistics.rank_tests import holm_adjust, vargha_delaney
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult, Truth, TruthKind
 
 Grouped = Mapping[str, Mapping[str, Sequence[CellResult]]]

@@ -1,7 +1,7 @@
-"""The plan of a study as values: what is compared, on what, at which cost, and how it is judged.
+"""The plan of a study as values: what is compared, on what, at which cost, how it is judged; and the searches it makes.
 
 Study files are checked by the same fields (`files.study_tables`): where a file is held to more than a field's type,
-such as limits, the field says so itself.
+such as limits, the field says so itself. Conditions are setting x workload, cells condition x contender x seed.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.goals import Goal, evaluations_digest, problem_digest
+from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.record.plain_data import later
+from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.options import OptionValue
+from phaze_opt.space.search_space import SearchSpace
 
 WRITTEN = "written"
 """Key in a field's metadata of its type in a study file, where that is narrower than the field's own."""
@@ -217,3 +220,72 @@ class StudyConfig:
     generality: Generality | None = None
     source: str = ""
     claims: Annotated[tuple[PublishedClaim, ...], later(())] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What searches of one setting and workload share: the problem.
+
+    Attributes:
+        setting, workload: of the study.
+        scenario: resolved.
+        space: resolved.
+        constants: resolved, the setting's overrides included.
+    """
+
+    setting: Setting
+    workload: StudyWorkload
+    scenario: Scenario
+    space: SearchSpace
+    constants: Constants
+
+    @property
+    def goal(self) -> Goal:
+        """What is maximised."""
+        return self.setting.goal
+
+    @property
+    def key(self) -> str:
+        """``<setting>.<workload>``: its name in the study's directory and tables."""
+        return f"{self.setting.name}.{self.workload.name}"
+
+    @property
+    def evaluations_digest(self) -> str:
+        """Equal where evaluations of a point are equal: scenario, constants and package; not goal and space."""
+        return evaluations_digest(self.scenario, self.constants)
+
+    @property
+    def problem_digest(self) -> str:
+        """Equal where optima are equal: also the space and the goal. What a certificate is matched by."""
+        return problem_digest(self.scenario, self.constants, space=self.space, goal=self.goal)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One search of a study."""
+
+    condition: Condition
+    contender: Contender
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """``<setting>.<workload>.<contender>.<seed>``: unique in the study, a file name."""
+        return f"{self.condition.key}.{self.contender.name}.{self.seed}"
+
+
+def search_config(study: StudyConfig, cell: Cell) -> SearchConfig:
+    """How a cell searches."""
+    return SearchConfig(
+        strategy=cell.contender.strategy,
+        options=cell.contender.options,
+        goal=cell.condition.goal,
+        num_trials=study.budget.evaluations,
+        seed=cell.seed,
+        batch=study.batch,
+        pruner=cell.contender.pruner,
+        pruner_options=cell.contender.pruner_options,
+        num_starts=study.num_starts,
+        max_seconds=study.budget.seconds,
+        name=f"{study.name}: {cell.key}",
+    )

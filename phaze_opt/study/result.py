@@ -9,9 +9,8 @@ from typing import Annotated
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.plain_data import later
-from phaze_opt.search.trial import Trial
-from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.plan import Cell, Condition
+from phaze_opt.search.result import Trial
+from phaze_opt.study.config import Cell, Condition, StudyConfig
 
 COUNTS = ("probes", "pruned", "ilp_solves", "placements")
 """What a search counts beside its trials."""

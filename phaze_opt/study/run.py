@@ -10,7 +10,7 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
-from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.config import Cell, Condition, StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
 from phaze_opt.study.disk.plan_file import write_plan
@@ -22,7 +22,6 @@ from phaze_opt.study.execution.engine import StudyEngine, open_evaluator_source
 from phaze_opt.study.execution.narrate import Describe, Narrator
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study
-from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.stores.local_store import LocalStore
 

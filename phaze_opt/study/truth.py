@@ -27,8 +27,8 @@ from phaze_opt.search.probe import PointBounder, bound_values
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
+from phaze_opt.study.config import Condition
 from phaze_opt.study.execution.engine import build_bounder, build_objective
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 
 _LOGGER = logging.getLogger(__name__)

@@ -25,9 +25,8 @@ import pytest
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.events import SearchEvent, SearchFinished, TrialFinished
-from phaze_opt.search.result import SearchResult
+from phaze_opt.search.result import SearchResult, Trial
 from phaze_opt.search.run import run_search
-from phaze_opt.search.trial import Trial
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished
 from phaze_opt.testing.events import example_search, example_study, record_search, record_study
 from phaze_opt.testing.problems import tiny_space

@@ -16,9 +16,9 @@ from phaze_opt.hardware.chip_template import CHIP_AXES
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.events import SearchFinished, SearchStarted
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
+from phaze_opt.study.config import Cell
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
-from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult
 from phaze_opt.study.scores import COSTS
 from phaze_opt.track.pending_delivery import Record

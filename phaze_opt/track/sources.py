@@ -11,7 +11,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import parse_line
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.track import records

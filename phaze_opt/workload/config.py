@@ -8,27 +8,28 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import differ_by_a_letter, known_as, near, suggest
-from phaze_opt.workload.config_keys import (
+from phaze_opt.workload.families import FAMILY_CONFIGS
+from phaze_opt.workload.family_config import (
     ACTIVATION_FIELDS,
     ACTIVATIONS,
     NESTED_FAMILIES,
     TEXT_CONFIG,
+    FamilyConfig,
+    Origin,
     harmless_keys,
     text_family,
     unread_keys,
 )
-from phaze_opt.workload.families import FAMILY_CONFIGS
-from phaze_opt.workload.family_config import FamilyConfig, Origin
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.model_classes import (
     CLASSIFYING_HEADS,
     HeadKind,
+    ModelFamily,
     class_name,
     families_of_class,
     head_of_class,
     heads_of,
 )
-from phaze_opt.workload.model_family import ModelFamily
 from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.zoo import known_model_types, list_models, read_zoo_text
 

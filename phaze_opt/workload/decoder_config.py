@@ -5,6 +5,7 @@ from typing import Any
 
 from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.end_specs import HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
     FamilyConfig,
     Heads,
@@ -20,8 +21,6 @@ from phaze_opt.workload.family_config import (
     token_head,
     with_window,
 )
-from phaze_opt.workload.front_specs import TokenFront
-from phaze_opt.workload.head_spec import HeadSpec, TokenOutputs
 from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 from phaze_opt.workload.transformer import TransformerSpec
 

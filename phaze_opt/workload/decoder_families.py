@@ -5,9 +5,8 @@ from dataclasses import replace
 from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm, ScoreBias
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
 from phaze_opt.workload.decoder_config import DecoderConfig
+from phaze_opt.workload.end_specs import HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import Factor, Heads, Probability, Rows, Width, read_from, rotary_size, windows_of
-from phaze_opt.workload.front_specs import TokenFront
-from phaze_opt.workload.head_spec import HeadSpec, TokenOutputs
 from phaze_opt.workload.mlp_spec import MlpSpec
 
 

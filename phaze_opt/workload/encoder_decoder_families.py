@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from phaze_opt.workload.attention_spec import AttentionSpec, ScoreBias, SelfOrCross
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormSpec
+from phaze_opt.workload.end_specs import AudioFront, HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
     FamilyConfig,
     Heads,
@@ -16,8 +17,6 @@ from phaze_opt.workload.family_config import (
     read_from,
     stack_of,
 )
-from phaze_opt.workload.front_specs import AudioFront, TokenFront
-from phaze_opt.workload.head_spec import HeadSpec, TokenOutputs
 from phaze_opt.workload.mlp_spec import MlpSpec
 from phaze_opt.workload.training import MAX_SAMPLES
 from phaze_opt.workload.transformer import Encoder, TransformerSpec

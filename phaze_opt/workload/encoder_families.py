@@ -8,6 +8,7 @@ from pydantic import Field
 from phaze_opt.errors import InputError
 from phaze_opt.workload.attention_spec import AttentionSpec
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.end_specs import HeadSpec, PatchFront, SequenceOutputs, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
     NUM_ANSWERS,
     FamilyConfig,
@@ -20,8 +21,6 @@ from phaze_opt.workload.family_config import (
     read_from,
     stack_of,
 )
-from phaze_opt.workload.front_specs import PatchFront, TokenFront
-from phaze_opt.workload.head_spec import HeadSpec, SequenceOutputs, TokenOutputs
 from phaze_opt.workload.mlp_spec import MlpSpec
 from phaze_opt.workload.model import ModelSpec, next_sentence_outputs
 from phaze_opt.workload.model_classes import HeadKind

@@ -1,8 +1,8 @@
 """Hugging Face configs of the known families, as strict pydantic models that yield a model.
 
 Only keys that change sizes are read; those that are not read are listed, unless they are known to change no cost
-(`workload.config_keys`). A key that is read is checked strictly: an integer must be written as an integer. Defaults are
-those of the transformers library.
+(`workload.family_config`). A key that is read is checked strictly: an integer must be written as an integer. Defaults
+are those of the transformers library.
 """
 
 from abc import abstractmethod
@@ -24,6 +24,7 @@ from phaze_opt.workload.decoder_families import (
 )
 from phaze_opt.workload.encoder_decoder_families import T5Config, WhisperConfig
 from phaze_opt.workload.encoder_families import RobertaConfig, VitConfig, bert_head
+from phaze_opt.workload.end_specs import HeadSpec
 from phaze_opt.workload.expert_families import (
     DeepseekConfig,
     DeepseekV2Config,
@@ -47,9 +48,8 @@ from phaze_opt.workload.family_config import (
     windows_of,
     with_window,
 )
-from phaze_opt.workload.head_spec import HeadSpec
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.transformer import TransformerSpec
 
 OPT_POSITION_OFFSET = 2

@@ -13,11 +13,9 @@ from phaze_opt.record.plain_data import later
 from phaze_opt.workload.attention_spec import AttentionSpec
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
 from phaze_opt.workload.chain import ChainCut
-from phaze_opt.workload.front_specs import TokenFront
-from phaze_opt.workload.head_spec import HeadSpec, SequenceOutputs, TokenOutputs
+from phaze_opt.workload.end_specs import HeadSpec, SequenceOutputs, TokenFront, TokenOutputs
 from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec, MlpSpec
-from phaze_opt.workload.model_classes import class_name, heads_of
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily, class_name, heads_of
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
 

@@ -1,9 +1,39 @@
-"""Classes of transformers as configs name them: which family they are of, and what head they have."""
+"""Families of Hugging Face configs, and classes as configs name them: which family they are of, and what head."""
 
 import re
 from enum import StrEnum
 
-from phaze_opt.workload.model_family import ModelFamily
+
+class ModelFamily(StrEnum):
+    """Families of Hugging Face configs that are understood (the config's ``model_type``)."""
+
+    BERT = "bert"
+    GPT2 = "gpt2"
+    OPT = "opt"
+    LLAMA = "llama"
+    MISTRAL = "mistral"
+    QWEN2 = "qwen2"
+    MIXTRAL = "mixtral"
+    QWEN3 = "qwen3"
+    QWEN3_MOE = "qwen3_moe"
+    GEMMA = "gemma"
+    GEMMA2 = "gemma2"
+    GEMMA3 = "gemma3"
+    GEMMA3_TEXT = "gemma3_text"
+    PHI3 = "phi3"
+    GPT_NEOX = "gpt_neox"
+    FALCON = "falcon"
+    ROBERTA = "roberta"
+    DEEPSEEK_V2 = "deepseek_v2"
+    DEEPSEEK_V3 = "deepseek_v3"
+    GPT_OSS = "gpt_oss"
+    LLAMA4 = "llama4"
+    LLAMA4_TEXT = "llama4_text"
+    OLMO2 = "olmo2"
+    GRANITE = "granite"
+    T5 = "t5"
+    VIT = "vit"
+    WHISPER = "whisper"
 
 
 class HeadKind(StrEnum):

@@ -8,10 +8,9 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.block_spec import BlockSpec, NormSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
-from phaze_opt.workload.front_specs import Front, TokenFront
-from phaze_opt.workload.head_spec import HeadSpec
+from phaze_opt.workload.end_specs import Front, HeadSpec, TokenFront
 from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """A model that admits longer sequences is still run at this length unless told otherwise."""

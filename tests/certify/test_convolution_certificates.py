@@ -11,12 +11,11 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.convolution_shape import ConvolutionShape
-from phaze_opt.graph.convolutions import convolution
+from phaze_opt.graph.convolutions import batch_norm, convolution
 from phaze_opt.graph.model_graph import ModelGraph
+from phaze_opt.graph.operations import HARD_SWISH
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SWISH
 from phaze_opt.graph.recurrent import RecurrentShape, lstm
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING, ShardingOptions
 from phaze_opt.objective import compile as compile_module

@@ -1,15 +1,24 @@
 """Runs a command in this process and gives what it leaves behind."""
 
 import json
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import pytest
 
+from phaze_opt.cli import output, progress
 from phaze_opt.cli.main import main
+
+SLOW_LINES = ((output, "LINE_PERIOD_S"), (progress, "PERIOD_S"))
+"""After how long a line says what takes so long: on a busy machine of any command; `test_progress` looks at them."""
+LONG_S = 86400.0
 
 
 def run(arguments, capsys):
-    """Exit code, standard output, standard error."""
-    with pytest.raises(SystemExit) as stop:
+    """Exit code, standard output, standard error without lines about slow work."""
+    with ExitStack() as stack, pytest.raises(SystemExit) as stop:
+        for module, name in SLOW_LINES:
+            stack.enter_context(patch.object(module, name, LONG_S))
         main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return stop.value.code, captured.out, captured.err

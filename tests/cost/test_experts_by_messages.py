@@ -21,7 +21,7 @@ from phaze_opt.estimate.collectives import sent_bytes
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder, TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec

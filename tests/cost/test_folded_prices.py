@@ -8,7 +8,7 @@ import pytest
 from phaze_opt.cost.compiled_step import NUM_PASSES
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.graph.part import NUM_PLAIN_PARTS
+from phaze_opt.graph.layer import NUM_PLAIN_PARTS
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network

@@ -11,7 +11,7 @@ from kits.pipelines import order
 from phaze_opt.cost.plan_memory import RESERVE_SHARE, PlanMemory, chunks_in_flight, plan_memory
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.part import PartGraph
+from phaze_opt.graph.layer import PartGraph
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy

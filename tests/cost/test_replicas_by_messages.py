@@ -21,7 +21,7 @@ from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder, TrainingStack
 from phaze_opt.workload.training import TrainingSpec

@@ -8,8 +8,7 @@ from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import AGAIN, compile_step
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import load_estimator
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions
 from phaze_opt.schedule.solve import solve_compiled
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute

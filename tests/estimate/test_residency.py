@@ -17,11 +17,10 @@ from phaze_opt.estimate.options import EstimatorOptions, GlbLimit, Residency
 from phaze_opt.estimate.protocol import Bound, Estimates
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.buffer_use import BufferUse, HeldOperand, Operand
 from phaze_opt.graph.build import build_programs
 from phaze_opt.graph.convolution_shape import ConvolutionShape
-from phaze_opt.graph.convolutions import convolution
+from phaze_opt.graph.convolutions import batch_norm, convolution
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.lowering import lower

@@ -5,16 +5,13 @@ from kits.tape_layers import flops, lowered, record
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.convolution_shape import ConvolutionShape
-from phaze_opt.graph.convolutions import convolution, transposed_convolution
-from phaze_opt.graph.embedding_bag import embedding_bag
+from phaze_opt.graph.convolutions import average_pool, batch_norm, convolution, max_pool, transposed_convolution
+from phaze_opt.graph.operations import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.operator import CoreType, Operator, OperatorKind, VectorKind, VectorWork
-from phaze_opt.graph.pooling import average_pool, max_pool
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
-from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
-from phaze_opt.graph.scan import ScanShape, selective_scan
+from phaze_opt.graph.recurrent import RecurrentShape, ScanShape, gru, lstm, selective_scan
+from phaze_opt.graph.traced.rules.moves import embedding_bag
 
 IMAGES = ConvolutionShape(8, 16, 32, (14, 14), (3, 3), padding=(1, 1))
 

@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from phaze_opt.graph.thinned import edges_among
+from phaze_opt.graph.operator import edges_among
 
 
 @pytest.mark.parametrize("seed", range(40))

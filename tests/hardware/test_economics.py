@@ -8,8 +8,7 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.economics.device_cost import DeviceParts, device_cost, die_g_per_cm2, embodied_kg
 from phaze_opt.hardware.economics.ownership import own_cluster, training_run
-from phaze_opt.hardware.economics.prices import figures_of, list_grids, load_prices
-from phaze_opt.hardware.economics.wafer import Wafer
+from phaze_opt.hardware.economics.prices import Wafer, figures_of, list_grids, load_prices
 from phaze_opt.hardware.silicon.die_constants import load_die_constants
 
 KNOWN = load_prices()

@@ -12,9 +12,8 @@ import pytest
 from phaze_opt.graph import build
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_block
+from phaze_opt.graph.ends import record_front, record_head
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.graph.fronts import record_front
-from phaze_opt.graph.heads import record_head
 from phaze_opt.graph.program import Program, Tape
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions

@@ -12,7 +12,7 @@ from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec

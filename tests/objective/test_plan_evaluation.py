@@ -25,8 +25,7 @@ from phaze_opt.objective.scenario import Scenario, make_scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plan.plan_search import Machine, rank_plans
 from phaze_opt.plan.plan_space import enumerate_plans
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK

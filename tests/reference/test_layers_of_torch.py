@@ -11,12 +11,10 @@ import pytest
 from kits.tape_layers import flops, lowered, record
 
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.batch_norm import batch_norm
 from phaze_opt.graph.convolution_shape import ConvolutionShape
-from phaze_opt.graph.convolutions import convolution, transposed_convolution
-from phaze_opt.graph.pooling import max_pool
+from phaze_opt.graph.convolutions import batch_norm, convolution, max_pool, transposed_convolution
+from phaze_opt.graph.operations import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]

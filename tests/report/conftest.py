@@ -3,8 +3,7 @@ import pytest
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import TrialFinished
-from phaze_opt.search.result import SearchResult
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import SearchResult, Trial
 from phaze_opt.testing.events import example_evaluation, example_search
 from phaze_opt.units import GIBI, MEBI
 

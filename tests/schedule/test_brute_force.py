@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from kits.schedulers import brute_force_makespan, relabelled, serial_sum
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.options import Exactness
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exactness, Exclusivity, ScheduleProblem, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule

@@ -6,7 +6,7 @@ import pytest
 from kits.schedulers import random_problem
 
 from phaze_opt.schedule import block_solve
-from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.problem import ScheduleOptions
 from phaze_opt.schedule.solve import solve_schedule
 
 NODES = ScheduleOptions(mip_nodes=5, multi_starts=0, tree_nodes=0, beam_width=0, time_limit_s=3600.0)

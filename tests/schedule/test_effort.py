@@ -6,8 +6,7 @@ import pytest
 from kits.schedulers import random_problem
 
 from phaze_opt.schedule import block_solve
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import ScheduleStatus
+from phaze_opt.schedule.problem import ScheduleOptions, ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 

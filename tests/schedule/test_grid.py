@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from kits.schedulers import brute_force_makespan
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.grid import latency_grid, raised_to_grid
-from phaze_opt.schedule.options import Exactness, ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleStatus
+from phaze_opt.schedule.block_data import BlockProblem, latency_grid, raised_to_grid
+from phaze_opt.schedule.problem import Cores, Exactness, Exclusivity, ScheduleOptions, ScheduleProblem, ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule

@@ -7,8 +7,14 @@ from kits.schedulers import brute_force_makespan
 
 from phaze_opt.errors import VerificationError
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import (
+    Cores,
+    Exclusivity,
+    ScheduleOptions,
+    ScheduleProblem,
+    ScheduleResult,
+    ScheduleStatus,
+)
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 

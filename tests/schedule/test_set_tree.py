@@ -18,9 +18,15 @@ from phaze_opt.schedule import block_solve, quick
 from phaze_opt.schedule.beam_search import BeamSearch
 from phaze_opt.schedule.block_data import BlockProblem, BlockState
 from phaze_opt.schedule.list_schedules import best_list_schedule
-from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.order_search import order_by_end, search_orders, workspace_of
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import (
+    Cores,
+    Exclusivity,
+    ScheduleOptions,
+    ScheduleProblem,
+    ScheduleResult,
+    ScheduleStatus,
+)
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
 from phaze_opt.schedule.set_bound import SetPrices
 from phaze_opt.schedule.set_program import SetCase, SetProgram

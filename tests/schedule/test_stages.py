@@ -21,8 +21,7 @@ from phaze_opt.schedule.dual_program import best_dual, relaxed_spread
 from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.mip_models import GROUPS, GroupRole, build_ordering_model, solve_crash_bound
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleOptions, ScheduleProblem, ScheduleStatus
 from phaze_opt.schedule.solve import solve_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule

@@ -9,8 +9,8 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.search import heterogeneous_contents
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import candidate_points, heterogeneous_of_search
+from phaze_opt.search.result import rank
 from phaze_opt.search.run import run_search
-from phaze_opt.search.trial import rank
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.workload.config import load_model
 

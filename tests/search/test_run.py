@@ -16,9 +16,8 @@ from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import format_line, parse_line
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
-from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.result import SearchProgress, SearchResult, Trial, rank
 from phaze_opt.search.run import confirm_winner
-from phaze_opt.search.trial import Trial, rank
 from phaze_opt.testing.toy_search import TOY_GOALS, ToyObjective, ToyScenario
 
 OBJECTIVE = ToyObjective(ToyScenario())

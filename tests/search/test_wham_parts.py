@@ -15,7 +15,7 @@ from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import silicon_of
-from phaze_opt.schedule.mobility import find_mobility
+from phaze_opt.schedule.precedence import find_mobility
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.wham.critical_path import (
     TC,

@@ -17,7 +17,7 @@ from phaze_opt.errors import InputError, PluginError, SolverError, StorageError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
-from phaze_opt.search.trial import KnownEvaluation
+from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.study.execution.engine import shared_engine
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
@@ -164,7 +164,7 @@ def test_heartbeats_go_on_after_an_error_of_the_database(tmp_path: Path, monkeyp
 
 
 def test_workers_that_race_evaluate_every_point_exactly_once(database: str) -> None:
-    workers = [start_worker("race", database) for _ in range(3)]
+    workers = [start_worker("race", database) for _ in range(2)]
     claimed = [line for worker in workers for line in worker.communicate(timeout=PATIENCE_S)[0].splitlines()]
     assert all(worker.returncode == 0 for worker in workers)
     assert sorted(map(int, claimed)) == list(range(1, 21))

@@ -21,17 +21,29 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
 from phaze_opt.search.run import run_search
-from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload
+from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload, search_config
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
 from phaze_opt.study.execution.cell_runner import CellRunner
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
-from phaze_opt.study.plan import search_config
+from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
 from phaze_opt.study.stores.local_store import LocalStore
 
 HERE = Path(__file__).parent / "outside"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study that is finished, to be copied."""
+    return run_study(CONFIG, work_dir=tmp_path_factory.mktemp("finished"), engine=ENGINE).directory
+
+
+@pytest.fixture
+def first(finished: Path, tmp_path: Path) -> StudyResult:
+    """The finished study in a test's own working directory."""
+    return load_study(Path(shutil.copytree(finished, tmp_path / finished.relative_to(finished.parents[1]))))
 
 
 def test_every_cell_is_what_its_search_alone_would_be(undisturbed: list[object], tmp_path: Path) -> None:
@@ -83,7 +95,7 @@ def test_a_study_read_back_is_the_one_that_ran(tmp_path: Path) -> None:
 def test_each_point_is_evaluated_once_for_all_searches(tmp_path: Path) -> None:
     counting = _Counting()
     engine = replace(ENGINE, build_objective=counting)
-    settings = (Setting(), Setting(name="per-watt", goal=toy_study.PER_TDP))
+    settings = (Setting(silicon="phaze"), Setting(name="per-watt", goal=toy_study.PER_TDP, silicon="phaze"))
     result = run_study(replace(CONFIG, settings=settings), work_dir=tmp_path, engine=engine)
     points = {(cell.cell.condition.workload.name, trial.point) for cell in result.cells for trial in cell.trials}
     assert len(counting.points) == len(set(counting.points)) == len(points)
@@ -101,8 +113,7 @@ def test_a_search_is_charged_for_what_others_evaluated(tmp_path: Path) -> None:
         assert sum(trial.wall_s for trial in cell.trials) > 0
 
 
-def test_started_afresh_it_puts_the_earlier_one_aside(tmp_path: Path) -> None:
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+def test_started_afresh_it_puts_the_earlier_one_aside(first: StudyResult, tmp_path: Path) -> None:
     marker = first.directory / "marker"
     marker.touch()
     second = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
@@ -113,8 +124,7 @@ def test_started_afresh_it_puts_the_earlier_one_aside(tmp_path: Path) -> None:
     assert table(load_study(aside)) == table(second)
 
 
-def test_resume_keeps_finished_searches_and_evaluates_nothing_again(tmp_path: Path) -> None:
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+def test_resume_keeps_finished_searches_and_evaluates_nothing_again(first: StudyResult, tmp_path: Path) -> None:
     removed = sorted((first.directory / "cells").iterdir())[::2]
     for path in removed:
         path.unlink()
@@ -125,8 +135,7 @@ def test_resume_keeps_finished_searches_and_evaluates_nothing_again(tmp_path: Pa
     assert [t.wall_s for c in again.cells for t in c.trials] == [t.wall_s for c in first.cells for t in c.trials]
 
 
-def test_torn_lines_cost_their_evaluation_only(undisturbed: list[object], tmp_path: Path) -> None:
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+def test_torn_lines_cost_their_evaluation_only(undisturbed: list[object], first: StudyResult, tmp_path: Path) -> None:
     for path in (first.directory / "cells").iterdir():
         path.unlink()
     for path in (first.directory / "evaluations").glob("*.jsonl"):
@@ -138,9 +147,8 @@ def test_torn_lines_cost_their_evaluation_only(undisturbed: list[object], tmp_pa
 
 
 def test_observers_are_told_of_a_search_that_lost_an_evaluation_once_it_has_it_again(
-    undisturbed: list[object], tmp_path: Path
+    undisturbed: list[object], first: StudyResult, tmp_path: Path
 ) -> None:
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
     path = next(iter(sorted((first.directory / "evaluations").glob("*.jsonl"))))
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
     told = Recorder()
@@ -150,10 +158,9 @@ def test_observers_are_told_of_a_search_that_lost_an_evaluation_once_it_has_it_a
 
 
 def test_a_changed_digit_costs_its_line_only(
-    undisturbed: list[object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    undisturbed: list[object], first: StudyResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a finished search: it is run again. Of an evaluation: it is done again. Neither is believed."""
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
     for folder in ("cells", "evaluations"):
         path = next(iter(sorted((first.directory / folder).glob("*.jsonl"))))
         path.write_text(path.read_text().replace('"wall_s": ', '"wall_s": 1', 1))
@@ -166,8 +173,7 @@ def test_a_changed_digit_costs_its_line_only(
     assert "its search is run again" not in caplog.text
 
 
-def test_a_changed_plan_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+def test_a_changed_plan_is_refused_in_one_sentence(first: StudyResult, tmp_path: Path) -> None:
     plan = first.directory / "study.json"
     plan.write_text(plan.read_text().replace('"evaluations": 12', '"evaluations": 13', 1))
     with pytest.raises(InputError) as caught:
@@ -175,12 +181,6 @@ def test_a_changed_plan_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert caught.value.source == str(plan)
     plan.unlink()
     assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == table(first)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study that is finished, to be copied."""
-    return run_study(CONFIG, work_dir=tmp_path_factory.mktemp("finished"), engine=ENGINE).directory
 
 
 @pytest.mark.parametrize("key", ["constants", "provenance", "conditions", "entries"])
@@ -205,9 +205,8 @@ def test_a_plan_of_another_form_with_its_checksum_is_refused(
     [("overhead_s", math.nan), ("probes", math.inf), ("values", [math.nan]), ("wall_s", -math.inf), ("point", [2] * 8)],
 )
 def test_a_search_of_odd_numbers_with_its_checksums_is_run_again(
-    place: str, value: object, undisturbed: list[object], tmp_path: Path
+    place: str, value: object, undisturbed: list[object], first: StudyResult, tmp_path: Path
 ) -> None:
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
     path = sorted((first.directory / "cells").glob("*.jsonl"))[0]
     *trials, last = [parse_line(line) for line in path.read_text().splitlines()]
     (last["summary"] if place in last["summary"] else trials[0])[place] = value
@@ -216,10 +215,9 @@ def test_a_search_of_odd_numbers_with_its_checksums_is_run_again(
 
 
 def test_a_study_of_an_earlier_version_is_gone_on_with(
-    undisturbed: list[object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    undisturbed: list[object], first: StudyResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before checksums: bare lines, evaluations behind their length, a plan without the code of strategies."""
-    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
     for path in first.directory.rglob("*.json*"):
         if path.parent.name in ("cells", "evaluations") or path.name == "study.json":
             path.write_text("".join(map(_as_before, path.read_text().splitlines())))

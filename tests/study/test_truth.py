@@ -23,10 +23,9 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
-from phaze_opt.study.config import Budget, Judgement, Setting, StudyWorkload, TruthForm
+from phaze_opt.study.config import Budget, Condition, Judgement, Setting, StudyWorkload, TruthForm
 from phaze_opt.study.judging.scoring import front_regret, yardstick_of
 from phaze_opt.study.load import load_study
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise

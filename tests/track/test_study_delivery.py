@@ -17,10 +17,10 @@ from phaze_opt.testing.trackers import interrupted
 from phaze_opt.track import guard, store
 from phaze_opt.track.deliver import deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.lookup import newest_link
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
 from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
+from phaze_opt.track.store import newest_link
 from phaze_opt.track.study_views import compare_link, search_views, study_views
 
 NUM_TRIALS = 2

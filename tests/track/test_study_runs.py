@@ -9,8 +9,8 @@ from kits.recorded_store import AT_THE_END
 from phaze_opt.study.events import CellFinished, StudyStarted
 from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.lookup import find_search_runs
 from phaze_opt.track.protocol import TrackerConfig
+from phaze_opt.track.store import find_search_runs
 
 EVENTS = example_study(1, num_seeds=1, strategies=("tpe", "random"))
 

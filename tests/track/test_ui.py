@@ -14,10 +14,9 @@ from kits.recorded_store import AT_THE_END, tell
 from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.lookup import EVERYTHING, newest_link
 from phaze_opt.track.protocol import TrackerConfig
 from phaze_opt.track.server import ServerAddress, check_servable, count_pending
-from phaze_opt.track.store import open_client
+from phaze_opt.track.store import EVERYTHING, newest_link, open_client
 
 
 def free_port() -> int:

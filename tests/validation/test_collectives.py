@@ -9,14 +9,18 @@ import pytest
 from kits.measured_rows import changed
 
 from phaze_opt.hardware.device_file import read_devices
-from phaze_opt.hardware.fabrics import CollectiveSoftware
+from phaze_opt.hardware.fabrics import CollectiveSoftware, load_fabric, typical_curve
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
+from phaze_opt.hardware.network import CollectiveKind
+from phaze_opt.hardware.spreads import BETWEEN_NODES, load_spreads
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.collectives import COLLECTIVE_KINDS, COLLECTIVES, read_case, software_of
 from phaze_opt.validation.dataset import Dataset, read_dataset
+from phaze_opt.validation.held_out import without_groups
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.scores import mape
 from phaze_opt.validation.served_collectives import SERVED, has_recent_kernels, served_all_reduce
+from phaze_opt.validation.spreads import kinds_of
 
 GOAL = 8.0
 FAMILY = COLLECTIVES
@@ -205,6 +209,35 @@ def test_regimes_name_software_that_scatters_more(kinds):
     assert COLLECTIVE_KINDS.regime(row) == "latency"
     assert COLLECTIVE_KINDS.regime(changed(row, note="custom, graph")) == "latency, graph"
     assert COLLECTIVE_KINDS.regime(changed(row, source="openxla/xla", n_nodes=2)) == "latency, across nodes, xla"
+
+
+def test_adapters_that_nobody_measured_are_as_other_adapters():
+    """One adapter's own constants where one was measured, by kind before those of earlier libraries; links' else."""
+    fitted, xdr, kind = load_fitted(), load_fabric("xdr"), CollectiveKind.ALL_REDUCE
+    ndr, efa = fitted.group("collectives/ndr/all_reduce"), fitted.group("collectives/efa-50")
+    curve = xdr.kind_curve(kind, CollectiveSoftware.LIBRARY, fitted)
+    assert curve.doubling_s == pytest.approx(ndr["doubling_s"])
+    assert curve.bandwidth_bytes_per_s / 100e9 <= ndr["bandwidth_bytes_per_s"] / 50e9
+    kept = without_groups(fitted, {name for name in fitted.groups if name.startswith("collectives/ndr")})
+    curve = xdr.kind_curve(kind, CollectiveSoftware.LIBRARY, kept)
+    assert (curve.doubling_s, curve.ramp_s) == pytest.approx((efa["doubling_s"], efa["ramp_s"]))
+    assert curve.bandwidth_bytes_per_s / 100e9 == pytest.approx(efa["bandwidth_bytes_per_s"] / 50e9)
+    bare = without_groups(kept, {"collectives/efa-50"})
+    assert xdr.kind_curve(kind, CollectiveSoftware.LIBRARY, bare) == typical_curve(100e9, bare)
+
+
+def test_thirty_two_b200_over_efa_are_within_25_per_cent_without_their_rows(dataset):
+    own = [row for row in dataset.rows if row.integer("n_nodes", 1) > 1]
+    found = predict_rows([FAMILY], own, without_groups(load_fitted(), {"collectives/efa-50"}))
+    assert mape(found.predicted_s, found.measured_s) <= 25.0
+
+
+def test_a_row_of_yours_between_nodes_has_the_range_of_sources_kept_out(kinds):
+    row = changed(kinds.rows[0], hardware="H100-SXM", n_devices=16, n_nodes=2, fabric="", source="", note="")
+    assert kinds_of(COLLECTIVE_KINDS, row, 1e-3, is_published=False) == (BETWEEN_NODES,)
+    assert load_spreads().find((BETWEEN_NODES,)).num_groups == 3
+    for within in (changed(row, n_nodes=1, n_devices=8), changed(row, hardware="GB200", n_nodes=4)):
+        assert BETWEEN_NODES not in kinds_of(COLLECTIVE_KINDS, within, 1e-3, is_published=False)
 
 
 def test_the_set_of_earlier_libraries_keeps_its_one_curve(dataset):

@@ -11,7 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING, ShardingOptions
 from phaze_opt.workload.config import load_model, parse_config
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.zoo import known_model_types, read_zoo_text
 

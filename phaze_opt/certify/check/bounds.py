@@ -1,8 +1,9 @@
 """Every upper bound worked out again: layer times from the entries that bound their blocks, then the placement."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from phaze_opt.schedule.problem import cores_of_each
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_NONE_KNOWN: Mapping[tuple[int, int], Floats] = MappingProxyType({})
 CHUNK_ROWS = 4096
 """Rows worked on at once: latencies of some hundred operators on so many chips stay within some hundred MB."""
 BOUND_TOLERANCE = 2e-9
@@ -65,15 +67,27 @@ class RowBounds:
         makespans = self.makespans([option.phases for option in data.options])
         return [m + o.collective_s for m, o in zip(makespans, data.options, strict=True)]
 
-    def makespans(self, phases: Sequence[Sequence[Sequence[PhaseGraph]]]) -> list[Floats]:
+    def makespans(
+        self, phases: Sequence[Sequence[Sequence[PhaseGraph]]], *, known: Mapping[tuple[int, int], Floats] = _NONE_KNOWN
+    ) -> list[Floats]:
         """Bounds of all phases of a model, in the order of its slots.
+
+        Args:
+            phases: by groups of layers, layers and passes.
+            known: bounds of phases by where their operators are, which need not be worked out, s.
 
         Returns:
             For each group of layers an array of shape (rows, layers, phases), s.
         """
         self._slot = 0
-        groups = [[[self._makespan(phase) for phase in layer] for layer in layers] for layers in phases]
+        groups = [[[self._known(phase, known) for phase in layer] for layer in layers] for layers in phases]
         return [np.moveaxis(np.array(group), 2, 0) for group in groups]
+
+    def _known(self, phase: PhaseGraph, known: Mapping[tuple[int, int], Floats]) -> Floats:
+        if phase.span not in known:
+            return self._makespan(phase)
+        self._slot += sum(len(block.operators) > 1 for block in self.pool.blocks[self.pool.find(phase)])
+        return known[phase.span]
 
     def _makespan(self, phase: PhaseGraph) -> Floats:
         """The sum over blocks, as they follow one another, or the HBM floor where that is more; shape (rows,), s."""

@@ -113,7 +113,11 @@ def _check(directory: Path, tell: OnProgress, constants: Constants | None) -> Ch
         num_vectors=pool.num_vectors,
         num_trees=pool.num_trees,
         num_searches=pool.num_searches,
-        num_schedules=sum(len(model.schedules) for solution in solutions for model in solution.models),
+        num_schedules=sum(
+            len(model.schedules) + len(() if model.fusion is None else model.fusion.parts)
+            for solution in solutions
+            for model in solution.models
+        ),
         wall_s=time.perf_counter() - started_s,
         problem=describe_problem(certificate),
         differences=find_differences(certificate, problem.constants),

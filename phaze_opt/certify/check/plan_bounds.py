@@ -184,12 +184,22 @@ class PlanBoundCheck:
         for model, check in enumerate(self.models.checks):
             alternatives = self.models.alternatives(model, chips)
             own = entries[:, self.models.slots(model)].astype(np.int64)
-            phases, known = [layers.phases for layers in check.even.sets], dict[int, Floats]()
+            phases, whole = [layers.phases for layers in check.even.sets], alternatives[0][0][1]
+            whole_s = RowBounds(self.pool, whole, chips, own, rows).makespans(phases)
+            # Other phases than those of groups are what they are, whatever units run as.
+            same_s = {
+                phase.span: whole_s[at][:, row, column]
+                for at, layers in enumerate(phases)
+                for row, layer in enumerate(layers)
+                for column, phase in enumerate(layer)
+                if not check.even.may_be_grouped(phase)
+            }
+            known = {id(whole): np.stack(whole_s, axis=1)}
             for estimates in (each for shares in alternatives for _, each in shares):
                 if id(estimates) not in known:
                     bounds = RowBounds(self.pool, estimates, chips, own, rows)
-                    known[id(estimates)] = np.stack(bounds.makespans(phases), axis=1)
+                    known[id(estimates)] = np.stack(bounds.makespans(phases, known=same_s), axis=1)
             ways_s = [np.sum([share * known[id(each)] for share, each in shares], axis=0) for shares in alternatives]
             makespan_s = np.asarray(np.min(ways_s, axis=0))
-            found.append(_LayerBounds(makespan_s, check.even.attention_s(alternatives[0][0][1].spread_s)))
+            found.append(_LayerBounds(makespan_s, check.even.attention_s(whole.spread_s)))
         return found

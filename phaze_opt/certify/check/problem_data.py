@@ -61,7 +61,12 @@ class PhaseGraph:
     @property
     def columns(self) -> slice:
         """Its operators among the model's."""
-        return slice(self.first, self.first + len(self.core_types))
+        return slice(*self.span)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where they begin, and where they end."""
+        return self.first, self.first + len(self.core_types)
 
 
 @dataclass(frozen=True, slots=True)

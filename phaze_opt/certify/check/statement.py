@@ -18,6 +18,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.workload import Workload
 from phaze_opt.workload.zoo import list_models
@@ -55,13 +56,14 @@ def describe_problem(certificate: Certificate) -> tuple[str, ...]:
 
 
 def find_differences(certificate: Certificate, constants: Constants) -> tuple[str, ...]:
-    """Where models, network, space or estimator are not what the package has under their names, a sentence each."""
+    """Where models, network, space, estimator or sparse weights are not the package's of that name, a sentence each."""
     scenario = certificate.scenario
     return (
         *(line for model in scenario.models for line in _model_differences(model)),
         *_network_differences(scenario.cluster.network, scenario.cluster.num_devices, constants),
         *_space_differences(certificate.space),
         *_estimator_differences(scenario.estimator),
+        *_sparsity_differences(scenario.sparsity),
     )
 
 
@@ -210,6 +212,11 @@ def _space_differences(space: SearchSpace) -> Iterator[str]:
 def _estimator_differences(name: str) -> Iterator[str]:
     if name not in OWN_ESTIMATORS:
         yield f"Estimator {shown(name)} is not the package's: all figures are its own."
+
+
+def _sparsity_differences(weights: SparseWeights | None) -> Iterator[str]:
+    if weights is not None and not weights.holds_copies:
+        yield f"Sparsity {weights}: compressed copies of weights are no part of memory, as before they counted."
 
 
 def _changed(given: Any, own: Any) -> str:

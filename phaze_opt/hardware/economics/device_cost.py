@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.economics.prices import figures_of, grid_g_per_kwh
-from phaze_opt.hardware.economics.wafer import MM2_PER_CM2, Wafer
+from phaze_opt.hardware.economics.prices import MM2_PER_CM2, Wafer, figures_of, grid_g_per_kwh
 from phaze_opt.units import GIBI, GIGA
 
 Floats = NDArray[np.float64]

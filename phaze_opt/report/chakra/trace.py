@@ -6,8 +6,7 @@ from enum import StrEnum
 
 from phaze_opt.cost.model_profile import LayerProfile, ModelProfile, OperatorProfile, PhaseProfile
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
-from phaze_opt.graph.operator import CollectiveKind, CoreType, Phase
-from phaze_opt.graph.thinned import edges_among
+from phaze_opt.graph.operator import CollectiveKind, CoreType, Phase, edges_among
 from phaze_opt.report.chakra.schema import CommKind
 
 _COMM_KINDS = {

@@ -26,7 +26,7 @@ from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.style import finish_figure
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,7 +7,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_mean, format_percent, format_target
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_share, format_time
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition
 from phaze_opt.study.scores import ContenderScore
 
 EXPORT = "contenders.csv"

@@ -7,8 +7,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, front_indices, goal_directions
+from phaze_opt.study.config import Condition
 from phaze_opt.study.load import open_evaluations
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
 from phaze_opt.study.summary import summarise

@@ -12,7 +12,7 @@ from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, fro
 from phaze_opt.report.style import BEST_COLOUR, RIM, SCALE, contender_look, finish_figure, plot_text
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

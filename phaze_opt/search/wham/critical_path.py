@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.record.compiled import compiled
-from phaze_opt.schedule.mobility import ROUNDING
+from phaze_opt.schedule.precedence import ROUNDING
 from phaze_opt.search.probe import PhaseView
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
@@ -269,7 +269,7 @@ def time_taken_off(arrays: GraphArrays, num_tc, num_vc, bit, durations, is_criti
 
 @compiled
 def slack_of(arrays: GraphArrays, durations):
-    """Earliest start and slack of each operator, and the length of the critical path, as in `schedule.mobility`."""
+    """Earliest start and slack of each operator, and the length of the critical path, as in `schedule.precedence`."""
     count = durations.shape[0]
     asap, slack, latest_end = np.zeros(count), np.zeros(count), np.zeros(count)
     length = 0.0

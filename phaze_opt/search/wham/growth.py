@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phaze_opt.hardware.chip_template import AXES, AxisRole, DesignPoint
-from phaze_opt.schedule.mobility import ROUNDING
+from phaze_opt.schedule.precedence import ROUNDING
 from phaze_opt.search.wham.critical_path import (
     TC,
     VC,

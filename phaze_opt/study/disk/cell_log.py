@@ -14,9 +14,8 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import JournalRead, read_journal, read_value, write_journal, write_value
 from phaze_opt.record.plain_data import from_plain
-from phaze_opt.search.result import SearchResult
-from phaze_opt.search.trial import KnownEvaluation, Trial
-from phaze_opt.study.plan import Cell
+from phaze_opt.search.result import KnownEvaluation, SearchResult, Trial
+from phaze_opt.study.config import Cell
 from phaze_opt.study.result import COUNTS, CellResult, FailedSearch
 from phaze_opt.study.stores.store import EvaluationStore
 

@@ -18,8 +18,7 @@ from phaze_opt.record.journal import read_value
 from phaze_opt.record.lock import locked
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.plan import Cell, Condition
+from phaze_opt.study.config import Cell, Condition, StudyConfig
 
 _LOGGER = logging.getLogger(__name__)
 STUDIES = "phaze-opt-studies"

@@ -12,13 +12,12 @@ from phaze_opt.record.worker_process import FIRST_AT_EXIT
 from phaze_opt.record.workers import MAX_ATTEMPTS, Tell, WorkerPool
 from phaze_opt.search.result import SearchProgress
 from phaze_opt.search.run import prepare_loop
-from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.config import Cell, Condition, StudyConfig, search_config
 from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell, write_failure
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.execution.contenders import ContenderFaultError, contender_code, guard
 from phaze_opt.study.execution.engine import CompiledConditions, EvaluatorSource, StudyEngine
 from phaze_opt.study.files.resolve import plan_cells
-from phaze_opt.study.plan import Cell, Condition, search_config
 from phaze_opt.study.stores.store import WAIT_S, EvaluationStore
 
 MAX_SIDE_BY_SIDE = 16

@@ -18,13 +18,12 @@ from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
-from phaze_opt.study.config import StudyConfig, TruthForm
+from phaze_opt.study.config import Condition, StudyConfig, TruthForm
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import StudyStage
 from phaze_opt.study.execution.engine import CompiledConditions, StudyEngine
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.load import find_fault, load_study
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.study.truth import FindFault, TruthProgress, find_truth, keep_truth, known_truth

@@ -16,10 +16,9 @@ from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.strategy import Outcome, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.config import Cell, StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.disk.plan_file import code_origins, load_plan
-from phaze_opt.study.plan import Cell
 
 
 class ContenderFaultError(Exception):

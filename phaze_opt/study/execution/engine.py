@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PointObjective, SerialEvaluator
 from phaze_opt.search.probe import PointBounder
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 

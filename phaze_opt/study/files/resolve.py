@@ -31,8 +31,7 @@ from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import check_pruner, prepare_loop
 from phaze_opt.search.samplers.exhaustive import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import Setting, StudyConfig, StudyWorkload, TruthForm
-from phaze_opt.study.plan import Cell, Condition, search_config
+from phaze_opt.study.config import Cell, Condition, Setting, StudyConfig, StudyWorkload, TruthForm, search_config
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,59}")
 """Names of studies, settings and contenders: file names hold them, separated by dots."""

@@ -11,7 +11,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values
 from phaze_opt.search.probe import PointBound, architecture_of, bound_values
-from phaze_opt.study.plan import Condition
+from phaze_opt.study.config import Condition
 from phaze_opt.study.result import CellResult, ChipTable
 
 BATCH = 8

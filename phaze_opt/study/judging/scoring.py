@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.objective.goals import Goal, goal_directions
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
+from phaze_opt.study.config import Condition
 from phaze_opt.study.judging.statistics.regret import (
     area_under_curve,
     evaluations_to,
@@ -16,7 +17,6 @@ from phaze_opt.study.judging.statistics.regret import (
     normalise_gains,
     regret_curve,
 )
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ROUNDING, CellResult, StudyResult, Truth, TruthKind
 from phaze_opt.study.scores import COSTS, CellScore
 

@@ -16,7 +16,7 @@ from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_j
 from phaze_opt.record.journal import SYNC_S, format_line, parse_line
 from phaze_opt.record.lock import FileLock
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.search.trial import KnownEvaluation
+from phaze_opt.search.result import KnownEvaluation
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_OFFSET = 1 << 62

@@ -28,8 +28,8 @@ from phaze_opt.errors import SolverError, StorageError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.address import Address
+from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.search.samplers.sampler_run import quiet_optuna
-from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage
 from phaze_opt.study.stores.store import MirroredStore

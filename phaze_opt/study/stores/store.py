@@ -8,7 +8,7 @@ from typing import Protocol
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
-from phaze_opt.search.trial import KnownEvaluation
+from phaze_opt.search.result import KnownEvaluation
 
 WAIT_S = 0.02
 

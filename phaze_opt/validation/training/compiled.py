@@ -19,7 +19,7 @@ from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.cost.suited_software import middle_place
 from phaze_opt.cost.traffic import Traffic
-from phaze_opt.graph.part import NUM_PLAIN_PARTS
+from phaze_opt.graph.layer import NUM_PLAIN_PARTS
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants

@@ -10,7 +10,7 @@ from phaze_opt.units import MICRO
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.workload.block_spec import NormKind
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_family import ModelFamily
+from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.run_options import SELECTIVE
 from phaze_opt.workload.training import TrainingSpec

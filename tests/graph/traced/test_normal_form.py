@@ -10,7 +10,7 @@ from phaze_opt.graph.program import TensorRole
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.folding import fold_layers
-from phaze_opt.graph.traced.normalise.normalising import normalised
+from phaze_opt.graph.traced.layered_model import normalised
 from phaze_opt.graph.traced.polynomial import parse_polynomial
 from phaze_opt.graph.traced.traced_model import (
     TensorRef,

@@ -12,10 +12,19 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.result import Trial
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, StudyWorkload
-from phaze_opt.study.plan import Cell, Condition
+from phaze_opt.study.config import (
+    Budget,
+    Cell,
+    Condition,
+    Contender,
+    Generality,
+    Judgement,
+    Setting,
+    StudyConfig,
+    StudyWorkload,
+)
 from phaze_opt.study.result import CellResult, ChipTable, StudyResult
 from phaze_opt.study.summary import summarise
 from phaze_opt.testing.events import example_cluster, example_evaluation

@@ -12,6 +12,10 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
+NUM_BEFORE_STOP = 10
+STOP_S = 600.0
+"""Longer than any test has patience."""
+
 
 def fail(scenario: ToyScenario) -> ToyObjective:
     """No objective can be made."""
@@ -44,8 +48,8 @@ class DiesOnce:
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
-    """Takes its time, and notes the process it runs in in the directory ``PIDS``.
+class Stopping:
+    """Stops after a few evaluations, and notes the process it runs in in the directory ``PIDS``.
 
     Holds a lock between processes, as numba does: one that is not given back is reported as leaked.
     """
@@ -54,6 +58,10 @@ class Slow:
     lock: object = field(default_factory=multiprocessing.RLock, compare=False)
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
-        (Path(os.environ["PIDS"]) / str(os.getpid())).touch()
-        time.sleep(0.3)
+        folder = Path(os.environ["PIDS"])
+        (folder / str(os.getpid())).touch()
+        with (folder.parent / "evaluated").open("ab") as marks:
+            marks.write(b".")
+            is_late = marks.tell() > NUM_BEFORE_STOP
+        time.sleep(STOP_S if is_late else 0.1)
         return ToyObjective(self.scenario).evaluate(point)

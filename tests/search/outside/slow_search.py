@@ -1,16 +1,16 @@
-"""A search slow enough to be interrupted; prints its result as one line of JSON."""
+"""A search that stops in the middle, to be interrupted there; prints its result as one line of JSON."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from search_faults import Slow
+from search_faults import Stopping
 
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.toy_search import ToyScenario
 
 
 def main() -> None:
@@ -18,18 +18,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("work_dir", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--fast", action="store_true")
     given = parser.parse_args()
     result = run_search(
-        SearchConfig("tpe", num_trials=40, jobs=given.jobs, work_dir=given.work_dir, resume=given.resume),
+        SearchConfig("tpe", num_trials=40, jobs=given.jobs, work_dir=given.work_dir),
         scenario=ToyScenario(),
         space=tiny_space(),
-        objective_factory=ToyObjective if given.fast else Slow,
+        objective_factory=Stopping,
     )
     figures = {
         "is_interrupted": result.is_interrupted,
-        "num_resumed": sum(trial.is_resumed for trial in result.trials),
         "throughputs": {trial.number: trial.evaluation.throughput_samples_per_s for trial in result.trials},
     }
     sys.stdout.write(json.dumps(figures) + "\n")

@@ -19,6 +19,7 @@ from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.search.probe import PointBound
+from phaze_opt.study.config import Condition
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.generality.portfolio import (
     best_portfolios,
@@ -27,7 +28,6 @@ from phaze_opt.study.generality.portfolio import (
     price_of_generality,
     solve_portfolio,
 )
-from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable
 from phaze_opt.testing.events import example_evaluation
 

@@ -5,7 +5,7 @@ import time
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.record.address import parse_address
-from phaze_opt.search.trial import KnownEvaluation
+from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario

@@ -7,7 +7,7 @@ from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.attention_spec import QueryKeyNorm
 from phaze_opt.workload.block_spec import BlockSpec
-from phaze_opt.workload.front_specs import TokenFront
+from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.workload import Workload

@@ -11,6 +11,7 @@ while each layer runs, what is written because it is needed later, and how long 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -46,7 +47,7 @@ Alternative = tuple[tuple[float, Estimates], ...]
 """Shares, and estimates whose makespans these are of."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupedLayers:
     """All ways of all layers of units.
 
@@ -56,6 +57,12 @@ class GroupedLayers:
     """
 
     ways: Mapping[tuple[int, bool], Mapping[int, Sequence[_Way]]]
+
+    @cached_property
+    def spans(self) -> frozenset[tuple[int, int]]:
+        """Where operators of passes begin and end that have ways."""
+        listed = (way for reserves in self.ways.values() for ways in reserves.values() for way in ways)
+        return frozenset((way.of.start, way.of.stop) for way in listed)
 
     def alternatives(self, estimates: Estimates, estimator: Estimator, chips: AcceleratorTable) -> list[Alternative]:
         """What units may run as: whole, in so many parts that each read the weights, or with weights that stay.

@@ -12,6 +12,7 @@ from phaze_opt.certify.check.plans.layer_sets import LayerSet, build_layer_sets
 from phaze_opt.certify.check.plans.paces import LayerPace, layer_pace
 from phaze_opt.certify.check.plans.pipeline import StageKind, lower_s, price_s
 from phaze_opt.certify.check.plans.tabled import PlanTabler, TabledPlan
+from phaze_opt.certify.check.problem_data import PhaseGraph
 from phaze_opt.graph.operator import Operator
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
@@ -73,6 +74,10 @@ class PlanCheck:
         self.tabler = PlanTabler(
             training, self.sets, num_layers=model.num_units, network=scenario.cluster.network, stack=scenario.stack
         )
+
+    def may_be_grouped(self, phase: PhaseGraph) -> bool:
+        """Whether a phase of a set has ways in groups."""
+        return self.grouped is not None and phase.span in self.grouped.spans
 
     def attention_s(self, spread_s: Floats) -> Floats:
         """What selective recomputation runs again, one operator after the other.

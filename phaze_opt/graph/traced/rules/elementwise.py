@@ -3,11 +3,10 @@
 from math import prod
 
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.batch_norm import batch_norm
-from phaze_opt.graph.operations import Elementwise
+from phaze_opt.graph.convolutions import batch_norm
+from phaze_opt.graph.operations import HARD_SIGMOID, HARD_SWISH, RELU6, Elementwise
 from phaze_opt.graph.operator import OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.program import Fusibility, Tape, Tensor
-from phaze_opt.graph.rectifiers import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.traced.normalise import regions, vocabulary
 from phaze_opt.graph.traced.normalise.identities import LOSSES
 from phaze_opt.graph.traced.normalise.regions import NORM, NORM_ACTIVATION

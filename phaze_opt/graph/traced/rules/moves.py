@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import prod
 
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.embedding_bag import embedding_bag
 from phaze_opt.graph.operator import OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.program import Fusibility, Tape, Tensor, TensorRole
 from phaze_opt.graph.traced.normalise.views import PART, SPLIT
@@ -204,3 +203,32 @@ class EmbeddingBagRule:
         result = embedding_bag(tape, call.name, call.tensor(1), rows=rows, width=width, bags=bags)
         others = [tape.tensor(f"{call.name}.count{number}", 0) for number in range(1, len(call.results))]
         return (result, *others)
+
+
+def embedding_bag(tape: Tape, name: str, ids: Tensor, *, rows: int, width: int, bags: int) -> Tensor:
+    """The sum of the rows that each bag names, [bags, width].
+
+    Backward keeps the ids and writes a gradient for each row that was read, not for the whole table.
+
+    Args:
+        tape: what records it.
+        name: of the operation and of its result.
+        ids: rows to look up, all bags together.
+        rows: of the table.
+        width: elements of a row.
+        bags: results.
+    """
+    looked_up = ids.elements * width
+    table = tape.weight(f"{name}.table", rows * width, num_read=looked_up)
+    result = tape.tensor(name, bags * width)
+    works = (VectorWork(VectorKind.ADD, looked_up),)
+    kind, fusibility = OperatorKind.VECTOR, Fusibility.OPAQUE
+    tape.emit(name, kind, fusibility, (ids, table), (result,), vector_works=works)
+
+    def differentiate() -> None:
+        given = (ids, tape.gradient(result))
+        target = (tape.add_gradient(table, name),)
+        tape.emit(f"{name}.gradient", kind, fusibility, given, target, vector_works=works)
+
+    tape.on_backward(differentiate)
+    return result

@@ -6,8 +6,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import convolution
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
-from phaze_opt.graph.scan import ScanShape, selective_scan
+from phaze_opt.graph.recurrent import RecurrentShape, ScanShape, gru, lstm, selective_scan
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, Value
 from phaze_opt.graph.traced.rules.moves import join, split
 

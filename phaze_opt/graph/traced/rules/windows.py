@@ -6,10 +6,9 @@ Sums and means over axes are windows too.
 from math import prod
 
 from phaze_opt.graph.convolution_shape import ConvolutionShape
-from phaze_opt.graph.convolutions import convolution, transposed_convolution
+from phaze_opt.graph.convolutions import average_pool, convolution, max_pool, transposed_convolution
 from phaze_opt.graph.operations import Elementwise, elementwise, shift
 from phaze_opt.graph.operator import VectorKind
-from phaze_opt.graph.pooling import average_pool, max_pool
 from phaze_opt.graph.program import Fusibility, Tape, Tensor
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall, Shape
 
