@@ -45,7 +45,7 @@ class CertifyProblem:
             raise InputError(message, key="objective")
         object.__setattr__(self, "scenario", posed_for(self.scenario, self.goal))
         object.__setattr__(self, "constants", self.scenario.constants_of(self.constants))
-        check_same_silicon(self.scenario, self.space, self.scenario.cluster.network)
+        check_same_silicon(self.scenario, self.space)
         check_has_bounds(self.scenario)
         if FrontAxis.COST in self.axes and not has_die(self.constants):
             message = (

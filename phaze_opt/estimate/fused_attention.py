@@ -1,14 +1,15 @@
 """Fused attention of modern GPUs as an operator of its own: forward, backward or both, by shape, heads and mask.
 
     t = launch + norm(W, M)
-    W = busy tiles x 2 q (pairs / q + ramp) (d_qk + d_v + softmax) / (peak e) x passes
+    W = busy tiles x 2 q (pairs / q + ramp) (d_qk + d_v + softmax x peak / (2 exps)) / (peak e) x passes
     M = bytes of queries, keys, values and result / (bandwidth x share)
 
 A tile is ``q`` queries of one head. With a causal mask tiles differ in length and fill the machine nearly evenly, so
-that a share of a wave is lost; without one they go in whole waves. ``softmax`` is what the exponentials of one score
-cost in multiply-accumulates: why heads of 64 reach less of the peak than heads of 128. Heads are laid out in multiples
-of 16; libraries have few fast kernels for others. Backward does 5 products for 2 of forward, at a lower rate: it takes
-3 times as long, and reads and writes 3 times as much.
+that a share of a wave is lost; without one they go in whole waves. ``softmax`` is how many exponentials a score costs,
+of which special function units do ``exps`` a second: why heads of 64 reach less of the peak than heads of 128, and why
+a machine with twice the exponentials is faster at one peak. Heads are laid out in multiples of 16; libraries have few
+fast kernels for others. Backward does 5 products for 2 of forward, at a lower rate: it takes 3 times as long, and reads
+and writes 3 times as much.
 """
 
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ class AttentionConstants:
         launch_s: floor.
         efficiency: share of the peak in full waves of long rows.
         ramp: keys that take as long as starting a tile.
-        softmax: multiply-accumulates that one score's softmax takes as long as.
+        softmax: exponentials that one score's softmax takes as long as, beyond what is hidden behind its products.
         lost_wave: share of a wave that tiles of different length lose.
         odd_head: factor of heads that are no multiple of `HEAD_STEP`.
         window_use: how much of what a window masks is skipped: 0 nothing, 1 all.
@@ -103,7 +104,9 @@ def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionCo
     """Times of fused attentions by term."""
     pairs = _visible(rows, constants.window_use)
     mean_keys = pairs / rows.queries
-    products = _laid_out(rows.head_size) + _laid_out(rows.value_size) + constants.softmax
+    per_exponential = sheet.peak_flops_per_s / (2.0 * sheet.exponentials_per_s)
+    softmax = constants.softmax * per_exponential
+    products = _laid_out(rows.head_size) + _laid_out(rows.value_size) + softmax
     odd = np.where(rows.head_size % HEAD_STEP > 0, constants.odd_head, 1.0)
     best = np.full(rows.queries.shape, np.inf)
     for queries, cost in QUERY_TILES:

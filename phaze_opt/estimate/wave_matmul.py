@@ -4,11 +4,12 @@ A matmul takes
 
     t = launch + norm(C, M)            C = (W^8 + P^8)^(1/8)
     W = least of tiles and splits: (k / s + k_ramp) (X^2 + L^2)^(1/2), and partial sums x split_sums
-    X = 2 SM a c waves x tile cost / (peak e)     L = waves (a left + c right bytes) SM / (bandwidth x unit_loads)
+    X = 2 SM a c waves x tile cost / (peak e)     L = waves (a left + c right bytes) SM / (16-bit peak x unit_loads)
     P = FLOPs / (peak x sustained)     M = bytes / (bandwidth x share x cache)
 
 waves = ceil(batch x ceil(m / a) x ceil(n / c) x s / SM). L is what one multiprocessor takes to load the operands of a
-tile: where few tiles walk a long k, neither the peak nor the memory is what shows. P is the rate that the power limit
+tile: where few tiles walk a long k, neither the peak nor the memory is what shows. Multiprocessors load in step with
+what they multiply, some 2 bytes for 100 FLOPs of the peak on HBM and on boards. P is the rate that the power limit
 leaves over long matmuls. M grows faster where the operands of repeated calls still lie in the last cache. Quantising
 the left operand before has launches, bytes, and rows that one block each reads and that take turns at one sum. Every
 constant is an array that holds a value for every matmul priced (`estimate.kernel_constants` says where they come from).
@@ -51,12 +52,18 @@ class GpuSheet:
         peak_flops_per_s: of the row's format.
         bandwidth_bytes_per_s: of main memory.
         cache_bytes: of the last cache.
+        exponentials_per_s: of the special function units of all multiprocessors.
+        cycles_per_s: of all multiprocessors.
+        wide_peak_flops_per_s: of operands of 16 bits.
     """
 
     num_units: Floats
     peak_flops_per_s: Floats
     bandwidth_bytes_per_s: Floats
     cache_bytes: Floats
+    exponentials_per_s: Floats
+    cycles_per_s: Floats
+    wide_peak_flops_per_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class WaveConstants:
         quantise_share: of the memory's bandwidth in doing so.
         quantise_element_s: time of an element of a row in doing so, which one block reads.
         quantise_row_s: time of a row in doing so, where rows take turns at one sum.
-        unit_loads: rate at which a multiprocessor loads tiles, over its part of the memory's bandwidth.
+        unit_loads: bytes of tiles that a multiprocessor loads in the time of a FLOP at its 16-bit peak.
         split_sums: what partial sums cost over what they move and add.
     """
 
@@ -166,7 +173,7 @@ class WaveOptions:
 
     Attributes:
         filled: multiply-accumulates of full waves for one element of k.
-        loads_s: of the operands of all waves for one element of k, at a multiprocessor's part of the memory's rate.
+        loads_s: of the operands of all waves for one element of k, at a byte a FLOP of a multiprocessor's peak.
         depth: elements of k in a split.
         sums_s: of partial sums.
         smallness: sqrt(128 x 256 / tile) - 1, shape (num_options, 1).
@@ -182,7 +189,7 @@ class WaveOptions:
 def wave_options(rows: MatmulRows, sheet: GpuSheet) -> WaveOptions:
     """Full waves of every tile and split of some matmuls."""
     filled, loads, depth, sums, smallness = [], [], [], [], []
-    part = sheet.bandwidth_bytes_per_s / sheet.num_units
+    part = sheet.wide_peak_flops_per_s / sheet.num_units
     for a, c in (*TILES, *SLIM_TILES):
         tiles = rows.batch * np.ceil(rows.m / a) * np.ceil(rows.n / c)
         loaded = np.minimum(a, rows.m) * rows.left_bytes + np.minimum(c, rows.n) * rows.right_bytes
@@ -229,6 +236,18 @@ def _quantise_s(rows: MatmulRows, sheet: GpuSheet, constants: WaveConstants) -> 
     alone = stable_norm(rows.k * constants.quantise_element_s, turns, LIMIT_ORDER)
     busy = constants.quantise_s + stable_norm(memory, alone, LIMIT_ORDER)
     return np.where(rows.quantise_bytes > 0, busy, 0.0)
+
+
+def cache_ratio(bytes_per_cycle: Floats, sheet: GpuSheet, memory_share: Floats) -> Floats:
+    """Rate from the last cache over that from memory, at least 1.
+
+    Args:
+        bytes_per_cycle: that a multiprocessor gets from the last cache.
+        sheet: the machines.
+        memory_share: of the memory's bandwidth that is reached.
+    """
+    rate = bytes_per_cycle * sheet.cycles_per_s
+    return np.asarray(np.maximum(1.0, rate / (sheet.bandwidth_bytes_per_s * memory_share)))
 
 
 def cached_ratio(num_bytes: Floats, cache_bytes: Floats, ratio: Floats) -> Floats:

@@ -116,6 +116,8 @@ class Device:
         fp4_peak_flops_per_s: dense peak of 4-bit operands with scales for blocks, which no step is priced in; 0: none.
         process: process of the die.
         threads_per_multiprocessor: threads that one multiprocessor of a GPU holds at a time.
+        exponentials_per_cycle: of one multiprocessor of a GPU, by its special function units.
+        host: processor that it is sold with on one board; empty where hosts differ.
         cache_partitions: parts of the last cache that each keep their own copies (two since NVIDIA's A100).
     """
 
@@ -139,6 +141,8 @@ class Device:
     vector_peak_flops_per_s: float = 0.0
     process: str = ""
     threads_per_multiprocessor: int = 2048
+    exponentials_per_cycle: int = 16
+    host: str = ""
     cache_partitions: int = 1
     aliases: tuple[str, ...] = ()
     maker: str = ""

@@ -42,6 +42,8 @@ class DeviceTable(BaseModel):
     die_mm2: _Rest = 0.0
     process: str = ""
     threads_per_multiprocessor: _Count = 2048
+    exponentials_per_cycle: _Count = 16
+    host: str = ""
     cache_partitions: _Count = 1
     network: str = ""
     num_tc: _Number = 0

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.silicon.silicon import Silicon, link_rate, silicon_of
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.suggestions import parse_word
@@ -23,6 +23,15 @@ class HasSilicon(Protocol):
     @property
     def silicon(self) -> Silicon | None:
         """What its chips are built of; None for the tables at 22 nm."""
+        ...
+
+
+class OnCluster(HasSilicon, Protocol):
+    """A scenario."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Devices and their network; asked for where chips are dies."""
         ...
 
 
@@ -67,7 +76,7 @@ def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silico
     return silicon_of(options.process_nm, network, hbm_generation=options.hbm_generation)
 
 
-def check_same_silicon(scenario: HasSilicon, space: HasSilicon, network: Network) -> None:
+def check_same_silicon(scenario: OnCluster, space: HasSilicon) -> None:
     """Refuse a space that was laid out for other silicon than the scenario prices, or whose dies have other links.
 
     Raises:
@@ -77,7 +86,10 @@ def check_same_silicon(scenario: HasSilicon, space: HasSilicon, network: Network
     if silicon != space.silicon:
         message = "the space has other silicon than the scenario; give both the same"
         raise InputError(message, key="silicon")
-    if silicon is not None and silicon.link_bytes_per_s != link_rate(network):
+    if silicon is None:
+        return
+    network = scenario.cluster.network
+    if silicon.link_bytes_per_s != link_rate(network):
         message = (
             f"the dies have links of {silicon.link_bytes_per_s:g} bytes/s and the cluster's network has "
             f"{link_rate(network):g}; give silicon_of(process, network) of the same network"

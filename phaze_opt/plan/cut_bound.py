@@ -156,10 +156,14 @@ def _once_s(rows: PriceRows, plan: int, own: Floats, slowest_s: float, is_free: 
     back = len(own) - 1
     most, least, ends = 0.0, np.inf, 0.0
     for run in range(rows.start[plan], rows.start[plan + 1]):
-        update = 0.0
+        update, tied = 0.0, 0.0
         for layer in range(back):
-            update += counts[run, layer] * own[layer, UPDATE]
-        update = updated[plan, 0] * update + updated[plan, back] * counts[run, back] * own[back, UPDATE]
+            # A unit that has a copy of the front's table (a decoder's embedding) updates less than others do.
+            if updated[plan, layer] == updated[plan, 0]:
+                update += counts[run, layer] * own[layer, UPDATE]
+            else:
+                tied += counts[run, layer] * updated[plan, layer] * own[layer, UPDATE]
+        update = updated[plan, 0] * update + updated[plan, back] * counts[run, back] * own[back, UPDATE] + tied
         gradient = runs[run, GRADIENT]
         once = gradient - software[DATA_OVERLAP] * min(gradient, slowest_s) + update
         most, least = max(most, once), min(least, once)

@@ -123,7 +123,7 @@ def run_search(
             trial is not what its point evaluates to.
     """
     started = time.perf_counter()
-    check_same_silicon(scenario, space, scenario.cluster.network)
+    check_same_silicon(scenario, space)
     scenario = posed_for(scenario, config.goal)
     check_pruner(config.pruner, scenario)
     identity = search_id(config, scenario=scenario, space=space)

@@ -132,6 +132,8 @@ class Family:
             row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
         is_fitted: which rows fits may see; the others are predicted alone.
         unseen: the kind of ranges of a row of which nobody knows the software; empty where none plays a part.
+        nearness: how near a row's machine is to others that were measured, in a word or two: what ranges of a machine
+            never seen differ by; empty where nothing is known of it.
         apart: the kind of ranges of a user's row that is like none of those kept out by cells; empty for others.
         predict_unmeasured: of rows whose value nobody published, what is predicted, by index; nothing is scored.
     """
@@ -146,6 +148,7 @@ class Family:
     splits: Mapping[str, Label] = field(default_factory=dict)
     is_fitted: Callable[[Row], bool] = lambda row: True
     unseen: str = ""
+    nearness: Label = lambda row: ""
     apart: Label = lambda row: ""
     predict_unmeasured: Callable[[Sequence[Row], FittedConstants], Mapping[int, float]] = lambda rows, fitted: {}
 

@@ -61,9 +61,14 @@ def kept_out_residuals(family: Family, rows: Sequence[Row], start: FittedConstan
                 yield Residual(kinds, group, name, quotient)
 
 
-def whole_kinds(family: Family, row: Row, test: str) -> tuple[str, str]:
-    """Names of the spreads of rows of which a source or machine was kept out whole: of a row's regime, and of all."""
-    return f"{family.name}, {test} kept out, {family.regime(row)}", f"{family.name}, {test} kept out"
+def whole_kinds(family: Family, row: Row, test: str) -> tuple[str, ...]:
+    """Names of the spreads of rows of which a source or machine was kept out whole: of a row's regime, and of all.
+
+    Where the family knows how near other machines are, those of machines as near come first.
+    """
+    kinds = (f"{family.name}, {test} kept out, {family.regime(row)}", f"{family.name}, {test} kept out")
+    near = family.nearness(row)
+    return (*(f"{kind}, {near}" for kind in kinds), *kinds) if near else kinds
 
 
 def sized(kind: str, predicted: float) -> str:

@@ -14,6 +14,7 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.plans.cut_check import CutCheck
 from phaze_opt.certify.check.plans.plan_check import StagedPlan
 from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.step_time import lower_s, step_times
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.evaluate import Objective
@@ -131,3 +132,15 @@ def test_the_plan_found_is_the_least_over_all_plans_cuts_and_recomputations(name
         repeats = {each.layer: each.repeats for each in evaluation.schedules}
         blocks = {"block": 4, "smaller": 4} if name == "pairs" else {"block": 2, "smaller": 3, "twin": 1}
         assert repeats == {"embedding": 1, "head": 1, **blocks}
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_one_stage_updates_a_table_once_that_units_have_copies_of(zero):
+    """The closed bound of an encoder and decoder counted the decoder's copy again, and was above the step itself."""
+    choices = replace(PLANS, tensor=(1,), pipeline=(1,), interleave=(1,), micro_batch=(2,), zero=(zero,))
+    planned = Objective(planned_scenario("ideal", models()["words"], plans=choices)).planned(0)
+    rng, parts = np.random.default_rng(zero), len(planned.compiled.graph.cut.units) + 2
+    classes_s, attention_s = rng.uniform(1.0, 2.0, (1, 1, parts, 4, 3)), np.zeros((1, 1, parts))
+    (closed,) = planned.degrees.bounds_s(planned.prices.layer_s(classes_s, attention_s))[0]
+    least = planned.degrees.least_bound_s(0, LayerTimes(classes_s[0, 0], attention_s[0, 0]), np.inf)
+    assert closed == pytest.approx(least, rel=1e-9), "of one stage it is the bound itself"

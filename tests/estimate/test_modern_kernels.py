@@ -21,7 +21,9 @@ from phaze_opt.estimate.kernel_constants import (
     CONSTANTS,
     KernelKind,
     Owner,
+    donors,
     kernel_group,
+    kernel_values,
     machine_values,
     nearest_kin,
     recipe_values,
@@ -36,6 +38,7 @@ from phaze_opt.estimate.wave_matmul import (
     GpuSheet,
     MatmulRows,
     WaveConstants,
+    cache_ratio,
     waste_note,
     wave_options,
     wave_terms,
@@ -47,8 +50,11 @@ from phaze_opt.hardware.number_format import NumberFormat, Width, facts_of, form
 NONE = FittedConstants({})
 
 
-def sheet(count: int = 1, *, units: float = 132, peak: float = 1e15, bandwidth: float = 3e12) -> GpuSheet:
-    return GpuSheet(*(np.full(count, value) for value in (units, peak, bandwidth, 50e6)))
+def sheet(
+    count: int = 1, *, units: float = 132, peak: float = 1e15, bandwidth: float = 3e12, exponentials: float = 4e12
+) -> GpuSheet:
+    values = (units, peak, bandwidth, 50e6, exponentials, units * 1.8e9, 1e15)
+    return GpuSheet(*(np.full(count, value) for value in values))
 
 
 def wave_constants(count: int = 1, **given: float) -> WaveConstants:
@@ -56,7 +62,7 @@ def wave_constants(count: int = 1, **given: float) -> WaveConstants:
     values |= dict(
         cache_copies=4.0, k_ramp=100.0, small_tile=0.5, overlap_norm=3.0, quantise_s=3e-6, quantise_share=0.6
     )
-    values |= dict(quantise_element_s=1e-12, quantise_row_s=1e-12, unit_loads=4.0, split_sums=2.0)
+    values |= dict(quantise_element_s=1e-12, quantise_row_s=1e-12, unit_loads=0.02, split_sums=2.0)
     return WaveConstants(**{name: np.full(count, value) for name, value in (values | given).items()})
 
 
@@ -78,7 +84,7 @@ def by_hand(batch: float, m: float, n: float, k: float) -> float:
         for split in K_SPLITS:
             waves = math.ceil(batch * math.ceil(m / a) * math.ceil(n / c) * split / 132)
             work = 2 * 132 * a * c * waves * cost / (1e15 * 0.8)
-            loads = waves * 2 * (min(a, m) + min(c, n)) / (3e12 / 132 * 4)
+            loads = waves * 2 * (min(a, m) + min(c, n)) / (1e15 / 132 * 0.02)
             time = (k / split + 100) * math.hypot(work, loads)
             if split > 1:
                 time += 2 * (SUM_S + SUM_BYTES * (split + 1) * batch * m * n / (SUM_BANDWIDTHS * 3e12))
@@ -112,10 +118,10 @@ def test_few_tiles_on_a_long_k_wait_for_their_loads_unless_k_is_split() -> None:
     size = (1.0, 16.0, 64.0, 65536.0)
     whole, split, wide = (
         seconds(matmuls([size]), wave_constants(**given), sheet(peak=1e17))[0]
-        for given in ({"split_sums": 1e6}, {}, {"split_sums": 1e6, "unit_loads": 40.0})
+        for given in ({"split_sums": 1e6}, {}, {"split_sums": 1e6, "unit_loads": 0.2})
     )
-    # One multiprocessor loads both operands at four times its part of the memory's bandwidth.
-    loads = 65536 * 2 * (16 + 64) / (3e12 / 132 * 4)
+    # One multiprocessor loads both operands, 2 bytes in the time of 100 FLOPs.
+    loads = 65536 * 2 * (16 + 64) / (1e15 / 132 * 0.02)
     assert loads < whole - 2e-6 < 1.1 * loads
     assert split < 0.3 * whole
     assert wide < 0.4 * whole
@@ -160,7 +166,7 @@ def test_visible_pairs_are_counted(queries: int, before: int, window: int, causa
 
 
 def attention_constants(**given: float) -> AttentionConstants:
-    values = dict(launch_s=1e-5, efficiency=0.8, ramp=64, softmax=50, lost_wave=0.5, odd_head=2.0, window_use=1.0)
+    values = dict(launch_s=1e-5, efficiency=0.8, ramp=64, softmax=0.4, lost_wave=0.5, odd_head=2.0, window_use=1.0)
     values |= dict(memory_share=0.7, kv_passes=1.0, overlap_norm=3.0)
     return AttentionConstants(**{name: np.array([float(value)]) for name, value in (values | given).items()})
 
@@ -183,6 +189,25 @@ def test_attention_approaches_its_share_and_pays_for_heads_and_passes() -> None:
     windowed = replace(long, window=np.array([1024.0]))
     assert time(windowed) < 0.2 * time(long)
     assert time(windowed, window_use=1e-9) == pytest.approx(time(long))
+
+
+def test_twice_the_exponentials_halve_the_softmax_and_nothing_else() -> None:
+    long = attention(batch=8, queries=16384, keys=16384, heads=64, kv_heads=8, head_size=128, value_size=128)
+    once, twice, none = (
+        attention_terms(long, sheet(exponentials=rate), attention_constants(overlap_norm=12.0, softmax=softmax)).seconds
+        for rate, softmax in ((4e12, 0.4), (8e12, 0.4), (4e12, 1e-9))
+    )
+    # A score costs 256 multiply-accumulates, and 0.4 exponentials of 125 each at this peak.
+    assert (once - 1e-5) / (none - 1e-5) == pytest.approx(1.0 + 0.4 * 125 / 256, rel=1e-3)
+    assert once - none == pytest.approx(2.0 * (twice - none), rel=1e-3)
+    b300, b200 = load_device("b300"), load_device("b200")
+    assert b300.exponentials_per_cycle == 2 * b200.exponentials_per_cycle
+
+
+def test_the_last_cache_has_a_rate_of_its_own_and_is_no_slower_than_memory() -> None:
+    slow, fast = (cache_ratio(np.array([rate]), sheet(), np.array([0.5])) for rate in (1.0, 20.0))
+    assert slow == 1.0
+    assert fast == pytest.approx(20.0 * 132 * 1.8e9 / (3e12 * 0.5))
 
 
 def test_loads_add_up_to_all_rows() -> None:
@@ -285,6 +310,56 @@ def test_an_unmeasured_machine_follows_its_kin_and_its_watts() -> None:
     own = machine_values(KernelKind.MATMUL, b300, Width.EIGHT, fitted=fitted)
     assert (own["sustained"], own["efficiency"]) == (0.5, 0.9)
     assert machine_values(KernelKind.MATMUL, b300, Width.FOUR, fitted=fitted)["sustained"] == 0.7
+
+
+def paired(**recipes: dict[str, float]) -> FittedConstants:
+    """Two machines of each of two classes, and recipes of these."""
+    machines = {"b200": 0.5, "b300": 0.6, "h100": 0.7, "h200": 0.9}
+    given = {(Owner.MACHINE, name): {"memory_share": value} for name, value in machines.items()}
+    given |= {
+        (Owner.RECIPE, name.replace("_at_", "@hbm-").replace("_", "/")): values for name, values in recipes.items()
+    }
+    return FittedConstants({kernel_group(KernelKind.MATMUL, *owner): values for owner, values in given.items()})
+
+
+def test_an_unmeasured_machine_takes_machines_and_recipes_of_one_class_together() -> None:
+    gb300, names = load_device("gb300"), ("mine/bf16@hbm-4", "mine/bf16@hbm-8")
+    one = paired(mine_bf16_at_8={"memory": 2.0})
+    found = donors(KernelKind.MATMUL, gb300, Width.WIDE, names, fitted=one)
+    assert {(each.device.name, each.recipe) for each in found} == {(name, names[1]) for name in ("h100", "h200")}
+    assert sum(each.weight for each in found) == pytest.approx(1.0)
+    values = kernel_values(KernelKind.MATMUL, gb300, Width.WIDE, names, fitted=one)
+    mean = math.exp(sum(each.weight * math.log({"h100": 0.7, "h200": 0.9}[each.device.name]) for each in found))
+    assert (values["memory_share"], values["memory"]) == (pytest.approx(mean), pytest.approx(2.0))
+    # With a recipe of its own class the machines of that count nearly alone.
+    both = paired(mine_bf16_at_8={"memory": 2.0}, mine_bf16_at_4={"memory": 1.0})
+    near = donors(KernelKind.MATMUL, gb300, Width.WIDE, names, fitted=both)
+    assert sum(each.weight for each in near if each.recipe == names[0]) > 0.99
+    assert max(near, key=lambda each: each.weight).device.name == "b300"
+    # What is measured is its own, and experts keep the nearest machine and the nearest recipe.
+    own = kernel_values(KernelKind.MATMUL, load_device("h100"), Width.WIDE, names[1:], fitted=both)
+    assert (own["memory_share"], own["memory"]) == (0.7, 2.0)
+
+
+def test_another_library_of_the_format_counts_less_and_other_formats_nothing() -> None:
+    names = tuple(f"{base}@{each}" for base in ("mine/fp8", "other/fp8", "mine/bf16") for each in ("hbm-4", "hbm-8"))
+    fitted = paired(mine_fp8_at_8={"memory": 2.0}, other_fp8_at_4={"memory": 1.0}, mine_bf16_at_4={"memory": 9.0})
+    a100 = donors(KernelKind.MATMUL, load_device("a100-80g"), Width.EIGHT, names, fitted=fitted)
+    assert {each.recipe for each in a100} == {"mine/fp8@hbm-8", "other/fp8@hbm-4"}
+    assert sum(each.weight for each in a100 if each.recipe == "mine/fp8@hbm-8") > 0.7
+    gb300 = donors(KernelKind.MATMUL, load_device("gb300"), Width.EIGHT, names, fitted=fitted)
+    assert sum(each.weight for each in gb300 if each.recipe == "other/fp8@hbm-4") < 0.5
+    assert donors(KernelKind.MATMUL, load_device("gb300"), Width.EIGHT, ("new/fp4@hbm-4",), fitted=fitted) == ()
+
+
+def test_eager_calls_wait_for_the_host_that_a_machine_is_sold_with() -> None:
+    hosts = {"gb200": 1.6e-4, "b300": 1e-4}
+    groups = {kernel_group(KernelKind.MATMUL, Owner.MACHINE, name): {"host_s": value} for name, value in hosts.items()}
+    found = {
+        name: machine_values(KernelKind.MATMUL, load_device(name), Width.FOUR, fitted=FittedConstants(groups))["host_s"]
+        for name in ("gb300", "b200", "gh200")
+    }
+    assert found == {"gb300": 1.6e-4, "b200": 1e-4, "gh200": 1.6e-4}
 
 
 def test_recipes_fall_back_in_the_order_given() -> None:

@@ -8,20 +8,14 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
 from phaze_opt.estimate.fused_attention import AttentionConstants, attention_rows, attention_terms
-from phaze_opt.estimate.kernel_constants import (
-    CONSTANTS,
-    KernelKind,
-    Owner,
-    kernel_group,
-    machine_values,
-    recipe_values,
-)
+from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelKind, Owner, kernel_group, kernel_values, width_peak
 from phaze_opt.estimate.wave_matmul import (
     LIMIT_ORDER,
     GpuSheet,
     MatmulRows,
     WaveConstants,
     WaveOptions,
+    cache_ratio,
     cached_ratio,
     stable_norm,
     wave_options,
@@ -47,8 +41,7 @@ class KernelBlock:
         cases: what the rows measure.
         sizes: their sizes, shape (num_sizes, num_rows).
         sheet: their machines' data sheets.
-        machines, machine_of: machines with widths of operands, and each row's among them.
-        recipes, recipe_of: names of recipes, and each row's among them.
+        pairs, pair_of: machines with widths of operands and names of recipes, and each row's among them.
         repeats: a row's time over that of one product of its sizes.
         options: of matmuls, tiles and splits prepared.
     """
@@ -57,10 +50,8 @@ class KernelBlock:
     cases: tuple[KernelCase, ...]
     sizes: Floats
     sheet: GpuSheet
-    machines: tuple[tuple[Device, Width], ...]
-    machine_of: NDArray[np.intp]
-    recipes: tuple[tuple[str, ...], ...]
-    recipe_of: NDArray[np.intp]
+    pairs: tuple[tuple[Device, Width, tuple[str, ...]], ...]
+    pair_of: NDArray[np.intp]
     repeats: Floats
     options: WaveOptions | None
 
@@ -87,22 +78,16 @@ class KernelBlock:
 
     def owners(self, group: str, name: str) -> NDArray[np.bool_]:
         """Which rows have a constant as their own, shape (num_rows,)."""
-        machines = [
-            group == kernel_group(self.kernel, Owner.MACHINE, device.name) and name.partition(".")[2] in ("", width)
-            for device, width in self.machines
-        ]
-        recipes = [group == kernel_group(self.kernel, Owner.RECIPE, names[0]) for names in self.recipes]
-        return np.asarray(np.array(machines)[self.machine_of] | np.array(recipes)[self.recipe_of])
+        has_width = [name.partition(".")[2] in ("", width) for _, width, _ in self.pairs]
+        machines = [group == kernel_group(self.kernel, Owner.MACHINE, device.name) for device, _, _ in self.pairs]
+        recipes = [group == kernel_group(self.kernel, Owner.RECIPE, names[0]) for _, _, names in self.pairs]
+        return np.asarray((np.array(machines) & np.array(has_width) | np.array(recipes))[self.pair_of])
 
     def _values(self, fitted: FittedConstants) -> dict[str, Floats]:
         """Constants of every row by name."""
-        machines = [machine_values(self.kernel, device, width, fitted=fitted) for device, width in self.machines]
-        recipes = [recipe_values(self.kernel, names, fitted=fitted) for names in self.recipes]
-        found = {}
-        for constant in CONSTANTS[self.kernel]:
-            own, place = (machines, self.machine_of) if constant.owner is Owner.MACHINE else (recipes, self.recipe_of)
-            found[constant.name] = np.array([values[constant.name] for values in own])[place]
-        return found
+        pairs = [kernel_values(self.kernel, *pair, fitted=fitted) for pair in self.pairs]
+        names = [constant.name for constant in CONSTANTS[self.kernel]]
+        return {name: np.array([values[name] for values in pairs])[self.pair_of] for name in names}
 
     def _matmul_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
         if self.options is None:
@@ -114,7 +99,7 @@ class KernelBlock:
             efficiency=values["efficiency"] * values["rate"],
             sustained=values["sustained"] * values["power"],
             memory_share=values["memory_share"] * values["memory"],
-            cache_ratio=values["cache_ratio"],
+            cache_ratio=cache_ratio(values["cache_rate"], self.sheet, values["memory_share"] * values["memory"]),
             cache_copies=values["cache_copies"],
             k_ramp=values["k_ramp"],
             small_tile=values["small_tile"],
@@ -178,7 +163,7 @@ class KernelBlock:
             launch_s=values["launch"] * values["launch_s"],
             efficiency=values["efficiency"] * values["rate"],
             memory_share=values["memory_share"] * values["memory"],
-            cache_ratio=values["cache_ratio"],
+            cache_ratio=cache_ratio(values["cache_rate"], self.sheet, values["memory_share"] * values["memory"]),
             k_ramp=values["k_ramp"],
             small_tile=values["small_tile"],
             overlap_norm=values["overlap_norm"],
@@ -197,10 +182,13 @@ class KernelBlock:
     def _stream_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
         num_bytes, rows, columns = self.sizes
         copies = num_bytes * values["cache_copies"]
-        ratio = cached_ratio(copies, self.sheet.cache_bytes, values["cache_ratio"])
-        share = values["memory_share"] * values["memory"] * ratio
-        memory = num_bytes / (self.sheet.bandwidth_bytes_per_s * share)
+        share = values["memory_share"] * values["memory"]
+        cache = cache_ratio(values["cache_rate"], self.sheet, share)
+        ratio = cached_ratio(copies, self.sheet.cache_bytes, cache)
+        memory = num_bytes / (self.sheet.bandwidth_bytes_per_s * share * ratio)
         alone = stable_norm(columns * values["element_s"], rows * values["row_s"], LIMIT_ORDER)
+        # Rows of norms take no turns.
+        alone = stable_norm(alone, np.where(rows > 0.0, 0.0, values["floor_s"]), LIMIT_ORDER)
         return [
             ("launch", values["launch_s"] + values["extra_s"]),
             ("memory", memory),
@@ -210,32 +198,32 @@ class KernelBlock:
 
 def build_block(kernel: KernelKind, cases: Sequence[KernelCase]) -> KernelBlock:
     """Rows of one kind prepared once."""
-    machines = [(case.device, facts_of(case.number_format).width) for case in cases]
-    distinct = {(device.name, width): (device, width) for device, width in machines}
-    places = {key: place for place, key in enumerate(distinct)}
-    recipes = list(dict.fromkeys(case.recipes for case in cases))
-    recipe_places = {names: place for place, names in enumerate(recipes)}
+    keys = [(case.device.name, facts_of(case.number_format).width, case.recipes) for case in cases]
+    devices = {case.device.name: case.device for case in cases}
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     sizes, sheet = np.array([case.sizes for case in cases]).T, _sheet(cases)
     return KernelBlock(
         kernel=kernel,
         cases=tuple(cases),
         sizes=sizes,
         sheet=sheet,
-        machines=tuple(distinct.values()),
-        machine_of=np.array([places[device.name, width] for device, width in machines]),
-        recipes=tuple(recipes),
-        recipe_of=np.array([recipe_places[case.recipes] for case in cases]),
+        pairs=tuple((devices[name], width, recipes) for name, width, recipes in places),
+        pair_of=np.array([places[key] for key in keys]),
         repeats=np.array([case.repeats for case in cases]),
         options=wave_options(matmul_rows(cases, sizes), sheet) if kernel is KernelKind.MATMUL else None,
     )
 
 
 def _sheet(cases: Sequence[KernelCase]) -> GpuSheet:
+    cycles = np.array([case.device.num_multiprocessors * case.device.clock_hz for case in cases])
     return GpuSheet(
         num_units=np.array([float(case.device.num_multiprocessors) for case in cases]),
         peak_flops_per_s=np.array([format_peak(case.device, case.number_format) for case in cases]),
         bandwidth_bytes_per_s=np.array([case.device.hbm_bandwidth_bytes_per_s for case in cases]),
         cache_bytes=np.array([case.device.cache_bytes for case in cases]),
+        exponentials_per_s=cycles * np.array([float(case.device.exponentials_per_cycle) for case in cases]),
+        cycles_per_s=cycles,
+        wide_peak_flops_per_s=np.array([width_peak(case.device, Width.WIDE) for case in cases]),
     )
 
 

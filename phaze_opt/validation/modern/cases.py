@@ -6,7 +6,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.expert_load import expert_load, exponent_of
 from phaze_opt.estimate.fused_attention import BACKWARD_PASSES
-from phaze_opt.estimate.kernel_constants import KernelKind, is_priced
+from phaze_opt.estimate.kernel_constants import KernelKind, is_priced, machine_classes
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.number_format import NumberFormat, facts_of
 from phaze_opt.validation.measured_row import Row
@@ -14,7 +14,6 @@ from phaze_opt.validation.modern.recipes import (
     Recipe,
     attention_recipes,
     expert_recipes,
-    machine_classes,
     matmul_recipes,
     recipe_of,
     stream_recipes,

@@ -1,13 +1,15 @@
 """Kernels of modern GPUs against public tables: the family of three data sets."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+import networkx as nx
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.kernel_constants import KernelKind, Owner, kernel_group
-from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.estimate.kernel_constants import KernelKind, Owner, kernel_group, kin_distance
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.number_format import facts_of
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import BlockedRows, Family, FitParameter
 from phaze_opt.validation.measured_row import Row, read_rows
@@ -35,26 +37,40 @@ def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """One fit for each kind of kernel: no row depends on two."""
+    """One fit for each kind of kernel and all machines and recipes that rows tie together: no row depends on two."""
     fitted = start
     cases = read_rows(read_case, rows)[0]
-    for kernel in KernelKind:
-        parameters = kernel_parameters(case for case in cases.values() if case.kernel is kernel)
-        groups = {each.group for each in parameters}
-        own_rows = [rows[index] for index, case in cases.items() if case.kernel is kernel and _is_own(case, groups)]
-        if not own_rows:
-            continue
-        compiled = _compile(own_rows)
+    parameters = kernel_parameters(cases.values())
+    groups = {each.group for each in parameters}
+    for own in _tied({index: _groups(case) for index, case in cases.items() if _is_own(case, groups)}):
+        compiled = _compile([rows[index] for index in own])
         ((_, block),) = compiled.blocks
-        fitted = fit_block(block, compiled.measured_s, parameters, fitted)
+        seen = {group for index in own for group in _groups(cases[index])}
+        moved = [each for each in parameters if each.group in seen]
+        fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, FittedConstants({})).groups)
     return fitted
+
+
+def _groups(case: KernelCase) -> tuple[str, str]:
+    """Groups of its machine and of its recipe."""
+    machine = kernel_group(case.kernel, Owner.MACHINE, case.device.name)
+    return machine, kernel_group(case.kernel, Owner.RECIPE, case.recipes[0])
+
+
+def _tied(groups: Mapping[int, tuple[str, str]]) -> list[list[int]]:
+    """Rows by what ties them together: a row ties its machine to its recipe."""
+    graph = nx.Graph(groups.values())
+    place = {name: number for number, names in enumerate(nx.connected_components(graph)) for name in names}
+    found: dict[int, list[int]] = {}
+    for index, (machine, _) in groups.items():
+        found.setdefault(place[machine], []).append(index)
+    return list(found.values())
 
 
 def _is_own(case: KernelCase, groups: Collection[str]) -> bool:
     """Whether machine and recipe both have constants of their own; rows of others follow their kin."""
-    machine = kernel_group(case.kernel, Owner.MACHINE, case.device.name)
     # Of some eager recipes nothing but the host shows, whose constant is the machine's.
-    recipe = kernel_group(case.kernel, Owner.RECIPE, case.recipes[0])
+    machine, recipe = _groups(case)
     return machine in groups and (recipe in groups or case.recipe.is_eager)
 
 
@@ -71,9 +87,20 @@ def _regime(row: Row) -> str:
     return f"{case.kernel} {case.number_format}{' eager' if case.recipe.is_eager else ''}"
 
 
-def _library(row: Row) -> str:
-    case = read_case(row)
-    return "" if isinstance(case, str) else case.recipe.library.partition("+")[0]
+NEAR = 0.5
+"""Distance of data sheets within which a machine has kin: H100 and H200, B200 and its sisters, not A100 or a board."""
+
+
+def _nearness(row: Row) -> str:
+    """Whether another machine with constants is nearly the same."""
+    try:
+        case = read_case(row)
+    except InputError:
+        return ""
+    if isinstance(case, str):
+        return ""
+    far = kin_distance(case.kernel, case.device, facts_of(case.number_format).width, fitted=load_fitted())
+    return "kin near" if far < NEAR else "kin far"
 
 
 _CELL = ("op", "b", "m", "n", "k", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "causal", "window", "tokens",
@@ -89,5 +116,6 @@ MODERN = Family(
     cell=lambda row: row.joined(*_CELL),
     splits=MappingProxyType({"device": lambda row: row.text("hardware")}),
     is_fitted=lambda row: not is_suspect(row),
+    nearness=_nearness,
 )
 """Matmuls, fused attention, fused experts, norms and casts of GPUs from A100 on; a cell is a shape on every machine."""

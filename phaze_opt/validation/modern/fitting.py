@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.kernel_constants import Owner
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import unit_position, with_position
@@ -19,7 +20,10 @@ Floats = NDArray[np.float64]
 
 PULL = 0.1
 """Weight of a constant that is off by a factor of e from what is expected, against the relative error of a row: the
-error of a row, 5 to 10 %, over the logarithm of the factor that machines and libraries differ by, 1.5 to 2."""
+error of a row, 5 to 10 %, over the logarithm of the factor that libraries differ by, 1.5 to 2."""
+MACHINE_PULL = 0.3
+"""The same of a machine's: machines reach shares of their data sheets that differ by a factor of 1.1 to 1.2. Of what
+machine and library share, the rows say the product alone."""
 SOFT_ERROR = 0.05
 """Relative error beyond which a row counts linearly: then the fit follows the mean that is scored."""
 FAR = 20.0
@@ -46,7 +50,8 @@ def fit_block(
     own = [block.owners(each.group, each.name) for each in parameters]
     colours = _colours(own)
     expected = np.array([unit_position(each, each.start) for each in parameters])
-    pull = PULL * np.array([np.log(each.high / each.low) for each in parameters])
+    weights = np.array([MACHINE_PULL if _is_machine(each) else PULL for each in parameters])
+    pull = weights * np.array([np.log(each.high / each.low) for each in parameters])
 
     def errors(place: Floats) -> Floats:
         ratio = block.seconds(with_position(start, parameters, place)) / measured_s
@@ -77,6 +82,10 @@ def fit_block(
         if moved < ARRIVED:
             break
     return with_position(start, parameters, place)
+
+
+def _is_machine(parameter: FitParameter) -> bool:
+    return parameter.group.split("/")[2] == Owner.MACHINE
 
 
 def _step(place: Floats, normal: Floats, gradient: Floats, damping: float) -> Floats:

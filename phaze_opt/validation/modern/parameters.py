@@ -4,7 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from phaze_opt.estimate.fused_attention import HEAD_STEP
-from phaze_opt.estimate.kernel_constants import CONSTANTS, HOST_CALLS, KernelConstant, KernelKind, Owner, kernel_group
+from phaze_opt.estimate.kernel_constants import (
+    CONSTANTS,
+    FLOOR,
+    HOST_CALLS,
+    KernelConstant,
+    KernelKind,
+    Owner,
+    kernel_group,
+)
 from phaze_opt.hardware.number_format import Width, facts_of, format_peak, has_units
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.modern.cases import KernelCase
@@ -60,6 +68,7 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
         "quantise_row_s": lambda case: case.sizes[_QUANTISE] > 0,
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
         "row_s": lambda case: case.sizes[_ROWS] > 0,
+        FLOOR: lambda case: case.sizes[_ROWS] == 0,
         "window_use": lambda case: case.sizes[_WINDOW] > 0,
     }
     show = shows.get(constant.name)

@@ -5,13 +5,10 @@ and ``timing``; the rules here are those of docs/validation.md. A recipe is a li
 (``trtllm/fp8@hbm-8``); one that nothing was fitted to is priced by the next of the names given.
 """
 
-import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from phaze_opt.estimate.kernel_constants import is_board
-from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.number_format import NumberFormat, Width, facts_of
 from phaze_opt.validation.measured_row import Row
 
@@ -133,24 +130,6 @@ def with_classes(names: tuple[str, ...], classes: tuple[str, ...]) -> tuple[str,
     return tuple(f"{name}@{each}" for name in names for each in classes)
 
 
-def machine_classes(device: Device) -> tuple[str, ...]:
-    """Class of a machine that libraries have kernels of their own for, and the others, nearest first.
-
-    Another maker's machines are a class. NVIDIA's are told apart by the narrowest operands that their units multiply,
-    16, 8 or 4 bits, and by their memory: boards with GDDR have far less of its rate for a multiprocessor.
-    """
-    bits = 4 if device.fp4_peak_flops_per_s else 8 if ComputePath.FP8 in device.peak_flops_per_s else 16
-    return _classes(device.maker, bits, is_board=is_board(device))
-
-
-@lru_cache(maxsize=64)
-def _classes(maker: str, bits: int, *, is_board: bool) -> tuple[str, ...]:
-    near = sorted((4, 8, 16), key=lambda each: abs(math.log2(each / bits)))
-    kinds = ("board", "hbm") if is_board else ("hbm", "board")
-    found = tuple(f"{kind}-{each}" for kind in kinds for each in near)
-    return found if maker == "nvidia" else (maker, *found)
-
-
 @lru_cache(maxsize=1024)
 def matmul_recipes(recipe: Recipe, number_format: NumberFormat) -> tuple[str, ...]:
     """Names under which constants of a matmul may stand, nearest first."""
@@ -195,6 +174,6 @@ def expert_recipes(recipe: Recipe, number_format: NumberFormat) -> tuple[str, ..
 @lru_cache(maxsize=1024)
 def stream_recipes(recipe: Recipe, kind: str) -> tuple[str, ...]:
     """The same of norms, casts and pointwise operators."""
-    known = (recipe.library, "pytorch", "torch_compile", "trtllm")
+    known = (recipe.library, "torch_compile", "pytorch", "trtllm")
     kinds = (kind, "norm")
     return tuple(dict.fromkeys(f"{name}/{each}" for each in kinds for name in known))
