@@ -26,7 +26,7 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.objective.bill import Bill, CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
-from phaze_opt.objective.chip_limits import unmet_budget
+from phaze_opt.objective.chip_limits import why_infeasible
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
@@ -243,11 +243,9 @@ class ProofRun:
             output.end_infeasible(self._why_infeasible())
 
     def _why_infeasible(self) -> str:
-        """The budget that no chip keeps to; where some keep to all, it is memory."""
         problem = self.problem
         with output.working("looking for the limit"):
-            unmet = unmet_budget(replace(problem.space, frontier=None), problem.scenario, problem.constants)
-        return unmet or "no point of the space holds what it trains in its memory, whatever the plan"
+            return why_infeasible(replace(problem.space, frontier=None), problem.scenario, problem.constants)
 
     def _page(self, answer: certify_output.ProofAnswer) -> ReportDocument:
         """The page of the proof: what is printed of it, its pictures, and all tables."""

@@ -139,6 +139,14 @@ def unmet_budget(space: SearchSpace, scenario: Scenario, constants: Constants) -
     return ""
 
 
+def why_infeasible(space: SearchSpace, scenario: Scenario, constants: Constants) -> str:
+    """Why no point of a space can train, where that is proved: a budget that no chip keeps to, or else memory."""
+    is_limited = scenario != scenario.without_budgets()
+    chips = "chip within the budgets" if is_limited else "point of the space"
+    memory = f"no {chips} holds what it trains in its memory, under any plan that the options allow"
+    return unmet_budget(space, scenario, constants) or memory
+
+
 def _takes(
     space: SearchSpace, constants: Constants, prices: Sequence[Callable[[AcceleratorTable], NDArray[np.float64]]]
 ) -> NDArray[np.float64]:

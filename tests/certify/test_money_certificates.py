@@ -24,7 +24,7 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_power_w
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.bill import device_usd, own_chips
-from phaze_opt.objective.chip_limits import unmet_budget
+from phaze_opt.objective.chip_limits import unmet_budget, why_infeasible
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import FrontAxis, Goal, front_indices, goal_directions, goal_values
 from phaze_opt.objective.least_within import LeastOf, amounts_of
@@ -226,6 +226,11 @@ def test_a_budget_that_no_chip_keeps_to_is_named_with_the_least():
     assert (
         f"of the chips within {few:,.10g} W the least that one takes is {math.ceil(10.0 * kept) / 10.0:,.1f};" in found
     )
+    # Chips beyond a budget may have the memory, and other plans may need less.
+    assert why_infeasible(space, replace(scenario, max_tdp_w=50.0), known) == unmet(max_tdp_w=50.0)
+    of_memory = "holds what it trains in its memory, under any plan that the options allow"
+    assert why_infeasible(space, replace(scenario, max_tdp_w=few), known) == f"no chip within the budgets {of_memory}"
+    assert why_infeasible(space, scenario, known) == f"no point of the space {of_memory}"
 
 
 def test_a_price_is_the_same_wherever_it_is_asked():
