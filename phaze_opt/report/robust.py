@@ -258,26 +258,33 @@ def _percent(share: float) -> str:
 
 def over_worlds_sentences(front: FrontOverWorlds, nominal: Sequence[DesignPoint]) -> tuple[str, ...]:
     """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front."""
-    num_worlds, state = len(front.worlds), "Proved" if front.is_proved else "Not proved"
+    state = "Proved" if front.is_proved else "Not proved"
     if not front.designs:
         return (
-            f"No design works in each of {num_worlds} worlds: in some each cannot be built, breaks a budget or fits no "
-            "memory.",
+            f"No design works in each of {_counted_worlds(front)}: in some each cannot be built, breaks a budget or "
+            "fits no memory.",
         )
     count = len(front.designs)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
     kept = len({each.point for each in front.designs} & set(nominal))
     found = (
-        f"{state} within {format_gap(front.tolerance)}, over {num_worlds} worlds: {designs} on the front of "
-        f"{axes_words(front.axes)} whatever the assumptions turn out to be ({kept:,} of them are among the "
-        f"{len(nominal):,} as these stand; gap {format_gap(front.gap)})."
+        f"{state} within {format_gap(front.tolerance)}, over {_counted_worlds(front)}: {designs} on the front of "
+        f"{axes_words(front.axes)} whichever of these the assumptions turn out to be ({kept:,} of {count:,} "
+        f"{'is' if kept == 1 else 'are'} among the {len(nominal):,} as they stand; gap {format_gap(front.gap)})."
     )
     safest = max(front.designs, key=lambda each: each.share)
     return (
         found,
         f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
-        f"design of every world (least at {front.worlds[safest.worst_world].name}).",
+        f"design of each (least at {front.worlds[safest.worst_world].name}).",
     )
+
+
+def _counted_worlds(front: FrontOverWorlds) -> str:
+    """The worlds that a front is over: where nothing is feasible no design is blamed, nor counts what it takes."""
+    left_out = sum(world.value == 0.0 for world in front.worlds)
+    others = f" (not counting {left_out:,} more, where nothing is feasible)" if left_out else ""
+    return f"{len(front.worlds) - left_out:,} worlds{others}"
 
 
 def over_worlds_table(front: FrontOverWorlds) -> TableContent:
@@ -300,8 +307,8 @@ def over_worlds_table(front: FrontOverWorlds) -> TableContent:
         words("least at", lambda each: front.worlds[each.worst_world].name),
     )
     note = (
-        "least: share of the best design of a world, over all worlds; samples/s: as the assumptions stand; mm2, W and "
-        "USD: the most in any world; + and -: ends of ranges; "
+        "least: share of the best design of a world, over all that count; samples/s: as the assumptions stand; mm2, W "
+        "and USD: the most in any of these; + and -: ends of ranges; "
         + chip_note([each.point for each in shown], has_micro_batch=front.scenario.plans is None)
     )
     if len(shown) < len(ranked):
@@ -335,7 +342,7 @@ def front_check_sentence(report: FrontReport) -> str:
     state = "proved" if front.is_proved else "not proved"
     return (
         f"Valid: for {names} {len(front.designs):,} of {front.num_points:,} points are on the front of "
-        f"{axes_words(front.axes)} over {len(front.worlds)} worlds (gap {format_gap(front.gap)}, {state} within "
+        f"{axes_words(front.axes)} over {_counted_worlds(front)} (gap {format_gap(front.gap)}, {state} within "
         f"{format_gap(front.tolerance)}); {report.num_certificates} certificates of worlds worked out again in "
         f"{format_time(report.wall_s)}."
     )
