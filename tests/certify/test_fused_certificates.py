@@ -21,6 +21,8 @@ from phaze_opt.certify.check.problem_data import PHASES, check_problem
 from phaze_opt.certify.exact_solution import solved_fusion
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.robust.objective_prover import SharedGraphs
+from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions, problem_in
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.silicon.silicon import silicon_of
@@ -84,6 +86,16 @@ def test_what_is_attained_is_with_groups_and_studies_take_it_for_the_truth(tmp_p
 def test_fused_layers_are_bounded_by_estimators_that_more_buffer_does_not_slow() -> None:
     with pytest.raises(InputError, match="more buffer slows nothing down"):
         fused_problem(estimator="someone's")
+
+
+def test_worlds_of_fused_layers_share_their_graphs() -> None:
+    problem = fused_problem()
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=0, seed=0)
+    (larger,) = (problem_in(problem, world) for world in worlds if world.name == "die areas = high")
+    graphs = SharedGraphs(problem)
+    nominal, other = graphs.objective(problem), graphs.objective(larger)
+    assert nominal.constants != other.constants
+    assert nominal.planned(0) is other.planned(0)
 
 
 @pytest.fixture(scope="module")
