@@ -53,7 +53,8 @@ from phaze_opt.report.robust import (
 from phaze_opt.report.table import TableContent
 from phaze_opt.track.protocol import CertificateTrackingSession
 
-CHECK_COUNTS = (
+FRONT_COUNTS: tuple[str, ...] = ("num_certificates", "wall_s")
+CHECK_COUNTS: tuple[str, ...] = (
     "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_searches",
     "num_schedules", "wall_s",
 )  # fmt: skip
@@ -368,43 +369,24 @@ def over_worlds_metrics(front: FrontOverWorlds) -> dict[str, float]:
     }
 
 
-def _print_front_check(report: FrontReport, *, is_json: bool) -> None:
-    """That a front over worlds holds."""
-    if not is_json:
-        _print_sentences(front_check_sentence(report), report)
+def print_check(report: CheckReport | FrontReport, *, is_json: bool) -> None:
+    """That a certificate holds, what it states of which problem, and what was worked out again."""
+    if isinstance(report, FrontReport):
+        holds, claim = front_check_sentence(report), over_worlds_to_json(report.front)
+        objective, counted = Aim(Goal.PARETO, report.front.axes), FRONT_COUNTS
+    else:
+        holds, claim = check_sentence(report), asdict(report.claim)
+        objective, counted = Aim(report.goal, report.axes), CHECK_COUNTS
+    if is_json:
+        told: dict[str, Any] = {"models": list(report.models), "objective": str(objective)}
+        told |= {"problem": list(report.problem), "differences": list(report.differences)}
+        told |= {name: getattr(report, name) for name in counted}
+        print_json({"valid": True, "reason": "", "claim": claim, **told, "file": str(report.directory)})
         return
-    told = {**_asked_of(report, Aim(Goal.PARETO, report.front.axes)), "num_certificates": report.num_certificates}
-    claim = over_worlds_to_json(report.front)
-    print_json(
-        {"valid": True, "reason": "", "claim": claim, **told, "wall_s": report.wall_s, "file": str(report.directory)}
-    )
-
-
-def _asked_of(report: CheckReport | FrontReport, aim: Aim) -> dict[str, Any]:
-    """What a certificate that holds is about: names alone could be anyone's."""
-    told = {"problem": list(report.problem), "differences": list(report.differences)}
-    return {"models": list(report.models), "objective": str(aim), **told}
-
-
-def _print_sentences(holds: str, report: CheckReport | FrontReport) -> None:
     for sentence in (holds, *report.problem):
         out().print(sentence)
     for sentence in report.differences:
         out().print(f"Note: {sentence}", style="yellow")
-
-
-def print_check(report: CheckReport | FrontReport, *, is_json: bool) -> None:
-    """That a certificate holds, what it states of which problem, and what was worked out again."""
-    if isinstance(report, FrontReport):
-        _print_front_check(report, is_json=is_json)
-        return
-    if is_json:
-        counts = {name: getattr(report, name) for name in CHECK_COUNTS}
-        claim = asdict(report.claim)
-        told = _asked_of(report, Aim(report.goal, report.axes))
-        print_json({"valid": True, "reason": "", "claim": claim, **told, **counts, "file": str(report.directory)})
-        return
-    _print_sentences(check_sentence(report), report)
 
 
 def _design_to_json(design: RankedDesign) -> dict[str, Any]:

@@ -142,9 +142,7 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
     for design in front.designs:
         _check_design(design, figures)
     # What the front is about are other goals than those of its worlds, and all prices.
-    asked = replace(
-        files[0].certificate, scenario=front.scenario, space=front.space, goal=Goal.PARETO, axes=front.axes
-    )
+    asked = replace(files[0].certificate, scenario=front.scenario, space=front.space, goal=Goal.PARETO, axes=front.axes)
     return FrontReport(
         directory=directory,
         models=tuple(shown(model.name) for model in front.scenario.models),
