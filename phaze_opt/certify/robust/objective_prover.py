@@ -297,8 +297,8 @@ class ObjectiveProver:
 
 
 def _graphs_of(scenario: Scenario) -> Scenario:
-    """What graphs follow from."""
-    return replace(scenario.without_budgets(), silicon=None, prices=None)
+    """What graphs follow from; layers in groups, which dies alone have, are the same in all worlds."""
+    return replace(scenario.without_budgets(), layer_fusion="", silicon=None, prices=None)
 
 
 def _is_unmoved(before: Worth, after: Worth) -> bool:
