@@ -240,6 +240,6 @@ def test_the_documented_pair_has_the_areas_watts_and_dollars_that_the_text_says(
     for arch in (whole, split):
         chip = load_architecture(arch, constants=KNOWN)
         die = Dies.of(table_of(chip), KNOWN)
-        usd = float(chip_cost(table_of(chip), KNOWN).usd[0])
+        usd = float(chip_cost(table_of(chip), KNOWN, link_bytes_per_s=LINKS).usd[0])
         area_mm2, power_w = float(die.area.total[0]), float(die.power.total[0])
         assert f"{area_mm2:.0f} mm2, takes {power_w:.0f} W and costs {usd:,.0f} USD" in said
