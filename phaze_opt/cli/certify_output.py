@@ -14,6 +14,7 @@ from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.cli import output
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note, notes_to_json
@@ -70,7 +71,7 @@ class ProofAnswer:
     Attributes:
         result: of the problem itself.
         robust, robust_file: over the ranges of the assumptions, None where it was not asked for; where it is written.
-        over_worlds: of a front, in place of ``robust``.
+        over_worlds, unbuilt: of a front, in place of ``robust``; which of it no world of these can build (`unbuilt`).
         equal: on the terms of a machine; None where none was named.
         ties: designs that share the first place.
         runner_up: the best design of lower value; None if there is none, or of a front.
@@ -101,6 +102,7 @@ class ProofAnswer:
     amounts: Mapping[LeastOf, float]
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
     over_worlds: FrontOverWorlds | None = None
+    unbuilt: Sequence[Sequence[DesignPoint]] = ()
 
     @property
     def priced(self) -> tuple[PricedAs, ...]:
@@ -154,7 +156,8 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
             *((front_table(front, axes, has_plans=certificate.scenario.plans is not None),) if front else ()),
         )
         if answer.over_worlds is not None:
-            sentences = (*sentences, *over_worlds_sentences(answer.over_worlds, [each.point for each in result.front]))
+            points = [each.point for each in result.front]
+            sentences = (*sentences, *over_worlds_sentences(answer.over_worlds, points, answer.unbuilt))
             tables = (*tables, over_worlds_table(answer.over_worlds)) if answer.over_worlds.designs else tables
         return ShortAnswer(sentences, tables, notes)
     if not result.best:

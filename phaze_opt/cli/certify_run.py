@@ -17,10 +17,13 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, front_file, prove_front, result_file
+from phaze_opt.certify.robust.front import unbuilt
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
+from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
@@ -200,6 +203,14 @@ class ProofRun:
 
             return prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
 
+    def _unbuilt(self, proofs: Proofs) -> tuple[tuple[DesignPoint, ...], ...]:
+        """Which designs of the nominal front cannot be built in each world; none without worlds."""
+        problem, robust = self.problem, self.robust
+        if robust is None or proofs.over_worlds is None:
+            return ()
+        worlds = build_worlds(problem, find_assumptions(problem), num_samples=robust.num_samples, seed=robust.seed)
+        return unbuilt(problem, worlds, [each.point for each in proofs.result.front])
+
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
         if self._is_begun:
@@ -276,6 +287,7 @@ class ProofRun:
             robust=proofs.robust,
             robust_file=self._robust_file(),
             over_worlds=proofs.over_worlds,
+            unbuilt=self._unbuilt(proofs),
             equal=proofs.equal,
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),

@@ -241,6 +241,8 @@ def _first_of(
     if answer.recipe is not None:
         sparse, phase = recipe_sentence(answer.recipe), phase_words(answer.recipe)
     ran = f"{phase}{words.run_sentence(ranked, setting)}"
+    if to_run and (times or any(training)):
+        ran += " Ratios, costs and days that follow are of the fastest plan of each machine (here plan 1)."
     end = end.replace("It may", "Plan 1 may", 1) if to_run else end
     sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, *training)
     return words.ShortAnswer(sentences, tuple(compared) if compared else (table,), notes, launch)

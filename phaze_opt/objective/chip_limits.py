@@ -132,7 +132,8 @@ def unmet_budget(space: SearchSpace, scenario: Scenario, constants: Constants) -
             of = f"of the chips within {before} " if before else ""
             return (
                 f"no chip of the space {space.name} keeps to the {name} budget of {budget:,.10g} {unit}: {of}the least "
-                f"that one takes is {math.ceil(10.0 * least) / 10.0:,.1f}; allow as much, or give another space"
+                f"that one takes is {math.ceil(10.0 * least) / 10.0:,.1f} {unit.split()[0]}; allow as much, or give "
+                "another space"
             )
         is_kept &= each / budget - 1.0 <= 0.0
         before += f"{' and ' if before else ''}{budget:,.10g} {unit}"

@@ -102,6 +102,10 @@ class Aim:
                 raise InputError(message, source=source)
             goal = parse_goal(names[0], source=source)
             return cls(goal, PARETO_AXES if goal is Goal.PARETO else ())
+        alone = [name for name in names if name in set(Goal) - set(FrontAxis)]
+        if alone:
+            message = f"'{alone[0]}' is a goal by itself, and fronts are of {', '.join(FrontAxis)}; give it alone"
+            raise InputError(message, source=source)
         found = [parse_word(FrontAxis, name, source=source, meant=MEANT_AXES) for name in names]
         if len(set(found)) < len(found):
             message = f"'{text}' names a goal twice; name two to four of {', '.join(FrontAxis)} once each"

@@ -11,6 +11,7 @@ from typing import Any
 
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
+from phaze_opt.hardware.sparse_array import DENSE, sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation, TimeBreakdown
 from phaze_opt.workload.sparsity import Pattern, RecipeKind, SparsePhase, SparseRecipe, SparseWeights
 from phaze_opt.workload.training import TrainingSpec
@@ -182,8 +183,16 @@ def recipe_sentence(price: RecipePrice) -> str:
     kind = "" if price.recipe.kind is RecipeKind.SR_STE else f", {price.recipe.kind.value}"
     return (
         f"Trained to {price.recipe.pattern}{kind} (mean density {float(price.recipe.mean_density):.4g}) it takes "
-        f"{', '.join(parts)} of dense training on this chip: {step_s} a mean step over its phases; {PUBLISHED}."
+        f"{', '.join(parts)} of dense training on this chip{_unskipped(price)}: {step_s} a mean step over its phases; "
+        f"{PUBLISHED}."
     )
+
+
+def _unskipped(price: RecipePrice) -> str:
+    """That nothing is gained where arrays are dense, and how to have others."""
+    if sparse_array_of(price.dense.accelerator.sparse_array) != DENSE:
+        return ""
+    return ", whose arrays skip no zeros (give --arch a sparse_array, such as 2:4, for arrays that do)"
 
 
 def phase_words(price: RecipePrice) -> str:

@@ -147,7 +147,20 @@ def chip_words(chip: Accelerator) -> str:
     rate = f"{chip.hbm_bandwidth_bytes_per_s / GIGA:,.0f} GB/s"
     buffer, memory = format_mib(chip.glb_bytes), format_capacity(chip.hbm_bytes)
     split = f", on {chip.chiplets} chiplets" if chip.chiplets > 1 else ""
-    return f"{describe_cores(chip)}, {buffer} of buffer, {memory} of HBM at {rate}{split}"
+    return f"{describe_cores(chip)}, {buffer} of buffer, {memory} of HBM at {rate}{_kinds(chip)}{split}"
+
+
+def _kinds(chip: Accelerator) -> str:
+    """What its arrays can do beyond what is usual, where a chip states any of it."""
+    zeros, overlap = sparse_array_of(chip.sparse_array), pipelining_of(chip.pipelining)
+    usual = sparse_array_of(0), pipelining_of(0)
+    switches = (chip_template.AXIS[name] for name in SWITCHES)
+    words = (
+        f"arrays that skip {zeros.key} zeros" if zeros != usual[0] else "",
+        f"{overlap.key} sub-stages" if overlap != usual[1] else "",
+        *(axis.describe(getattr(chip, axis.name)) for axis in switches if getattr(chip, axis.name)),
+    )
+    return "".join(f", {each}" for each in words if each)
 
 
 def describe_memories(chip: Accelerator) -> str:

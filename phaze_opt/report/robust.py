@@ -1,7 +1,7 @@
 """An analysis of robustness in words and tables: which conclusions survive, and what each design forgoes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,13 +20,24 @@ from phaze_opt.certify.robust.result import (
 from phaze_opt.certify.robust.worlds import UncertainConstant, words_of
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.report.answer import joined
 from phaze_opt.report.certificate import axes_words, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip, short_point
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
-from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_ratio, format_time, shown_value
+from phaze_opt.report.text import (
+    GOAL_UNITS,
+    counted,
+    format_number,
+    format_percentage,
+    format_ratio,
+    format_time,
+    shown_value,
+)
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""
+MOST_NAMED = 3
+"""Worlds that a sentence names."""
 
 
 def robust_contents(result: RobustResult) -> list[TableContent]:
@@ -256,13 +267,23 @@ def _percent(share: float) -> str:
     return format_percentage(share)
 
 
-def over_worlds_sentences(front: FrontOverWorlds, nominal: Sequence[DesignPoint]) -> tuple[str, ...]:
-    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front."""
+def over_worlds_sentences(
+    front: FrontOverWorlds, nominal: Sequence[DesignPoint], unbuilt: Sequence[Sequence[DesignPoint]] = ()
+) -> tuple[str, ...]:
+    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front.
+
+    Args:
+        front: over worlds.
+        nominal: designs on the front as the assumptions stand, the fastest first.
+        unbuilt: which of them cannot be built within the budgets, in each world.
+    """
     state = "Proved" if front.is_proved else "Not proved"
+    places = {world.name: each for world, each in zip(front.worlds, unbuilt, strict=False) if world.value and each}
     if not front.designs:
         return (
             f"No design works in each of {_counted_worlds(front)}: in some each cannot be built, breaks a budget or "
             "fits no memory.",
+            *_where_unbuilt(front, nominal, places),
         )
     count = len(front.designs)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
@@ -277,6 +298,7 @@ def over_worlds_sentences(front: FrontOverWorlds, nominal: Sequence[DesignPoint]
         found,
         f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
         f"design of each (least at {front.worlds[safest.worst_world].name}).",
+        *_fate_of(nominal[0], places),
     )
 
 
@@ -285,6 +307,42 @@ def _counted_worlds(front: FrontOverWorlds) -> str:
     left_out = sum(world.value == 0.0 for world in front.worlds)
     others = f" (not counting {left_out:,} more, where nothing is feasible)" if left_out else ""
     return f"{len(front.worlds) - left_out:,} worlds{others}"
+
+
+def _where_unbuilt(
+    front: FrontOverWorlds, nominal: Sequence[DesignPoint], places: Mapping[str, Sequence[DesignPoint]]
+) -> tuple[str, ...]:
+    """Where most designs of the nominal front cannot be built, and that a space's least area counts everywhere."""
+    ranked = sorted(places, key=lambda name: -len(places[name]))
+    if not ranked:
+        return ()
+    first, *others = ranked[:MOST_NAMED]
+    worst = joined(
+        [f"{len(places[first]):,} cannot be built within the budgets at {first}"]
+        + [f"{len(places[name]):,} at {name}" for name in others]
+    )
+    share = front.space.min_area_fraction
+    least = f"; min_area_fraction = {share:g} of the space rules smaller dies out in every world" if share else ""
+    return (
+        f"Of the {len(nominal):,} on the front as the assumptions stand {worst}"
+        f"{_and_elsewhere(len(ranked) - MOST_NAMED)}{least}.",
+    )
+
+
+def _fate_of(fastest: DesignPoint, places: Mapping[str, Sequence[DesignPoint]]) -> tuple[str, ...]:
+    """Where the design that is fastest as the assumptions stand cannot be built."""
+    names = [name for name, left in places.items() if fastest in left]
+    if not names:
+        return ()
+    return (
+        f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets at "
+        f"{joined(names[:MOST_NAMED])}{_and_elsewhere(len(names) - MOST_NAMED)}.",
+    )
+
+
+def _and_elsewhere(count: int) -> str:
+    """Worlds that are not named."""
+    return f", and some in {counted(count, 'world')} more" if count > 0 else ""
 
 
 def over_worlds_table(front: FrontOverWorlds) -> TableContent:
@@ -307,8 +365,9 @@ def over_worlds_table(front: FrontOverWorlds) -> TableContent:
         words("least at", lambda each: front.worlds[each.worst_world].name),
     )
     note = (
-        "least: share of the best design of a world, over all that count; samples/s: as the assumptions stand; mm2, W "
-        "and USD: the most in any of these; + and -: ends of ranges; "
+        "least: share of the best design of a world, over all that count; samples/s: as the assumptions stand; "
+        f"{'mm2, W and USD' if FrontAxis.COST in front.axes else 'mm2 and W'}: the most in any of these; "
+        "+ and -: ends of ranges; "
         + chip_note([each.point for each in shown], has_micro_batch=front.scenario.plans is None)
     )
     if len(shown) < len(ranked):

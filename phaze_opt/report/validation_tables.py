@@ -169,15 +169,13 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
         trivial = sum(entry.baseline_mape * entry.scores.num_rows for entry in held) / rows
         text += f"; one constant a set in their place would be {trivial:.3g} % off"
     best, worst = (pick(scored, key=lambda entry: entry.scores.mape) for pick in (min, max))
-    ends = f"The least is {best.scores.mape:.3g} % ({best.name}), the most {worst.scores.mape:.3g} % ({worst.name})."
+    ends = f"The least is {best.scores.mape:.3g} % ({best.name}), the most {worst.scores.mape:.3g} % ({worst.name})"
+    if any(entry.scores.num_rows and entry.dataset.is_context for entry in result.sets):
+        ends += "; sets that are not of times (die areas, say), last in the table, count in none of these"
     bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."
     sources = sources_sentence([UNSEEN])
-    return tuple(
-        filter(
-            None,
-            (f"{text}.", ends if len(scored) > 1 else bias, f"{sources[:1].upper()}{sources[1:]}." if sources else ""),
-        )
-    )
+    expected = f"{sources[:1].upper()}{sources[1:]}." if sources else ""
+    return tuple(filter(None, (f"{text}.", f"{ends}." if len(scored) > 1 else bias, expected)))
 
 
 def fit_sentences(found: Calibration) -> tuple[str, ...]:

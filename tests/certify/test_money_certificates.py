@@ -216,15 +216,16 @@ def test_a_budget_that_no_chip_keeps_to_is_named_with_the_least():
     assert unmet(max_capex_usd=1.01 * float(capex_usd.min())) == ""
     found = unmet(max_tdp_w=50.0)
     assert "the TDP budget of 50 W" in found
-    assert f"is {math.ceil(10.0 * power_w.min()) / 10.0:,.1f};" in found
+    assert f"is {math.ceil(10.0 * power_w.min()) / 10.0:,.1f} W;" in found
     found = unmet(max_capex_usd=1000.0)
     assert f"the capex budget of 1,000 USD for {devices} devices" in found
-    assert f"is {math.ceil(10.0 * capex_usd.min()) / 10.0:,.1f};" in found
+    assert f"is {math.ceil(10.0 * capex_usd.min()) / 10.0:,.1f} USD;" in found
     few = 1.01 * float(power_w.min())
     kept = float(capex_usd[power_w <= few].min())
     found = unmet(max_tdp_w=few, max_capex_usd=0.99 * kept)
     assert (
-        f"of the chips within {few:,.10g} W the least that one takes is {math.ceil(10.0 * kept) / 10.0:,.1f};" in found
+        f"of the chips within {few:,.10g} W the least that one takes is {math.ceil(10.0 * kept) / 10.0:,.1f} USD;"
+        in found
     )
     # Chips beyond a budget may have the memory, and other plans may need less.
     assert why_infeasible(space, replace(scenario, max_tdp_w=50.0), known) == unmet(max_tdp_w=50.0)

@@ -14,6 +14,7 @@ from forger import ATTAINED, Forger, times
 from robust_toys import make_problem, make_space
 from test_die_worlds import tiny_dies
 from test_fronts import is_no_worse, plain_front
+from test_fused_certificates import fused_problem
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, content_digest
 from phaze_opt.certify.check import worlds as check_module
@@ -22,6 +23,8 @@ from phaze_opt.certify.check.worlds import check_front_over_worlds
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust import front as front_module
 from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
+from phaze_opt.certify.robust.front import unbuilt
+from phaze_opt.certify.robust.objective_prover import SharedGraphs
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustStage
 from phaze_opt.certify.robust.worlds import (
     Assumptions,
@@ -33,6 +36,7 @@ from phaze_opt.certify.robust.worlds import (
 )
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import FrontAxis, Goal
@@ -97,7 +101,20 @@ def few_dies() -> CertifyProblem:
 
 
 TINY = RobustOptions(num_samples=0)
+
+
+def fused_dies() -> CertifyProblem:
+    """Two dies that run layers in groups, in worlds of choices and of one group of constants."""
+    problem = fused_problem(glb_mb=(8, 32))
+    entries = {
+        key: entry if key.startswith("hbm.") else replace(entry, low=entry.value, high=entry.value)
+        for key, entry in problem.constants.entries.items()
+    }
+    return over(replace(problem, constants=Constants(entries, problem.constants.options)), THROUGHPUT, AREA)
+
+
 DRAWN = {
+    "layers in groups": fused_dies,
     "few dies": lambda: over(few_dies(), THROUGHPUT, AREA),
     "two goals": lambda: over(make_problem(varied=("hbm",)), THROUGHPUT, AREA),
     "without throughput": lambda: over(make_problem(varied=("energy",)), TDP, AREA),
@@ -119,7 +136,7 @@ CASES = [(name, at) for name in DRAWN for at in (0.0, 0.02)]
 )
 def test_a_front_over_worlds_equals_looking_at_every_design_in_every_world(name, tolerance, tmp_path):
     problem = DRAWN[name]()
-    robust = TINY if name == "few dies" else RobustOptions(num_samples=1, seed=3)
+    robust = TINY if name in ("few dies", "layers in groups") else RobustOptions(num_samples=1, seed=3)
     front = prove_front(problem, CertifyOptions(tolerance=tolerance, directory=tmp_path), robust)
     found = losses(problem, robust)
     assert front.is_proved
@@ -135,6 +152,36 @@ def test_a_front_over_worlds_equals_looking_at_every_design_in_every_world(name,
             assert design.share == pytest.approx(-each[0], rel=SAME + tolerance)
     if tolerance == 0.0:
         assert len(mine) == len(plain_front(found))
+
+
+def test_worlds_of_layers_in_groups_share_graphs():
+    problem = fused_problem()
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=1, seed=0)
+    graphs = SharedGraphs(problem)
+    for world in (worlds[0], worlds[1], worlds[-1]):
+        posed = problem_in(problem, world)
+        shared, point = graphs.objective(posed).evaluate(problem.space.point(0)), problem.space.point(0)
+        assert shared == Objective(posed.scenario, constants=posed.constants).evaluate(point)
+
+
+def test_an_answer_says_in_which_worlds_dies_of_the_nominal_front_cannot_be_built(proved):
+    problem, directory = proved
+    front = check_front_over_worlds(directory).front
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=ONE.num_samples, seed=ONE.seed)
+    points = problem.space.points_at(np.arange(problem.space.size))
+    lost = unbuilt(problem, worlds, points)
+    posed = [problem_in(problem, world).space for world in worlds]
+    assert lost == tuple(tuple(point for point in points if not space.contains(point)) for space in posed)
+    counts = {len(each) for each in lost}
+    assert min(counts) == 0 < max(counts)
+    cooler = replace(problem, scenario=replace(problem.scenario, max_tdp_w=1.0))
+    assert unbuilt(cooler, worlds[:1], points) == (tuple(points),)
+    places = [world.name for world, each in zip(front.worlds, lost, strict=True) if world.value and points[0] in each]
+    told = over_worlds_sentences(front, points, lost)
+    assert told[2:] == () if not places else f"cannot be built within the budgets at {places[0]}" in told[2]
+    none = over_worlds_sentences(replace(front, designs=()), points, [points, *([()] * (len(worlds) - 1))])
+    assert f"{len(points)} cannot be built within the budgets at nominal." in none[1]
+    assert len(over_worlds_sentences(replace(front, designs=()), points)) == 1
 
 
 def test_what_throughput_does_not_read_poses_no_problem_of_its_own():

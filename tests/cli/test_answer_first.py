@@ -81,3 +81,13 @@ def fail_pages(monkeypatch):
         raise InputError(message, source=str(path))
 
     monkeypatch.setattr(page, "write_text", write_text)
+
+
+def test_ratios_of_the_fastest_plan_are_said_to_be_of_it_where_another_is_named(capsys):
+    job = "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --tp 1 --pp 1 --mbs 2,4 --zero 1,3 --no-range"
+    alone = " ".join(printed(job.split(), capsys).split())
+    beside = " ".join(printed([*job.split(), "--baseline", "h200"], capsys).split())
+    aside = "Ratios, costs and days that follow are of the fastest plan of each machine (here plan 1)."
+    assert "; plan 1 is" in alone
+    assert aside not in alone
+    assert aside in beside.partition("The throughput of h100")[0]

@@ -55,6 +55,14 @@ def test_the_answer_is_of_all_phases_and_its_plan_is_said_to_be_of_the_last(pric
     assert printed(["evaluate", *JOB, *arch, "--sparsity", "1:8"], capsys).startswith("Run tiny")
 
 
+def test_dense_arrays_are_said_to_skip_nothing(capsys):
+    said = [
+        " ".join(printed(["evaluate", *JOB, "--sparsity", "1:8", "--arch", f"{CHIP}{kind}"], capsys).split())
+        for kind in ("", ",sparse_array=any:8")
+    ]
+    assert ["whose arrays skip no zeros" in each for each in said] == [True, False]
+
+
 def test_dense_weights_are_priced_alike_on_any_kind_of_array(priced):
     assert priced()["iteration_time_s"] == priced(arch=CHIP)["iteration_time_s"]
 

@@ -20,12 +20,14 @@ from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.device_cost import DeviceParts, device_cost
 from phaze_opt.hardware.economics.prices import figures_of, load_prices
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_energies
 from phaze_opt.hardware.silicon.chiplets import crossings_of, mesh_sides
 from phaze_opt.hardware.silicon.die_edge import Limit
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import constants_with, link_rate, silicon_of
+from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.report.chip import chip_words
@@ -217,6 +219,11 @@ def test_an_answer_says_how_many_chiplets_a_chip_has():
     none, whole, split = (chip_words(chips(chiplets=count).row(0)) for count in (0, 1, 2))
     assert none == whole
     assert split == f"{whole}, on 2 chiplets"
+    kinds = {"sparse_array": 1 + SPARSE_KEYS.index("2:4"), "pipelining": Pipelining.DB_WLS, "chiplets": 2}
+    said = chip_words(chips(**kinds).row(0))
+    assert said == f"{whole}, arrays that skip 2:4 zeros, db-wls sub-stages, on 2 chiplets"
+    usual = {"sparse_array": 1 + SPARSE_KEYS.index("dense"), "pipelining": Pipelining.BASE}
+    assert chip_words(chips(**usual).row(0)) == whole
     assert [called(chips(chiplets=count).row(0)) for count in (0, 1, 2)] == [
         DESIGNED,
         DESIGNED,
@@ -233,6 +240,6 @@ def test_the_documented_pair_has_the_areas_watts_and_dollars_that_the_text_says(
     for arch in (whole, split):
         chip = load_architecture(arch, constants=KNOWN)
         die = Dies.of(table_of(chip), KNOWN)
-        usd = float(chip_cost(table_of(chip), KNOWN).usd[0])
+        usd = float(chip_cost(table_of(chip), KNOWN, link_bytes_per_s=LINKS).usd[0])
         area_mm2, power_w = float(die.area.total[0]), float(die.power.total[0])
         assert f"{area_mm2:.0f} mm2, takes {power_w:.0f} W and costs {usd:,.0f} USD" in said

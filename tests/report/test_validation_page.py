@@ -16,7 +16,14 @@ from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, Tab
 from phaze_opt.report.page import render_html
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document, read_sources
-from phaze_opt.report.validation_tables import constants_table, format_rank, goals_sentence, overview_table, worst_table
+from phaze_opt.report.validation_tables import (
+    constants_table,
+    format_rank,
+    goals_sentence,
+    overview_table,
+    score_sentences,
+    worst_table,
+)
 from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
@@ -36,6 +43,20 @@ def found(tmp_path_factory):
     result = validate([dataset], [TOY], calibration.constants, baselines=baselines)
     sets = {"op_llmcompass": {"mape": 1.25, "cross_validated_mape": 2.5, "leave_one_device_out_mape": 33.0}}
     return result, FittedFile(format=1, groups=calibration.groups, sets=sets)
+
+
+def test_sets_that_are_not_of_times_are_said_to_count_in_no_error(found):
+    result, _ = found
+    (times,) = result.sets
+    areas = replace(times.dataset, rows=tuple(replace(row, dataset="die_area") for row in times.dataset.rows))
+    assert areas.is_context
+    said = {
+        name: [each for each in score_sentences(replace(result, sets=sets)) if each.startswith("The least is")]
+        for name, sets in {"two": (times, times), "three": (times, times, replace(times, dataset=areas))}.items()
+    }
+    assert len(said["two"]) == len(said["three"]) == 1
+    aside = "sets that are not of times (die areas, say), last in the table, count in none of these"
+    assert said["three"] == [f"{said['two'][0][:-1]}; {aside}."]
 
 
 def test_the_overview_has_every_set_and_goal(found, snapshot):

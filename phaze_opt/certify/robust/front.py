@@ -30,7 +30,7 @@ from phaze_opt.certify.robust.objective_prover import SharedGraphs
 from phaze_opt.certify.robust.worlds import World, problem_in, throughput_in
 from phaze_opt.certify.tasks import BoundWork, ProofBench, Workers
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import PointColumns
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import device_usd
@@ -151,6 +151,20 @@ def _within_budgets(problem: CertifyProblem) -> Ints:
     space = problem.space.within(problem.scenario.max_area_mm2)
     mask = space.allowed(problem.scenario.max_tdp_w, capex=problem.capex)
     return np.flatnonzero(mask.ravel())
+
+
+def unbuilt(
+    problem: CertifyProblem, worlds: Sequence[World], points: Sequence[DesignPoint]
+) -> tuple[tuple[DesignPoint, ...], ...]:
+    """Which of some designs of the nominal world cannot be built within the budgets, in each world."""
+    grid, found = Grid(problem.space), []
+    indices = np.array([grid.index(point) for point in points], dtype=np.int64)
+    for world in worlds:
+        posed = problem_in(problem, world)
+        space = posed.space.within(posed.scenario.max_area_mm2)
+        is_built = grid.holds(space.allowed(posed.scenario.max_tdp_w, capex=posed.capex), indices)
+        found.append(tuple(point for point, built in zip(points, is_built.tolist(), strict=True) if not built))
+    return tuple(found)
 
 
 def known_in_worlds(
