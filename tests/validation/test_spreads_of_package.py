@@ -1,12 +1,18 @@
-"""The package's file of ranges has every kind that its rows ask for: a family or set that is added has its own."""
+"""Recorded figures: ranges have every kind that rows ask for, and errors kept out are of the constants in force."""
 
+import json
 from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from phaze_opt.hardware.spreads import UNSEEN, load_spreads
+from phaze_opt.hardware.fitted import read_own_file
+from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
+from phaze_opt.validation.calibrate import error_name
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
+from phaze_opt.validation.goals import ERROR_GOALS, ErrorGoal
 from phaze_opt.validation.held_out import cells_of
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.registry import FAMILIES
@@ -16,6 +22,19 @@ from phaze_opt.validation.spreads import MIN_GROUPS, MIN_ROWS, WHOLE
 FITTED = [family for family in FAMILIES if family.fit is not None and CONTEXT.isdisjoint(family.datasets)]
 SAMPLED = {"collective-kinds", "expert-exchange", "modern"}
 """Families of sets drawn from larger tables: their ranges are of rows beside the sample."""
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(name: str) -> dict[str, Any]:
+    """A record of experiments/validation."""
+    found: dict[str, Any] = json.loads((ROOT / "experiments" / "validation" / name).read_text(encoding="utf-8"))
+    return found
+
+
+SETS = {
+    name: item for family in record("generalisation.json")["families"].values() for name, item in family["sets"].items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +64,50 @@ def test_no_kind_is_missing(family: Family, published: tuple[Dataset, ...]) -> N
 
 def test_steps_of_sources_that_nobody_knows_have_a_range() -> None:
     assert load_spreads().find([UNSEEN]) is not None
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_errors_of_rows_kept_out_are_of_the_constants_in_force(name: str) -> None:
+    said = {"mape": SETS[name]["fitted"]["mape"]}
+    said |= {error_name(test): figure["mape"] for test, figure in SETS[name]["kept_out"].items()}
+    assert said == pytest.approx(dict(read_own_file().sets[name]), rel=1e-3)
+
+
+def test_errors_by_halves_are_of_the_constants_in_force_or_the_page_says_so() -> None:
+    page, halves = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8"), record("half_splits.json")["sets"]
+    assert set(halves) == {f"{goal.dataset} {goal.group}".strip() for goal in ERROR_GOALS}
+    older = {
+        goal.dataset for goal in ERROR_GOALS if not is_of_now(halves[f"{goal.dataset} {goal.group}".strip()], goal)
+    }
+    assert older == {name for name in read_own_file().sets if f"{name} by halves is of older constants" in page}
+
+
+def is_of_now(halves: dict[str, Any], goal: ErrorGoal) -> bool:
+    """Whether the error fitted that stands beside those by halves is the one in force."""
+    own = read_own_file().sets[goal.dataset]["mape"]
+    fitted = SETS[goal.dataset]["groups"][goal.group]["fitted"]["mape"] if goal.group else own
+    return bool(halves["fitted"] == float(f"{fitted:.3g}"))
+
+
+def test_pages_have_the_recorded_errors_of_sources_kept_out() -> None:
+    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/validation.md"))
+    unseen, named = (load_spreads().entries[kind].groups for kind in (UNSEEN, NAMED))
+    rows = {
+        line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
+        for line in page.splitlines()
+        if line.startswith("|")
+    }
+    for name, item in record("sources.json")["sources"].items():
+        error, trivial = f"{item['mape']:.1f}", f"{item['trivial_mape']:.1f}"
+        held, held_named = (f"{100 * groups[name].held:.0f}" for groups in (unseen, named))
+        assert f"| {name} | {item['rows']} | {error} | {trivial} |" in readme
+        said = [
+            f"{item['rows']}",
+            error,
+            f"{item['bias']:+.1f}",
+            held,
+            f"{item['named_mape']:.1f}",
+            held_named,
+            trivial,
+        ]
+        assert rows[name][:1] + rows[name][3:9] == said
