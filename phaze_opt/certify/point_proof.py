@@ -111,7 +111,7 @@ class _OpenPhase:
 
     @property
     def latencies(self) -> tuple[Floats, Floats]:
-        """Those that it takes no less than: the last share is of the quicker operators."""
+        """Those of the last share, which its entries are solved for: entries bound whatever they are solved for."""
         return self.way[-1][1]
 
     def problem(self, number: int, cores: Cores) -> BlockProblem:

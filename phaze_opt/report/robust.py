@@ -297,7 +297,8 @@ def over_worlds_sentences(
     return (
         found,
         f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
-        f"design of each (least at {front.worlds[safest.worst_world].name}).",
+        f"design of each, which is known within {format_gap(front.tolerance)} "
+        f"(least at {front.worlds[safest.worst_world].name}).",
         *_fate_of(nominal[0], places),
     )
 
