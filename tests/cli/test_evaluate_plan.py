@@ -70,7 +70,7 @@ def test_own_constants_reach_the_network_too(tmp_path, capsys):
     """Links fitted at a hundredth of their rate show in the gradients' collectives inside a node."""
     document = json.loads(FITTED.read_text(encoding="utf-8"))
     for name, group in document["groups"].items():
-        if name.startswith("collectives/nvlink3-nvswitch"):
+        if name.startswith("collectives/nvlink3-nvswitch") and "bandwidth_bytes_per_s" in group["constants"]:
             bandwidth = group["constants"]["bandwidth_bytes_per_s"]
             bandwidth["value"] /= 100
             bandwidth["low"] /= 100

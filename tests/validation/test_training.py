@@ -204,7 +204,7 @@ def test_collectives_run_at_the_curves_of_the_constants_given(rows, dataset):
                 **{late: 1e-4 for late in ("doubling_s", "hop_s") if late in values},
             }
             for name, values in fitted.groups.items()
-            if name.startswith(GROUP_PREFIX)
+            if name.startswith(GROUP_PREFIX) and "bandwidth_bytes_per_s" in values
         }
     )
     before, after = compiled.seconds(fitted), compiled.seconds(slow)
