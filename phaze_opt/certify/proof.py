@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from phaze_opt.certify.finished_tasks import ProofPieces
 from phaze_opt.certify.grouped_bounds import bound_by_groups
 from phaze_opt.certify.leanest import add_leanest
 from phaze_opt.certify.point_proof import PointOutcome
-from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved
+from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved, solved_again
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
 from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, Workers
@@ -194,14 +194,22 @@ def prove_problem(
             state.solve(index, solved)
         effort = proving.close(tolerance=tolerance, num_best=num_best, is_best_enough=seeds is not None)
         state = add_leanest(state, bench.bounder) if is_lean else state
+    best = rank_solved(state.problem, state.solved, state.values_upper, num_best)
     return Proof(
         state=state,
         bounder=bench.bounder,
         claim=claim_of(state, tolerance),
-        best=rank_solved(state.problem, state.solved, state.values_upper, num_best),
+        best=tuple(_in_full(each, state.problem, bench.bounder.objective) for each in best),
         history=tuple(proving.history),
         effort=effort,
     )
+
+
+def _in_full(design: RankedDesign, problem: CertifyProblem, objective: Objective) -> RankedDesign:
+    """A design with its evaluation in full, which those of a front do without while it is proved."""
+    if not problem.axes:
+        return design
+    return replace(design, evaluation=solved_again(objective, problem, design.index, design.value).evaluation)
 
 
 def claim_of(state: ProofState, tolerance: float) -> Claim:

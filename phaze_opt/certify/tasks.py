@@ -99,7 +99,8 @@ class ProofBench:
         if objective is None:
             objective = Objective(problem.scenario, constants=problem.constants)
         self.bounder = SpaceBounder(objective, problem.rows if space is None else space, pools=pools)
-        self.refiner = PointRefiner(self.bounder)
+        # A front solves hundreds of designs and prints few of them, which are solved again.
+        self.refiner = PointRefiner(self.bounder, is_brief=bool(problem.axes))
         self._writer = PoolWriter(self.bounder)
         self._num_synced = 0
 

@@ -335,21 +335,21 @@ class Objective:
         return self._judge(index, blank, placed, estimates)
 
     def evaluate_planned(
-        self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None
+        self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None, is_brief: bool = False
     ) -> EvaluatedPlan:
         """One model under its fastest full plan, with what it was computed from; budgets apply.
 
-        Another ``scenario`` than its own says how thoroughly schedules are solved.
+        Another ``scenario`` than its own says how thoroughly schedules are solved; ``is_brief`` is `evaluate_plan`'s.
         """
         blank = self._blank(self.scenario.models[index], accelerator, PLANNED)
         broken = broken_budget(blank, self.scenario)
         if broken is not None:
             return EvaluatedPlan(broken)
         scheduled = self.plan(accelerator, index=index, scenario=scenario)
-        return self._evaluate_plans(index, blank, scheduled, scenario=scenario or self.scenario)
+        return self._evaluate_plans(index, blank, scheduled, scenario=scenario or self.scenario, is_brief=is_brief)
 
     def _evaluate_plans(
-        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, scenario: Scenario
+        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, scenario: Scenario, is_brief: bool
     ) -> EvaluatedPlan:
         """The evaluation of the fastest full plan of one model, or why there is none."""
         planned, chip = self.planned(index), blank.accelerator
@@ -382,8 +382,8 @@ class Objective:
             times = times if chosen.ranked.plan == ranked.plan else None
             ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
-        found = replace(evaluate_plan(job, ranked, times=times, step=step, fused=fused), effort=effort)
-        return EvaluatedPlan(found, scheduled, chosen)
+        found = evaluate_plan(job, ranked, times=times, step=step, fused=fused, is_brief=is_brief)
+        return EvaluatedPlan(replace(found, effort=effort), scheduled, chosen)
 
     def _clock(self, accelerator: Accelerator, scenario: Scenario | None = None) -> ScheduleClock:
         """What times any step's layers on a chip as this scenario, or another, schedules them."""
