@@ -5,6 +5,7 @@ degrees) that limits the point, and for the next one should that limit it then: 
 pools have, as in `objective.best_placement` and `objective.scheduled_plan`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -177,6 +178,11 @@ class PointRefiner:
         """Solve a point whatever its bound."""
         objective, space = self.bounder.objective, self.bounder.space
         return solve_point(objective, space, index, effort=effort, is_brief=self._is_brief)
+
+    def look_ahead(self, indices: Sequence[int]) -> None:
+        """Bound the layers of points together that are solved next."""
+        objective, space = self.bounder.objective, self.bounder.space
+        objective.look_ahead([objective.accelerator(space.point(index)) for index in indices])
 
     def topology(self, phase: CompiledPhase) -> int:
         """Number of a phase's topology."""

@@ -17,13 +17,15 @@ from phaze_opt.certify.point_proof import PointOutcome
 from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved, solved_again
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
-from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, Workers
+from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, SolveTogether, Workers
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 
 CHUNK_POINTS = 16384
 """Points bounded in one piece of work."""
+TOGETHER = 8
+"""Points of a round that are solved at once in one piece of work."""
 BESTS_WITHIN = 0.02
 """Where groups are bounded, points so near the optimum have bounds of their own if several designs are asked for."""
 
@@ -140,9 +142,15 @@ def do_round(workers: Workers, pieces: ProofPieces, number: int, works: Sequence
     """The outcomes of a round, from the pieces if they are there."""
     outcomes: Sequence[PointOutcome] | None = pieces.round(number, [work.index for work in works])
     if outcomes is None:
-        outcomes = list(workers.map(works))
+        outcomes = [outcome for found in workers.map(_together(works)) for outcome in found]
         pieces.keep_round(number, outcomes)
     return outcomes
+
+
+def _together(works: Sequence[RefineWork]) -> list[SolveTogether]:
+    """The works of a round in pieces: full plans that are solved at once together, all others one by one."""
+    size = TOGETHER if all(work.is_solved_at_once for work in works) else 1
+    return [SolveTogether(tuple(works[at : at + size])) for at in range(0, len(works), size)]
 
 
 def prove_problem(

@@ -15,7 +15,8 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.compile import PHASES
+from phaze_opt.objective.best_placement import OptionTimes
+from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledOption
 from phaze_opt.objective.evaluation import (
     Evaluation,
     EvaluationStatus,
@@ -345,3 +346,20 @@ def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTim
             step_s, lower_step(step, clock.lower_times(step, found), plan_network(job.machine.network, step.plan))
         )
     return PlanTimes(clock.times(step, found), schedules, found, bound_s)
+
+
+def layer_schedules(option: CompiledOption, times: OptionTimes) -> tuple[LayerSchedule, ...]:
+    """Makespans and bounds of every distinct layer and phase of the chosen option."""
+    chain = option.graph.chain
+    return tuple(
+        LayerSchedule(
+            layer=phase.layer,
+            phase=PHASES[column].value if column < len(PHASES) else AGAIN_PHASE,
+            repeats=chain.count(row),
+            makespan_s=float(times.upper_s[row, column]),
+            lower_bound_s=float(times.lower_s[row, column]),
+            status=ScheduleQuality(times.schedules[row][column].status.value),
+        )
+        for row, layer in enumerate(option.phases)
+        for column, phase in enumerate(layer)
+    )
