@@ -50,8 +50,18 @@ def with_effort(scenario: Scenario, effort: int) -> Scenario:
     return replace(scenario, schedule_gap=min(scenario.schedule_gap, gap), schedule_nodes=most)
 
 
-def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, effort: int = 0) -> SolvedPoint:
-    """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput."""
+def solve_point(
+    objective: Objective, space: SearchSpace | Grid, index: int, *, effort: int = 0, is_brief: bool = False
+) -> SolvedPoint:
+    """Evaluate a point as `Objective.evaluate` does, and keep how it attains its throughput.
+
+    Args:
+        objective: evaluates.
+        space: of the point.
+        index: of the point.
+        effort: of its schedules.
+        is_brief: of full plans leave out of the evaluation what proofs do not ask for (`evaluate_plan`).
+    """
     point = space.point(index)
     chip = objective.accelerator(point)
     objective = objective.at_links(chip.link_bytes_per_s)
@@ -60,7 +70,7 @@ def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, 
     models: list[SolvedModel | None] = []
     for model in range(len(scenario.models)):
         if scenario.plans is not None:
-            evaluation, solved = _solve_plans(objective, point, model, scenario)
+            evaluation, solved = _solve_plans(objective, point, model, scenario, is_brief=is_brief)
             evaluations.append(evaluation)
             models.append(solved)
             continue
@@ -77,10 +87,11 @@ def solve_point(objective: Objective, space: SearchSpace | Grid, index: int, *, 
 
 
 def _solve_plans(
-    objective: Objective, point: DesignPoint, model: int, scenario: Scenario
+    objective: Objective, point: DesignPoint, model: int, scenario: Scenario, *, is_brief: bool
 ) -> tuple[Evaluation, SolvedModel | None]:
     """One model under full plans: its evaluation, and the plan and schedules that attain it."""
-    found = objective.evaluate_planned(objective.accelerator(point), index=model, scenario=scenario)
+    chip = objective.accelerator(point)
+    found = objective.evaluate_planned(chip, index=model, scenario=scenario, is_brief=is_brief)
     if found.scheduled is None:
         return found.evaluation, None
     ranked = found.scheduled.ranked

@@ -5,6 +5,7 @@ degrees) that limits the point, and for the next one should that limit it then: 
 pools have, as in `objective.best_placement` and `objective.scheduled_plan`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -163,9 +164,9 @@ class _OpenModel:
 class PointRefiner:
     """Closes points of one problem; programs of dual vectors are kept, nothing else."""
 
-    def __init__(self, bounder: SpaceBounder) -> None:
-        """Share the pools, which are never changed here."""
-        self.bounder = bounder
+    def __init__(self, bounder: SpaceBounder, *, is_brief: bool = False) -> None:
+        """Share the pools, which are never changed here; brief evaluations lack what only printed designs need."""
+        self.bounder, self._is_brief = bounder, is_brief
         self._programs: dict[tuple[int, int], DualProgram] = {}
         self._topology_of: dict[PoolKey, int] = {key: number for number, key in enumerate(bounder.topologies)}
 
@@ -175,7 +176,13 @@ class PointRefiner:
 
     def solve(self, index: int, *, effort: int) -> SolvedPoint:
         """Solve a point whatever its bound."""
-        return solve_point(self.bounder.objective, self.bounder.space, index, effort=effort)
+        objective, space = self.bounder.objective, self.bounder.space
+        return solve_point(objective, space, index, effort=effort, is_brief=self._is_brief)
+
+    def look_ahead(self, indices: Sequence[int]) -> None:
+        """Bound the layers of points together that are solved next."""
+        objective, space = self.bounder.objective, self.bounder.space
+        objective.look_ahead([objective.accelerator(space.point(index)) for index in indices])
 
     def topology(self, phase: CompiledPhase) -> int:
         """Number of a phase's topology."""

@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.certificate import BOUND_SLACK, NO_MULTIPLIERS
-from phaze_opt.certify.exact_solution import SolvedPoint
+from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.front import KnownGoals, Reach
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import Flatness, RankedDesign
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
+from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators, goal_values
 
 Rows = NDArray[np.int32]
@@ -22,6 +23,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _CHUNK = 65536
 """Points priced at once."""
+_REPRODUCED = 1e-9
+"""Relative shortfall of a design solved again that is rounding."""
 WITHIN = (0.001, 0.01, 0.05)
 """Relative distances from the best that flatness is told for."""
 
@@ -288,6 +291,15 @@ def costs_of(problem: CertifyProblem) -> Floats:
 def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:
     """The goal that a solved point attains."""
     return next(iter(goal_values(problem.goal, solved.evaluation)), 0.0)
+
+
+def solved_again(objective: Objective, problem: CertifyProblem, index: int, value: float) -> SolvedPoint:
+    """A row solved as thoroughly as it takes to attain a value of the goal, with its evaluation in full."""
+    for effort in range(NUM_EFFORTS):
+        solved = solve_point(objective, problem.rows, index, effort=effort)
+        if solved_value(problem, solved) >= value * (1.0 - _REPRODUCED):
+            break
+    return solved
 
 
 def _rank(entry: Incumbent) -> tuple[float, float, float, int]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,16 +14,18 @@ from phaze_opt.certify.finished_tasks import ProofPieces
 from phaze_opt.certify.grouped_bounds import bound_by_groups
 from phaze_opt.certify.leanest import add_leanest
 from phaze_opt.certify.point_proof import PointOutcome
-from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved
+from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved, solved_again
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
-from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, Workers
+from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, SolveTogether, Workers
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 
 CHUNK_POINTS = 16384
 """Points bounded in one piece of work."""
+TOGETHER = 8
+"""Points of a round that are solved at once in one piece of work."""
 BESTS_WITHIN = 0.02
 """Where groups are bounded, points so near the optimum have bounds of their own if several designs are asked for."""
 
@@ -140,9 +142,15 @@ def do_round(workers: Workers, pieces: ProofPieces, number: int, works: Sequence
     """The outcomes of a round, from the pieces if they are there."""
     outcomes: Sequence[PointOutcome] | None = pieces.round(number, [work.index for work in works])
     if outcomes is None:
-        outcomes = list(workers.map(works))
+        outcomes = [outcome for found in workers.map(_together(works)) for outcome in found]
         pieces.keep_round(number, outcomes)
     return outcomes
+
+
+def _together(works: Sequence[RefineWork]) -> list[SolveTogether]:
+    """The works of a round in pieces: full plans that are solved at once together, all others one by one."""
+    size = TOGETHER if all(work.is_solved_at_once for work in works) else 1
+    return [SolveTogether(tuple(works[at : at + size])) for at in range(0, len(works), size)]
 
 
 def prove_problem(
@@ -194,14 +202,22 @@ def prove_problem(
             state.solve(index, solved)
         effort = proving.close(tolerance=tolerance, num_best=num_best, is_best_enough=seeds is not None)
         state = add_leanest(state, bench.bounder) if is_lean else state
+    best = rank_solved(state.problem, state.solved, state.values_upper, num_best)
     return Proof(
         state=state,
         bounder=bench.bounder,
         claim=claim_of(state, tolerance),
-        best=rank_solved(state.problem, state.solved, state.values_upper, num_best),
+        best=tuple(_in_full(each, state.problem, bench.bounder.objective) for each in best),
         history=tuple(proving.history),
         effort=effort,
     )
+
+
+def _in_full(design: RankedDesign, problem: CertifyProblem, objective: Objective) -> RankedDesign:
+    """A design with its evaluation in full, which those of a front do without while it is proved."""
+    if not problem.axes:
+        return design
+    return replace(design, evaluation=solved_again(objective, problem, design.index, design.value).evaluation)
 
 
 def claim_of(state: ProofState, tolerance: float) -> Claim:

@@ -20,10 +20,9 @@ from phaze_opt.certify.certificate import (
 from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.covered import with_covering_rows, with_rows_at
 from phaze_opt.certify.covered_front import cover_front
-from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
 from phaze_opt.certify.front import NEAR, KnownGoals
-from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_value
+from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_again, solved_value
 from phaze_opt.certify.problem import MOST_ROWS_OF_DIES, CertifyOptions, CertifyProblem
 from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, FrontDesign
@@ -35,8 +34,6 @@ from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
-_REPRODUCED = 1e-9
-"""Relative shortfall of a design solved again that is rounding."""
 _LOGGER = logging.getLogger(__name__)
 BUSY = "another process is proving this problem; wait for it, or work in another directory"
 
@@ -219,7 +216,9 @@ def read_result(
     rows = np.flatnonzero(status == PointStatus.SOLVED.value)
     order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
     problem = with_rows_of(certificate, directory, problem)
-    solved = _solved_again(problem, rows[order][: options.num_best].tolist(), known.values)
+    objective = Objective(problem.scenario, constants=problem.constants)
+    best = {row: float(known.values[row]) for row in rows[order][: options.num_best].tolist()}
+    solved = {row: solved_again(objective, problem, row, value) for row, value in best.items()}
     claim, wall_s = certificate.claim, certificate.provenance.wall_s
     return CertifyResult(
         certificate=certificate,
@@ -310,15 +309,3 @@ def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
         wall_s=wall_s,
         front_gap=claim.gap if claim.front else None,
     )
-
-
-def _solved_again(problem: CertifyProblem, indices: list[int], values: NDArray[np.float64]) -> dict[int, SolvedPoint]:
-    """Solve designs as thoroughly as it takes to attain what the certificate says."""
-    objective = Objective(problem.scenario, constants=problem.constants)
-    solved: dict[int, SolvedPoint] = {}
-    for index in indices:
-        for effort in range(NUM_EFFORTS):
-            solved[index] = solve_point(objective, problem.rows, index, effort=effort)
-            if solved_value(problem, solved[index]) >= values[index] * (1.0 - _REPRODUCED):
-                break
-    return solved

@@ -57,6 +57,13 @@ class RefineWork:
     additions: tuple[bytes, ...] = field(default=(), repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class SolveTogether:
+    """Points that are solved at once, whose layers are bounded together first."""
+
+    works: tuple[RefineWork, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundChunk:
     """`BoundRows` of a range of points, its rows of entries each kept once.
@@ -99,7 +106,8 @@ class ProofBench:
         if objective is None:
             objective = Objective(problem.scenario, constants=problem.constants)
         self.bounder = SpaceBounder(objective, problem.rows if space is None else space, pools=pools)
-        self.refiner = PointRefiner(self.bounder)
+        # A front solves hundreds of designs and prints few of them, which are solved again.
+        self.refiner = PointRefiner(self.bounder, is_brief=bool(problem.axes))
         self._writer = PoolWriter(self.bounder)
         self._num_synced = 0
 
@@ -108,18 +116,28 @@ class ProofBench:
         work: object,
         tell: Tell,  # noqa: ARG002 -- short, so it tells nothing
         /,
-    ) -> BoundChunk | BoundRows | PointOutcome:
+    ) -> BoundChunk | BoundRows | PointOutcome | tuple[PointOutcome, ...]:
         if isinstance(work, BoundWork):
             return self._bound(work)
         if isinstance(work, BoundPoints):
             self.sync(work.additions)
             return self.bounder.bound(work.indices)
+        if isinstance(work, SolveTogether):
+            return self._solve(work)
         assert isinstance(work, RefineWork)
+        return self._close(work)
+
+    def _close(self, work: RefineWork) -> PointOutcome:
         self.sync(work.additions)
         if work.is_solved_at_once:
             solved = self.refiner.solve(work.index, effort=work.goal.effort)
             return PointOutcome(work.index, (), solved.evaluation, solved.solution, 0)
         return self.refiner.refine(work.index, work.goal)
+
+    def _solve(self, works: SolveTogether) -> tuple[PointOutcome, ...]:
+        if len(works.works) > 1 and self.bounder.objective.scenario.plans is not None:
+            self.refiner.look_ahead([work.index for work in works.works])
+        return tuple(self._close(work) for work in works.works)
 
     def sync(self, additions: tuple[bytes, ...]) -> bool:
         """Take in the entries of rounds that are not in the pools yet; whether any was new."""

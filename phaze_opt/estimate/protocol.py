@@ -43,6 +43,11 @@ class Estimates:
     energy_j: NDArray[np.float64]
     traffic_bytes: NDArray[np.float64]
 
+    def of_design(self, row: int) -> "Estimates":
+        """Those on one accelerator."""
+        here = slice(row, row + 1)
+        return Estimates(self.one_core_s[here], self.spread_s[here], self.energy_j[here], self.traffic_bytes[here])
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorBreakdown:

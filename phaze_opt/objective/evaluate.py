@@ -14,23 +14,21 @@ from phaze_opt.hardware.designed_chip import GENERATION, build_accelerator
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.silicon import has_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
-from phaze_opt.objective.best_placement import OptionTimes, PlacedModel, place_model, schedule_options, verify_placed
+from phaze_opt.objective.best_placement import PlacedModel, place_model, schedule_options, verify_placed
 from phaze_opt.objective.bill import own_chips
-from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
-from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledModel, CompiledOption, compile_model
+from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, MakespanBounds, PhasePools, pool_chips
+from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
 from phaze_opt.objective.evaluation import (
     CAPEX,
     Effort,
     Evaluation,
     EvaluationStatus,
-    LayerSchedule,
     Provenance,
-    ScheduleQuality,
     broken_budget,
     budget_constraints,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
-from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, refuse_misfits
+from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, layer_schedules, refuse_misfits
 from phaze_opt.objective.plan_refinement import ChipMakespans
 from phaze_opt.objective.scenario import PLANNED, Scenario
 from phaze_opt.objective.scheduled_plan import (
@@ -103,6 +101,7 @@ class Objective:
         self._pools: dict[int, PhasePools] = {}
         self._lender: Objective | None = None
         self._at_links: dict[float, Objective] = {}
+        self._ahead: dict[tuple[int, Accelerator], tuple[Estimates, MakespanBounds]] = {}
         self._provenance = Provenance(
             package_version=__version__,
             estimator=self._estimator.name,
@@ -268,11 +267,10 @@ class Objective:
         Raises:
             InputError: the choices leave no plan, or the accelerator's elements are not those the model is trained in.
         """
-        planned = self.planned(index)
-        _check_elements(accelerator, planned.compiled)
-        estimates = self.estimate(accelerator, PLANNED, index=index)
-        bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
-        return schedule_best_plan(planned, bounds, estimates, accelerator, scenario=scenario or self.scenario)
+        known = self._ahead.get((index, accelerator))
+        estimates, bounds = known or self._bound_chips([accelerator], index)[0][1]
+        own = scenario or self.scenario
+        return schedule_best_plan(self.planned(index), bounds, estimates, accelerator, scenario=own)
 
     def plan_stages(self, accelerators: Sequence[Accelerator], *, index: int = 0) -> MixedChips | None:
         """The fastest full plan of one model whose stages each run on one of several chips; None if no plan fits.
@@ -284,14 +282,34 @@ class Objective:
         Raises:
             InputError: as of `plan`.
         """
-        planned = self.planned(index)
-        chips = []
-        for accelerator in accelerators:
-            _check_elements(accelerator, planned.compiled)
-            estimates = self.estimate(accelerator, PLANNED, index=index)
-            bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
-            chips.append(ChipMakespans.of(accelerator, estimates, planned.compiled.graph, bounds))
+        planned, graph = self.planned(index), self.planned(index).compiled.graph
+        known = self._bound_chips(accelerators, index)
+        chips = [ChipMakespans.of(each, estimates, graph, bounds) for each, (estimates, bounds) in known]
         return schedule_mixed_plan(planned, chips, scenario=self.scenario)
+
+    def look_ahead(self, accelerators: Sequence[Accelerator]) -> None:
+        """Estimate and bound full plans' layers on chips together that are evaluated next, each by itself."""
+        for rate in {each.link_bytes_per_s for each in accelerators}:
+            own = self.at_links(rate)
+            alike = [each for each in accelerators if each.link_bytes_per_s == rate]
+            own._ahead = {
+                (index, chip): known
+                for index in range(len(self.scenario.models))
+                for chip, known in own._bound_chips(alike, index)
+            }
+
+    def _bound_chips(
+        self, accelerators: Sequence[Accelerator], index: int
+    ) -> list[tuple[Accelerator, tuple[Estimates, MakespanBounds]]]:
+        """Each chip with the estimates and bounds of one model on it; no row of them depends on others."""
+        compiled = self.planned(index).compiled
+        for accelerator in accelerators:
+            _check_elements(accelerator, compiled)
+        table = AcceleratorTable.from_accelerators(list(accelerators))
+        estimates = self.estimate_table(table, PLANNED, index=index)
+        bounds = self._pools_of(index).bounds_and_choices(compiled, estimates, table)
+        known = [(estimates.of_design(row), bounds.of_design(row)) for row in range(len(table))]
+        return list(zip(accelerators, known, strict=True))
 
     def _pools_of(self, index: int) -> PhasePools:
         """Dual vectors of one model, its own or those of the objective that lends them."""
@@ -335,21 +353,21 @@ class Objective:
         return self._judge(index, blank, placed, estimates)
 
     def evaluate_planned(
-        self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None
+        self, accelerator: Accelerator, *, index: int = 0, scenario: Scenario | None = None, is_brief: bool = False
     ) -> EvaluatedPlan:
         """One model under its fastest full plan, with what it was computed from; budgets apply.
 
-        Another ``scenario`` than its own says how thoroughly schedules are solved.
+        Another ``scenario`` than its own says how thoroughly schedules are solved; ``is_brief`` is `evaluate_plan`'s.
         """
         blank = self._blank(self.scenario.models[index], accelerator, PLANNED)
         broken = broken_budget(blank, self.scenario)
         if broken is not None:
             return EvaluatedPlan(broken)
         scheduled = self.plan(accelerator, index=index, scenario=scenario)
-        return self._evaluate_plans(index, blank, scheduled, scenario=scenario or self.scenario)
+        return self._evaluate_plans(index, blank, scheduled, scenario=scenario or self.scenario, is_brief=is_brief)
 
     def _evaluate_plans(
-        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, scenario: Scenario
+        self, index: int, blank: Evaluation, scheduled: ScheduledPlan | None, *, scenario: Scenario, is_brief: bool
     ) -> EvaluatedPlan:
         """The evaluation of the fastest full plan of one model, or why there is none."""
         planned, chip = self.planned(index), blank.accelerator
@@ -372,7 +390,7 @@ class Objective:
             constants=self.constants,
             provenance=self._provenance,
         )
-        schedules = _layer_schedules(scheduled.option, scheduled.times)
+        schedules = layer_schedules(scheduled.option, scheduled.times)
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
         times: PlanTimes | None = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
         ranked, step, chosen, fused = scheduled.ranked, scheduled.step, None, None
@@ -382,8 +400,8 @@ class Objective:
             times = times if chosen.ranked.plan == ranked.plan else None
             ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
         effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
-        found = replace(evaluate_plan(job, ranked, times=times, step=step, fused=fused), effort=effort)
-        return EvaluatedPlan(found, scheduled, chosen)
+        found = evaluate_plan(job, ranked, times=times, step=step, fused=fused, is_brief=is_brief)
+        return EvaluatedPlan(replace(found, effort=effort), scheduled, chosen)
 
     def _clock(self, accelerator: Accelerator, scenario: Scenario | None = None) -> ScheduleClock:
         """What times any step's layers on a chip as this scenario, or another, schedules them."""
@@ -444,7 +462,7 @@ class Objective:
             energy_per_iteration_j=joules,
             average_power_w=joules / seconds / placement.devices_used,
             placement=placement,
-            schedules=_layer_schedules(placed.option, placed.times),
+            schedules=layer_schedules(placed.option, placed.times),
             breakdown=break_down(placed, split_makespans(placed, estimates, shares=shares)),
             effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
@@ -479,20 +497,3 @@ def _memory_slack(placed: PlacedModel, accelerator: Accelerator) -> float:
     """Peak memory of any stage relative to capacity, minus one: never positive when feasible."""
     peak = max(stage.memory_bytes for stage in placed.placement.stages)
     return min(0.0, peak / accelerator.hbm_bytes - 1.0)
-
-
-def _layer_schedules(option: CompiledOption, times: OptionTimes) -> tuple[LayerSchedule, ...]:
-    """Makespans and bounds of every distinct layer and phase of the chosen option."""
-    chain = option.graph.chain
-    return tuple(
-        LayerSchedule(
-            layer=phase.layer,
-            phase=PHASES[column].value if column < len(PHASES) else AGAIN_PHASE,
-            repeats=chain.count(row),
-            makespan_s=float(times.upper_s[row, column]),
-            lower_bound_s=float(times.lower_s[row, column]),
-            status=ScheduleQuality(times.schedules[row][column].status.value),
-        )
-        for row, layer in enumerate(option.phases)
-        for column, phase in enumerate(layer)
-    )

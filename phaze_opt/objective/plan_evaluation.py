@@ -15,7 +15,8 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.compile import PHASES
+from phaze_opt.objective.best_placement import OptionTimes
+from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledOption
 from phaze_opt.objective.evaluation import (
     Evaluation,
     EvaluationStatus,
@@ -140,6 +141,7 @@ def evaluate_plan(
     times: PlanTimes | None = None,
     step: CompiledStep | None = None,
     fused: FusedStep | None = None,
+    is_brief: bool = False,
 ) -> Evaluation:
     """The evaluation of one plan that fits; budgets are not looked at.
 
@@ -153,6 +155,7 @@ def evaluate_plan(
         step: the plan's, where it is compiled already.
         fused: it with its layers in groups: utilisations are of the same work in its shorter step, energy is without
             the traffic that it spares, and the schedules that are listed stay those of layers alone.
+        is_brief: rates and memory alone: no placement, schedules, breakdown, utilisations and energy.
     """
     step = step or compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
     known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
@@ -171,12 +174,17 @@ def evaluate_plan(
         iteration_time_s=seconds,
         throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
         mfu=rate * job.flops_per_sample / peak,
+        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),
+    )
+    if is_brief:
+        return found
+    found = replace(
+        found,
         placement=plan_placement(step, ranked, layers=known.layers, network=job.machine.network)
         if fused is None
         else stages_placement(step, ranked, fused.stages),
         schedules=known.schedules,
         breakdown=plan_breakdown(ranked.time),
-        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),
     )
     return _with_metrics(found, job, step, ranked, known, saved_j=0.0 if fused is None else fused.saved_j)
 
@@ -338,3 +346,20 @@ def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTim
             step_s, lower_step(step, clock.lower_times(step, found), plan_network(job.machine.network, step.plan))
         )
     return PlanTimes(clock.times(step, found), schedules, found, bound_s)
+
+
+def layer_schedules(option: CompiledOption, times: OptionTimes) -> tuple[LayerSchedule, ...]:
+    """Makespans and bounds of every distinct layer and phase of the chosen option."""
+    chain = option.graph.chain
+    return tuple(
+        LayerSchedule(
+            layer=phase.layer,
+            phase=PHASES[column].value if column < len(PHASES) else AGAIN_PHASE,
+            repeats=chain.count(row),
+            makespan_s=float(times.upper_s[row, column]),
+            lower_bound_s=float(times.lower_s[row, column]),
+            status=ScheduleQuality(times.schedules[row][column].status.value),
+        )
+        for row, layer in enumerate(option.phases)
+        for column, phase in enumerate(layer)
+    )

@@ -363,14 +363,15 @@ def _crowd_splits(
                 i for i in running if times.head[i] <= times.head[probe] and (i == probe or _overlaps(times, i, probe))
             ]
             crowd = sorted(sorted(crowd, key=lambda i: -times.duration[i])[: num_cores + 1])
-            if len(crowd) <= num_cores:
+            if len(crowd) <= num_cores or any(split.node.operators == tuple(crowd) for split in splits):
                 continue
             node = ProofNode(Branching.CORES, tuple(crowd), core_bit=bit, num_cores=num_cores)
             changes = tuple((a, b, ORDER) for a, b in permutations(crowd, 2))
             cases = tuple(CasePart(tuple(modes), ordered(after, a, b)) for a, b, _ in changes)
-            if all(split.node.operators != node.operators for split in splits):
-                splits.append(Split(node, cases, changes))
-    return splits[:MAX_CHOICES]
+            splits.append(Split(node, cases, changes))
+            if len(splits) == MAX_CHOICES:
+                return splits
+    return splits
 
 
 def ordered(after: Sequence[int], before: int, behind: int) -> tuple[int, ...] | None:

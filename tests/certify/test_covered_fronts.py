@@ -22,6 +22,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyProgress, CertifyResult
 from phaze_opt.errors import CertificateError
+from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
 from phaze_opt.record.journal import mend_journal
 
@@ -106,6 +107,17 @@ def test_a_front_of_a_common_design_is_covered(tmp_path):
     front = [found[problem.space.index(design.point)] for design in result.front]
     for mine in found.values():
         assert any(is_no_worse(each, mine, TOLERANCE) for each in front)
+
+
+def test_what_is_printed_of_a_covered_front_is_evaluated_in_full(covered):
+    """Designs are evaluated in brief while they are proved: those that are shown lack nothing."""
+    problem, result = covered
+    objective = Objective(problem.scenario, constants=problem.constants)
+    assert result.best
+    for design in result.best:
+        assert design.evaluation == objective.evaluate(design.point)
+        assert design.evaluation.placement is not None
+        assert design.evaluation.energy_per_iteration_j > 0.0
 
 
 def test_a_covered_front_is_read_again(covered):

@@ -275,6 +275,17 @@ def test_a_second_die_finds_what_no_die_changes(monkeypatch):
     assert (kept.plan, kept.blocks) == (plan, own.blocks)
 
 
+def test_chips_that_are_bounded_together_are_evaluated_as_each_alone(monkeypatch):
+    scenario = scenario_of("tiny", "maxtext", 4)
+    points = points_of(np.random.default_rng(9), 4)
+    objective, fresh = Objective(scenario), Objective(scenario)
+    alone = [fresh.evaluate(point) for point in points]
+    objective.look_ahead([objective.accelerator(point) for point in points])
+    with monkeypatch.context() as patched:
+        patched.setattr(PhasePools, "bounds_and_choices", None)
+        assert [objective.evaluate(point) for point in points] == alone
+
+
 def test_few_steps_are_kept():
     planned = Objective(scenario_of("tiny", "maxtext", 4)).planned(0)
     plans = [planned.prices.plans.plan(row) for row in range(scheduled_plan.KEPT_STEPS + 2)]

@@ -10,13 +10,13 @@ from phaze_opt.certify.check.plan_bounds import PlannedModels
 from phaze_opt.certify.check.plans.admitted import chunk_cuts, even_blocks
 from phaze_opt.certify.check.plans.grouped import LayersInParts, SolvedGroups, estimate_all
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of, scheduled_graph
-from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
+from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan, degrees_of
 from phaze_opt.certify.check.problem_data import PHASES
 from phaze_opt.certify.check.solutions import phase_latencies, replay
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import Recompute
 
 Floats = NDArray[np.float64]
 _PASSES = (*PHASES, PHASES[FORWARD])
@@ -65,7 +65,7 @@ class PlanSolutions:
         plan = solved.plan.plan
         if solved.stages or (solved.tensor_parallel, solved.data_parallel) != (plan.tensor, plan.data):
             return "has a placement beside its full plan, or other degrees"
-        if _degrees(plan) not in map(_degrees, check.even.plans):
+        if degrees_of(plan) not in check.even.admitted:
             return f"its plan is none that the scenario admits: {plan}"
         return _fault_of_stages(solved.plan, scenario.models[model].num_units, scenario.plans.recompute)
 
@@ -113,11 +113,6 @@ class PlanSolutions:
                     return f"schedule of layer {layer}, {schedule.phase}{' again' * schedule.is_again}: {made}"
                 makespans[layer, column] = made
         return makespans
-
-
-def _degrees(plan: ParallelPlan) -> ParallelPlan:
-    """The plan without what it says of its stages."""
-    return replace(plan, recompute=Recompute.NONE, blocks=(), stage_recompute=())
 
 
 def _fault_of_stages(solved: SolvedPlan, num_layers: int, choices: tuple[Recompute, ...]) -> str | None:

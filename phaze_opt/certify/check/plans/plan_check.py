@@ -1,7 +1,8 @@
 """All plans of one model of a scenario: their layers, and the memory and price of any one of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,11 @@ class StagedPlan:
     plan: ParallelPlan
     blocks: tuple[int, ...]
     recompute: tuple[Recompute, ...]
+
+
+def degrees_of(plan: ParallelPlan) -> ParallelPlan:
+    """The plan without what it says of its stages."""
+    return replace(plan, recompute=Recompute.NONE, blocks=(), stage_recompute=())
 
 
 class PlanCheck:
@@ -74,6 +80,11 @@ class PlanCheck:
         self.tabler = PlanTabler(
             training, self.sets, num_layers=model.num_units, network=scenario.cluster.network, stack=scenario.stack
         )
+
+    @cached_property
+    def admitted(self) -> frozenset[ParallelPlan]:
+        """The plans without what they say of their stages."""
+        return frozenset(map(degrees_of, self.plans))
 
     def may_be_grouped(self, phase: PhaseGraph) -> bool:
         """Whether a phase of a set has ways in groups."""
