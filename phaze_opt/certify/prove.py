@@ -106,7 +106,9 @@ def _prove(
     """Prove and write."""
     started_s = time.perf_counter() - pieces.spent_s
     begun, front = None, None
-    if problem.is_covered and problem.axes:
+    if problem.is_covered and not problem.within_budgets.size:
+        problem = replace(problem, listed=problem.within_budgets)
+    elif problem.is_covered and problem.axes:
         front = cover_front(
             problem, tolerance=options.tolerance, jobs=options.jobs, pieces=pieces, on_progress=on_progress
         )

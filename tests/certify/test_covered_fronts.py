@@ -23,7 +23,7 @@ from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyProgress, CertifyResult
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
+from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal
 from phaze_opt.record.journal import mend_journal
 
 TOLERANCE = 1e-2
@@ -58,6 +58,17 @@ def test_a_covered_front_equals_brute_force(covered):
         assert not any(
             is_no_worse(found[other], found[index]) and not is_no_worse(found[index], found[other]) for other in front
         )
+
+
+@pytest.mark.parametrize("goal", [Goal.PARETO, Goal.THROUGHPUT_PER_TDP])
+def test_a_budget_that_no_die_keeps_to_is_infeasible(goal, tmp_path):
+    problem = die_problem(max_tdp_w=1.0)
+    problem = of_front(problem, FOUR) if goal is Goal.PARETO else replace(problem, goal=goal)
+    assert problem.is_covered
+    result = certify(problem, CertifyOptions(tolerance=TOLERANCE, directory=tmp_path))
+    assert result.best == ()
+    claim = check_certificate(result.directory).claim
+    assert (claim.is_feasible, claim.is_proved) == (False, True)
 
 
 def test_kernels_of_fronts_are_compiled_once_and_ahead(covered):
