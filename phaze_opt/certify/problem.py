@@ -11,7 +11,6 @@ from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal, has_costs, is_provable, posed_for, problem_digest
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.objective.silicon_options import check_same_silicon
-from phaze_opt.space.grid import PartOfSpace
 from phaze_opt.space.search_space import CapexBudget, SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
@@ -33,7 +32,7 @@ class CertifyProblem:
     constants: Constants
     goal: Goal = Goal.THROUGHPUT
     also: tuple[DesignPoint, ...] = ()
-    listed: PartOfSpace | None = None
+    listed: SearchSpace | None = None
     axes: tuple[FrontAxis, ...] = ()
 
     def __post_init__(self) -> None:
