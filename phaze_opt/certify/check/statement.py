@@ -121,7 +121,16 @@ def _describe_space(space: SearchSpace, *, has_plans: bool) -> str:
     least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
     values = ((axis, getattr(space.axes, axis.name)) for axis in AXES if not (has_plans and axis.name == "micro_batch"))
     listed = [f"{axis.plural} {_listed([axis.printed(value) for value in own])}" for axis, own in values if own]
-    return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
+    return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2{_band_words(space)}"
+
+
+def _band_words(space: SearchSpace) -> str:
+    """By whose areas the least counts, where these are not the dies' own."""
+    silicon = space.band_silicon
+    if silicon is None:
+        return ""
+    changed = f", {len(silicon.values)} constants changed" if silicon.values else ""
+    return f", the least by areas of dies at {silicon.nanometres} nm{changed} as the assumptions stand"
 
 
 def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
