@@ -337,15 +337,15 @@ def _fate_of_nominal(over: OverWorlds) -> tuple[str, ...]:
     if not lost:
         return ()
     all_worlds = f"of the {len(over.counted):,} worlds"
-    several = f"of the {len(over.nominal):,} on the front as the assumptions stand {len(lost):,} cannot in some"
+    several = f"of the {len(over.nominal):,} on the front as the assumptions stand {len(lost):,} cannot"
     fastest, names = over.nominal[0], over.names_without(over.nominal[0])
     if not names:
-        return (f"{several[0].upper()}{several[1:]} {all_worlds} be built within the budgets.",)
+        return (f"{several[0].upper()}{several[1:]} be built within the budgets in some {all_worlds}.",)
     left = len(names) - MOST_NAMED
     named = joined([*names[:MOST_NAMED], *([f"{left:,} more"] if left > 0 else [])])
     return (
         f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets in "
-        f"{len(names):,} {all_worlds} ({named}); {several}.",
+        f"{len(names):,} {all_worlds} ({named}); {several} in some.",
     )
 
 
@@ -440,8 +440,8 @@ def over_worlds_figures(over: OverWorlds) -> dict[str, Figure]:
     tops: dict[int | str, float] = {number: max(each.shares) for number, each in enumerate(designs, start=1)}
     tops |= {each.name: max(each.shares) for each in over.machines}
     heights = Heights(
-        "front_over_worlds", "The front over worlds: share of a world's best", "share of a world's best, least to most",
-        "safest", ".0%", _percent, ", the most in any world", tops,
+        "front_over_worlds", "The front over worlds: share of a world's best, least to most,",
+        "share of a world's best", "safest", ".0%", _percent, ", at most", tops,
     )  # fmt: skip
     return front_figures(members, front.axes, machines, heights) if members else {}
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from small_problems import small_model, small_scenario
+from test_money_certificates import split_problem
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import analyse_robustness
@@ -15,14 +16,14 @@ from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, Robus
 from phaze_opt.certify.robust.worlds import AssumptionGroup, End, WorldKind, build_worlds, find_assumptions, problem_in
 from phaze_opt.hardware.chip_template import NEVER_SLOWS
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.designed_chip import BANK_RULE, build_accelerator
+from phaze_opt.hardware.designed_chip import BANK_RULE, build_accelerator, chips_of
 from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of
 from phaze_opt.objective.alternatives import DIE_AREAS, SHARES
-from phaze_opt.objective.bill import device_usd
+from phaze_opt.objective.bill import device_usd, own_chips
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.space.axes import Axes
@@ -159,6 +160,31 @@ def test_prices_are_of_worlds_where_money_decides():
     opposed = {each.key for each in found["usd"][AssumptionGroup.PRICES] if each.is_opposed}
     yields = {"price.package.bond_yield", "price.package.substrate_bond_yield"}
     assert opposed == {"price.volume.devices", "price.ownership.years", "price.ownership.utilisation", *yields}
+
+
+def test_prices_that_are_varied_are_those_that_any_chip_of_the_space_costs_by():
+    """None makes one chip cheaper and another dearer; those of chiplets where a die is split, not where it may be."""
+    split = split_problem(Goal.THROUGHPUT_PER_USD)
+    whole_um2 = 1e6 * area_mm2_of(build_accelerator(split.space.point(0), constants=split.constants), split.constants)
+    whole = replace(split, space=replace(split.space, area_budget_um2=1.0001 * whole_um2))
+    is_split = []
+    for problem in (priced(max_capex_usd=CAPEX), replace(priced(), goal=Goal.THROUGHPUT_PER_USD), split, whole):
+        chips = chips_of(problem.space.columns(np.arange(problem.space.size)), problem.constants)
+        name = "usd_per_s" if problem.goal is Goal.THROUGHPUT_PER_USD else "capex_usd"
+        known, dearer = load_prices(), {}
+        for key in known.uncertain_with(("chiplets",)):
+            low, high = (
+                getattr(own_chips(chips, problem.scenario, problem.constants, known.with_overrides({key: end})), name)
+                for end in (known.entries[key].low, known.entries[key].high)
+            )
+            if (low != high).any():
+                assert len(set(np.sign(high - low)) - {0.0}) == 1
+                dearer[f"price.{key}"] = bool((high > low).any())
+        groups = {group.group: group.constants for group in find_assumptions(problem).groups}
+        assert {each.key: not each.is_opposed for each in groups[AssumptionGroup.PRICES]} == dearer
+        is_split.append("price.chiplets.test_usd" in dearer)
+    assert is_split == [False, False, True, False]
+    assert set(whole.space.columns(np.arange(whole.space.size)).chiplets) == {1}
 
 
 def test_a_world_of_prices_is_the_problem_that_one_poses_by_hand():
