@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from forger import ATTAINED, Forger, times
 from robust_toys import make_problem, make_space
-from test_die_worlds import tiny_dies
+from test_die_worlds import searched_in, tiny_dies
 from test_fronts import is_no_worse, plain_front
 from test_fused_certificates import fused_problem
 
@@ -39,9 +39,8 @@ from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, chip_area_mm2, chip_power_w
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import FrontAxis, Goal
@@ -54,7 +53,6 @@ from phaze_opt.report.robust import (
     over_worlds_to_json,
 )
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import UM2_PER_MM2
 
 THROUGHPUT, TDP, AREA, COST = FrontAxis
 SAME = 1e-8
@@ -95,19 +93,6 @@ def losses(problem: CertifyProblem, robust: RobustOptions) -> dict[int, list[flo
     return {place: [float(columns[axis][place]) for axis in problem.axes] for place in np.flatnonzero(shares > 0.0)}
 
 
-def searched_in(problem: CertifyProblem) -> tuple[Callable[[DesignPoint], bool], CertifyProblem]:
-    """Which dies of all worlds are searched, and the problem of dies of any least area."""
-    space, known = problem.space, problem.constants
-    if space.silicon is None:
-        return lambda _: True, problem
-    least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-
-    def is_searched(point: DesignPoint) -> bool:
-        return area_mm2_of(build_accelerator(point, constants=known), known) >= least_mm2
-
-    return is_searched, replace(problem, space=replace(space, min_area_fraction=0.0))
-
-
 def best_in(posed: CertifyProblem, objective: Objective, is_searched: Callable[[DesignPoint], bool]) -> float:
     """The most that any design of a world attains, those that the nominal one does not have among them."""
     points = [each for each in posed.space.points_at(np.arange(posed.space.size)) if is_searched(each)]
@@ -123,10 +108,10 @@ def within_capex() -> CertifyProblem:
 
 def few_dies() -> CertifyProblem:
     """Four combinations, of which a least area leaves three, in some fifteen worlds; areas are others in some."""
-    problem = tiny_dies(area_mm2=400.0)
+    problem = tiny_dies(area_mm2=400.0, least=0.65)
     axes = problem.space.axes
     axes = replace(axes, num_vc=(8,), glb_bytes=axes.glb_bytes[1:], glb_bytes_per_cycle=(2048,), hbm_stacks=(2,))
-    return replace(problem, space=replace(problem.space, axes=axes, min_area_fraction=0.65))
+    return replace(problem, space=replace(problem.space, axes=axes))
 
 
 TINY = RobustOptions(num_samples=0)
