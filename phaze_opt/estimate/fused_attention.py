@@ -67,7 +67,7 @@ class AttentionConstants:
         softmax: exponentials that one score's softmax takes as long as, beyond what is hidden behind its products.
         lost_wave: share of a wave that tiles of different length lose.
         odd_head: factor of heads that are no multiple of `HEAD_STEP`.
-        window_use: how much of what a window masks is skipped: 0 nothing, 1 all.
+        window_keys: keys outside its window that a query's tile works on.
         memory_share: of the memory's bandwidth.
         kv_passes: how many times keys and values are moved: to a paged cache, into another type.
         overlap_norm: order of the norm of compute and memory.
@@ -79,7 +79,7 @@ class AttentionConstants:
     softmax: Floats
     lost_wave: Floats
     odd_head: Floats
-    window_use: Floats
+    window_keys: Floats
     memory_share: Floats
     kv_passes: Floats
     overlap_norm: Floats
@@ -102,7 +102,7 @@ class AttentionTerms:
 
 def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionConstants) -> AttentionTerms:
     """Times of fused attentions by term."""
-    pairs = _visible(rows, constants.window_use)
+    pairs = _worked(rows, constants.window_keys)
     mean_keys = pairs / rows.queries
     per_exponential = sheet.peak_flops_per_s / (2.0 * sheet.exponentials_per_s)
     softmax = constants.softmax * per_exponential
@@ -174,10 +174,10 @@ def visible_pairs(rows: AttentionRows) -> Floats:
     return np.asarray(np.where(rows.is_causal > 0, causal, rows.queries * window))
 
 
-def _visible(rows: AttentionRows, use: Floats) -> Floats:
-    """Pairs that are worked on: between those without the window and those within it."""
-    unmasked = _without_window(rows)
-    return np.asarray(unmasked * (visible_pairs(rows) / unmasked) ** use)
+def _worked(rows: AttentionRows, window_keys: Floats) -> Floats:
+    """Pairs of one head that are worked on: tiles reach over the edges of a window."""
+    reached = visible_pairs(rows) + rows.queries * window_keys
+    return np.asarray(np.where(rows.window > 0, np.minimum(reached, _without_window(rows)), visible_pairs(rows)))
 
 
 def _without_window(rows: AttentionRows) -> Floats:

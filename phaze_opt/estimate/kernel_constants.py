@@ -134,7 +134,7 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _recipe("softmax", "", (0.01, 8.0, 0.6), "exponentials that one score's softmax takes as long as"),
             _recipe("lost_wave", "", (0.02, 3.0, 0.7), "share of a wave that tiles of different length lose"),
             _recipe("odd_head", "", (0.8, 8.0, 1.1), "factor of heads that are no multiple of 16"),
-            _recipe("window_use", "", (0.01, 1.0, 0.8), "how much of what a window masks is skipped"),
+            _recipe("window_keys", "", (1.0, 30000.0, 128.0), "keys outside its window that a query's tile works on"),
             _recipe("kv_passes", "", (0.1, 40.0, 1.5), "how many times keys and values are moved"),
             _recipe("overlap_norm", "", _ORDER, "order of the norm of compute and memory"),
         ),
@@ -224,29 +224,36 @@ def kernel_values(
         fitted: constants of measured machines and recipes.
     """
     own = machine_values(kernel, device, width, fitted=fitted) | recipe_values(kernel, recipes, fitted=fitted)
-    if kernel not in _PAIRED or fitted.has(kernel_group(kernel, Owner.MACHINE, device.name)):
+    found = () if kernel not in _PAIRED else donors(kernel, device, width, recipes, fitted=fitted)
+    if not found:
         return own
     logs: dict[str, float] = {}
-    for donor in donors(kernel, device, width, recipes, fitted=fitted):
+    for donor in found:
         values = _as_if(kernel, donor.device, device, width, fitted=fitted)
         values |= recipe_values(kernel, [donor.recipe], fitted=fitted)
         for name, value in values.items():
             logs[name] = logs.get(name, 0.0) + donor.weight * math.log(value)
-    found = own | {name: math.exp(value) for name, value in logs.items()}
-    return found | {name: own[name] for name in (HOST, HOST_CALLS) if name in own}
+    values = own | {name: math.exp(value) for name, value in logs.items()}
+    return values | {name: own[name] for name in (HOST, HOST_CALLS) if name in own}
 
 
 def donors(
     kernel: KernelKind, device: Device, width: Width, recipes: Sequence[str], *, fitted: FittedConstants
 ) -> tuple[Donor, ...]:
-    """What stands in for an unmeasured machine: measured machines, of its maker if there are any, each with a recipe.
+    """What stands in for an unmeasured machine, or for a measured one whose class lacks a recipe; else nothing.
 
-    A recipe that its class has under the row's own library counts more than one of another library; formats are not
-    mixed.
+    It is measured machines, of its maker if there are any, each with a recipe. A recipe that its class has under the
+    row's own library counts more than one of another library; formats are not mixed. The nearest library that any class
+    has decides whether a measured machine's own lacks it.
     """
-    measured = [each for each in _measured(kernel, fitted) if each.name != device.name]
+    is_measured = fitted.has(kernel_group(kernel, Owner.MACHINE, device.name))
+    if is_measured and _is_known(kernel, recipes[0], fitted):
+        return ()
+    measured = _measured(kernel, fitted)
     own = [each for each in measured if each.maker == device.maker]
     pairs = _pairs(kernel, own, recipes, fitted) or _pairs(kernel, measured, recipes, fitted)
+    if any(each.name == device.name and rank == 0 for rank, each, _ in pairs):
+        return ()
     far = [_distance(each, device, width) + ANOTHER_LIBRARY * rank for rank, each, _ in pairs]
     weights = [(SAME + value) ** -2.0 for value in far]
     total = sum(weights)

@@ -132,7 +132,7 @@ class KernelBlock:
             softmax=values["softmax"],
             lost_wave=values["lost_wave"],
             odd_head=values["odd_head"],
-            window_use=values["window_use"],
+            window_keys=values["window_keys"],
             memory_share=values["memory_share"] * values["memory"],
             kv_passes=values["kv_passes"],
             overlap_norm=values["overlap_norm"],

@@ -22,12 +22,14 @@ from phaze_opt.validation.modern.recipes import (
 from phaze_opt.validation.modern.shapes import (
     STREAM_BYTES,
     attention_passes,
+    attention_repeats,
     attention_shape,
     grouped_cost,
     matmul_sizes,
     operator_name,
     row_format,
     weight_pass_bytes,
+    worked_shape,
 )
 
 OPERATORS, ATTENTION, EXPERTS = "op_modern", "attn_modern", "moe_modern"
@@ -120,7 +122,9 @@ def _attention(row: Row, device: Device, number_format: NumberFormat) -> KernelC
     if suffix and "deterministic_bwd True" in row.text("note", "") and "det" not in recipe.library:
         recipe = Recipe(f"{recipe.library}+det", recipe.is_eager, recipe.is_quantised)
     names = with_classes(attention_recipes(recipe, number_format, suffix), machine_classes(device))
-    return KernelCase(device, KernelKind.ATTENTION, number_format, names, recipe, 1.0, attention_shape(row))
+    shape = worked_shape(attention_shape(row), recipe.library, number_format)
+    repeats = attention_repeats(row, recipe.library)
+    return KernelCase(device, KernelKind.ATTENTION, number_format, names, recipe, repeats, shape)
 
 
 def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCase | str:

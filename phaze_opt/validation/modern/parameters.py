@@ -69,7 +69,7 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
         "row_s": lambda case: case.sizes[_ROWS] > 0,
         FLOOR: lambda case: case.sizes[_ROWS] == 0,
-        "window_use": lambda case: case.sizes[_WINDOW] > 0,
+        "window_keys": lambda case: case.sizes[_WINDOW] > 0,
     }
     show = shows.get(constant.name)
     return len(cases) if show is None else sum(map(show, cases))
