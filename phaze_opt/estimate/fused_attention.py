@@ -23,6 +23,10 @@ QUERY_TILES = ((64, 1.15), (128, 1.0), (256, 1.05))
 """Queries of a tile and the relative time of its FLOPs (assumptions)."""
 HEAD_STEP = 16
 """Heads are laid out in multiples of this."""
+LAID_STEP = 32
+"""x"""
+GOOD_HEAD = 128
+"""Head from which tiles outgrow registers and shared memory."""
 GOOD_HEAD_STEP = 64
 """Heads that are no multiple of this leave part of the widest instructions empty."""
 BACKWARD_PASSES = 3.0
@@ -66,6 +70,7 @@ class AttentionConstants:
         ramp: keys that take as long as starting a tile.
         softmax: exponentials that one score's softmax takes as long as, beyond what is hidden behind its products.
         lost_wave: share of a wave that tiles of different length lose.
+        wide_head: factor of a FLOP in heads of twice `GOOD_HEAD`; of others by its power.
         odd_head: factor of heads that are no multiple of `HEAD_STEP`.
         window_keys: keys outside its window that a query's tile works on.
         memory_share: of the memory's bandwidth.
@@ -78,6 +83,7 @@ class AttentionConstants:
     ramp: Floats
     softmax: Floats
     lost_wave: Floats
+    wide_head: Floats
     odd_head: Floats
     window_keys: Floats
     memory_share: Floats
@@ -108,6 +114,7 @@ def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionCo
     softmax = constants.softmax * per_exponential
     products = _laid_out(rows.head_size) + _laid_out(rows.value_size) + softmax
     odd = np.where(rows.head_size % HEAD_STEP > 0, constants.odd_head, 1.0)
+    wide = constants.wide_head ** np.log2(np.maximum(rows.head_size, GOOD_HEAD) / GOOD_HEAD)
     best = np.full(rows.queries.shape, np.inf)
     for queries, cost in QUERY_TILES:
         waves = rows.batch * rows.heads * np.ceil(rows.queries / queries) / sheet.num_units
@@ -115,7 +122,7 @@ def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionCo
         busy = np.where(rows.is_causal > 0, uneven, np.ceil(waves)) * sheet.num_units * queries
         work = busy * (mean_keys + constants.ramp) * cost
         best = np.minimum(best, work)
-    compute = 2.0 * best * products * odd * rows.passes / (sheet.peak_flops_per_s * constants.efficiency)
+    compute = 2.0 * best * products * odd * wide * rows.passes / (sheet.peak_flops_per_s * constants.efficiency)
     memory = rows.passes * attention_bytes(rows, kv_passes=constants.kv_passes)
     memory = memory / (sheet.bandwidth_bytes_per_s * constants.memory_share)
     ideal = attention_flops(rows) / sheet.peak_flops_per_s
@@ -187,7 +194,7 @@ def _without_window(rows: AttentionRows) -> Floats:
 
 
 def _laid_out(size: Floats) -> Floats:
-    return np.asarray(HEAD_STEP * np.ceil(size / HEAD_STEP))
+    return np.asarray(LAID_STEP * np.ceil(size / LAID_STEP))
 
 
 def head_note(head_size: int) -> str:

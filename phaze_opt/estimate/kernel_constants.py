@@ -133,6 +133,7 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _recipe("ramp", "", (1.0, 2000.0, 100.0), "keys that take as long as starting a tile"),
             _recipe("softmax", "", (0.01, 8.0, 0.6), "exponentials that one score's softmax takes as long as"),
             _recipe("lost_wave", "", (0.02, 3.0, 0.7), "share of a wave that tiles of different length lose"),
+            _recipe("wide_head", "", (0.3, 8.0, 1.0), "factor of a FLOP in heads of twice `GOOD_HEAD`"),
             _recipe("odd_head", "", (0.8, 8.0, 1.1), "factor of heads that are no multiple of 16"),
             _recipe("window_keys", "", (1.0, 30000.0, 128.0), "keys outside its window that a query's tile works on"),
             _recipe("kv_passes", "", (0.1, 40.0, 1.5), "how many times keys and values are moved"),

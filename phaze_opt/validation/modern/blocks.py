@@ -131,6 +131,7 @@ class KernelBlock:
             ramp=values["ramp"],
             softmax=values["softmax"],
             lost_wave=values["lost_wave"],
+            wide_head=values["wide_head"],
             odd_head=values["odd_head"],
             window_keys=values["window_keys"],
             memory_share=values["memory_share"] * values["memory"],

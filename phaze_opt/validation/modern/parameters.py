@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from phaze_opt.estimate.fused_attention import HEAD_STEP
+from phaze_opt.estimate.fused_attention import GOOD_HEAD, HEAD_STEP
 from phaze_opt.estimate.kernel_constants import (
     CONSTANTS,
     FLOOR,
@@ -66,6 +66,7 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
         "quantise_share": lambda case: case.sizes[_QUANTISE] > 0,
         "quantise_element_s": lambda case: case.sizes[_QUANTISE] > 0,
         "quantise_row_s": lambda case: case.sizes[_QUANTISE] > 0,
+        "wide_head": lambda case: case.sizes[_HEAD_SIZE] > GOOD_HEAD,
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
         "row_s": lambda case: case.sizes[_ROWS] > 0,
         FLOOR: lambda case: case.sizes[_ROWS] == 0,
