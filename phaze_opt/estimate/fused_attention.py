@@ -115,13 +115,14 @@ def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionCo
     products = _laid_out(rows.head_size) + _laid_out(rows.value_size) + softmax
     odd = np.where(rows.head_size % HEAD_STEP > 0, constants.odd_head, 1.0)
     wide = constants.wide_head ** np.log2(np.maximum(rows.head_size, GOOD_HEAD) / GOOD_HEAD)
+    longest = np.where(rows.window > 0, np.minimum(rows.window + constants.window_keys, rows.keys), rows.keys)
     best = np.full(rows.queries.shape, np.inf)
     for queries, cost in QUERY_TILES:
         waves = rows.batch * rows.heads * np.ceil(rows.queries / queries) / sheet.num_units
-        uneven = np.maximum(waves + constants.lost_wave, 1.0)
-        busy = np.where(rows.is_causal > 0, uneven, np.ceil(waves)) * sheet.num_units * queries
-        work = busy * (mean_keys + constants.ramp) * cost
-        best = np.minimum(best, work)
+        even = np.ceil(waves) * (mean_keys + constants.ramp)
+        uneven = np.maximum(waves * (mean_keys + constants.ramp) + constants.lost_wave * (longest + constants.ramp), longest + constants.ramp)
+        busy = np.where(rows.is_causal > 0, uneven, even) * sheet.num_units * queries
+        best = np.minimum(best, busy * cost)
     compute = 2.0 * best * products * odd * wide * rows.passes / (sheet.peak_flops_per_s * constants.efficiency)
     memory = rows.passes * attention_bytes(rows, kv_passes=constants.kv_passes)
     memory = memory / (sheet.bandwidth_bytes_per_s * constants.memory_share)
