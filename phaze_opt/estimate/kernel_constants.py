@@ -370,6 +370,15 @@ def width_peak(device: Device, width: Width) -> float:
     return {Width.WIDE: wide, Width.EIGHT: eight, Width.FOUR: device.fp4_peak_flops_per_s or eight}[width]
 
 
+def unit_ratio(device: Device) -> float:
+    """Rate that multiprocessors are made for over the 16-bit peak: GeForce boards sum in 32 bits at half of it.
+
+    Eight-bit integers, which no maker slows down, go at twice the whole rate.
+    """
+    wide = width_peak(device, Width.WIDE)
+    return max(1.0, float(round(device.peak_flops_per_s.get(ComputePath.INT8, 0.0) / (2.0 * wide))))
+
+
 def _carried_over(kin: Device, device: Device, width: Width) -> float:
     """Share of the peak at the power limit over the kin's, by watts, peak and process of a multiprocessor."""
     if not (kin.tdp_w and device.tdp_w):

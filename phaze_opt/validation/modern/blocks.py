@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
 from phaze_opt.estimate.fused_attention import AttentionConstants, attention_rows, attention_terms
-from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelKind, Owner, kernel_group, kernel_values, width_peak
+from phaze_opt.estimate.kernel_constants import (
+    CONSTANTS,
+    KernelKind,
+    Owner,
+    kernel_group,
+    kernel_values,
+    unit_ratio,
+    width_peak,
+)
 from phaze_opt.estimate.wave_matmul import (
     LIMIT_ORDER,
     GpuSheet,
@@ -225,6 +233,7 @@ def _sheet(cases: Sequence[KernelCase]) -> GpuSheet:
         exponentials_per_s=cycles * np.array([float(case.device.exponentials_per_cycle) for case in cases]),
         cycles_per_s=cycles,
         wide_peak_flops_per_s=np.array([width_peak(case.device, Width.WIDE) for case in cases]),
+        unit_ratio=np.array([unit_ratio(case.device) for case in cases]),
     )
 
 
