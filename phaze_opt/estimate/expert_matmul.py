@@ -33,6 +33,7 @@ class ExpertRows:
 
     Attributes:
         tokens: that are routed.
+        pairs: of a token and an expert, of this rank or another.
         rows, active: of `expert_load.ExpertLoad`.
         tiles: by height, shape (len(ROW_TILES), num_rows).
         hidden, ffn: sizes, ffn as on the device.
@@ -41,6 +42,7 @@ class ExpertRows:
     """
 
     tokens: Floats
+    pairs: Floats
     rows: Floats
     active: Floats
     tiles: Floats
@@ -85,6 +87,7 @@ class ExpertConstants:
         k_ramp: depth that takes as long as filling and draining.
         small_tile: how much more a FLOP costs in lower tiles: 1 + small_tile (sqrt(128 / height) - 1).
         overlap_norm: order of the norm of compute and memory.
+        strangers: share of the work that a row of another rank's experts still costs.
         activation_passes, token_passes: how many times over those bytes go at the full bandwidth.
     """
 
@@ -95,6 +98,7 @@ class ExpertConstants:
     k_ramp: Floats
     small_tile: Floats
     overlap_norm: Floats
+    strangers: Floats
     activation_passes: Floats
     token_passes: Floats
 
@@ -120,7 +124,9 @@ def expert_terms(rows: ExpertRows, sheet: GpuSheet, constants: ExpertConstants) 
     first = np.ceil((rows.matrices - 1.0) * rows.ffn / COLUMNS)
     second = np.ceil(rows.hidden / COLUMNS)
     best = np.full(rows.rows.shape, np.inf)
-    for height, tiles in zip(ROW_TILES, rows.tiles, strict=True):
+    strangers = constants.strangers * np.maximum(rows.pairs - rows.rows, 0.0)
+    for height, own in zip(ROW_TILES, rows.tiles, strict=True):
+        tiles = own + strangers / height
         cost = 1.0 + constants.small_tile * (np.sqrt(128.0 / height) - 1.0)
         up = _waves(tiles * first / sheet.num_units) * (rows.hidden + constants.k_ramp)
         down = _waves(tiles * second / sheet.num_units) * (rows.ffn + constants.k_ramp)
@@ -130,7 +136,7 @@ def expert_terms(rows: ExpertRows, sheet: GpuSheet, constants: ExpertConstants) 
     weights = rows.weight_bytes / (sheet.bandwidth_bytes_per_s * constants.memory_share * ratio)
     busy = stable_norm(compute, weights, constants.overlap_norm)
     bandwidth = sheet.bandwidth_bytes_per_s
-    activations = constants.activation_passes * rows.activation_bytes / bandwidth
+    activations = constants.activation_passes * rows.activation_bytes * (1.0 + strangers / rows.rows) / bandwidth
     tokens = constants.token_passes * rows.token_bytes / bandwidth
     return ExpertTerms(constants.launch_s, weights, busy - weights, activations, tokens)
 

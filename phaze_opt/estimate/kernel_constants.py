@@ -150,6 +150,7 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _recipe("k_ramp", "", (1.0, 1500.0, 64.0), "depth that takes as long as filling and draining"),
             _recipe("small_tile", "", (0.01, 3.0, 0.3), "how much more a FLOP costs in lower tiles"),
             _recipe("overlap_norm", "", _ORDER, "order of the norm of compute and memory"),
+            _recipe("strangers", "", (0.01, 2.0, 0.5), "share of the work that a row of another rank's experts costs"),
             _recipe("activation_passes", "", (0.02, 20.0, 0.7), "times that activations go at the full bandwidth"),
             _recipe("token_passes", "", (0.01, 20.0, 1.0), "times that all tokens go at the full bandwidth"),
         ),

@@ -155,10 +155,11 @@ class KernelBlock:
         ]
 
     def _expert_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
-        tokens, rows, active, hidden, ffn, matrices, *tiles = self.sizes
+        tokens, pairs, rows, active, hidden, ffn, matrices, *tiles = self.sizes
         facts = [facts_of(case.number_format) for case in self.cases]
         experts = ExpertRows(
             tokens=tokens,
+            pairs=pairs,
             rows=rows,
             active=active,
             tiles=np.array(tiles),
@@ -176,6 +177,7 @@ class KernelBlock:
             k_ramp=values["k_ramp"],
             small_tile=values["small_tile"],
             overlap_norm=values["overlap_norm"],
+            strangers=values["strangers"],
             activation_passes=values["activation_passes"],
             token_passes=values["token_passes"],
         )

@@ -14,6 +14,7 @@ from phaze_opt.validation.modern.recipes import (
     Recipe,
     attention_recipes,
     expert_recipes,
+    has_all_pairs,
     matmul_recipes,
     recipe_of,
     stream_recipes,
@@ -140,6 +141,7 @@ def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCas
     ffn = row.number("ffn") / row.number("tp", 1.0)
     sizes = (
         float(tokens),
+        max(load.rows, float(tokens * per_token)) if has_all_pairs(recipe) else load.rows,
         load.rows,
         load.active,
         row.number("hidden"),

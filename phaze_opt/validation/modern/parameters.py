@@ -22,8 +22,9 @@ LEAST_ROWS = 8
 """Fewer rows fix no constant."""
 HIDDEN_S = 3e-7
 """Time at the peak below which nothing of an eager kernel shows behind a launch of some 50 us."""
-_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS = 5, 8, 4, 1
-"""Places of a head's size and the window, of bytes to quantise, and of rows that take turns, among a case's sizes."""
+_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS, _PAIRS, _OWN_PAIRS = 5, 8, 4, 1, 1, 2
+"""Places of a head's size and the window, of bytes to quantise, of rows that take turns, and of pairs of a token and an
+expert, all and a rank's own, among a case's sizes."""
 
 
 def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
@@ -69,6 +70,7 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
         "wide_head": lambda case: case.sizes[_HEAD_SIZE] > GOOD_HEAD,
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
         "row_s": lambda case: case.sizes[_ROWS] > 0,
+        "strangers": lambda case: case.sizes[_PAIRS] > case.sizes[_OWN_PAIRS],
         FLOOR: lambda case: case.sizes[_ROWS] == 0,
         "window_keys": lambda case: case.sizes[_WINDOW] > 0,
     }
