@@ -34,6 +34,7 @@ class ExpertRows:
     Attributes:
         tokens: that are routed.
         pairs: of a token and an expert, of this rank or another.
+        experts: of this rank, with rows or without.
         rows, active: of `expert_load.ExpertLoad`.
         tiles: by height, shape (len(ROW_TILES), num_rows).
         hidden, ffn: sizes, ffn as on the device.
@@ -43,6 +44,7 @@ class ExpertRows:
 
     tokens: Floats
     pairs: Floats
+    experts: Floats
     rows: Floats
     active: Floats
     tiles: Floats
@@ -81,6 +83,7 @@ class ExpertConstants:
 
     Attributes:
         launch_s: of all kernels of the operator.
+        expert_s: of an expert of the rank, with rows or without.
         efficiency: share of the peak in full waves.
         memory_share: of the memory's bandwidth in reading weights.
         cache_ratio: rate from the last cache over that.
@@ -92,6 +95,7 @@ class ExpertConstants:
     """
 
     launch_s: Floats
+    expert_s: Floats
     efficiency: Floats
     memory_share: Floats
     cache_ratio: Floats
@@ -138,7 +142,7 @@ def expert_terms(rows: ExpertRows, sheet: GpuSheet, constants: ExpertConstants) 
     bandwidth = sheet.bandwidth_bytes_per_s
     activations = constants.activation_passes * rows.activation_bytes * (1.0 + strangers / rows.rows) / bandwidth
     tokens = constants.token_passes * rows.token_bytes / bandwidth
-    return ExpertTerms(constants.launch_s, weights, busy - weights, activations, tokens)
+    return ExpertTerms(constants.launch_s + rows.experts * constants.expert_s, weights, busy - weights, activations, tokens)
 
 
 def _waves(waves: Floats) -> Floats:

@@ -145,6 +145,7 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _machine("cache_rate", "bytes", (1.0, 100.0, 12.0), _CACHE_RATE),
             _machine("efficiency", "", (0.02, 1.5, 0.6), "share of the peak in full waves", widths=True),
             _recipe("launch_s", "s", (1e-6, 4e-4, 2.5e-5), "launches of routing, gather, matmuls and scatter"),
+            _recipe("expert_s", "s", (1e-10, 1e-5, 3e-8), "time of an expert of the rank, with rows or without"),
             _recipe("memory", "", (0.1, 1.6, 1.0), "recipe's share of the bandwidth over the machine's"),
             _recipe("rate", "", (0.05, 4.0, 1.0), "recipe's share of the peak over the machine's"),
             _recipe("k_ramp", "", (1.0, 1500.0, 64.0), "depth that takes as long as filling and draining"),

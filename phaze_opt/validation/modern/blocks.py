@@ -155,11 +155,12 @@ class KernelBlock:
         ]
 
     def _expert_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
-        tokens, pairs, rows, active, hidden, ffn, matrices, *tiles = self.sizes
+        tokens, pairs, local, rows, active, hidden, ffn, matrices, *tiles = self.sizes
         facts = [facts_of(case.number_format) for case in self.cases]
         experts = ExpertRows(
             tokens=tokens,
             pairs=pairs,
+            experts=local,
             rows=rows,
             active=active,
             tiles=np.array(tiles),
@@ -171,6 +172,7 @@ class KernelBlock:
         )
         constants = ExpertConstants(
             launch_s=values["launch"] * values["launch_s"],
+            expert_s=values["expert_s"],
             efficiency=values["efficiency"] * values["rate"],
             memory_share=values["memory_share"] * values["memory"],
             cache_ratio=cache_ratio(values["cache_rate"], self.sheet, values["memory_share"] * values["memory"]),

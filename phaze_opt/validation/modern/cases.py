@@ -142,6 +142,7 @@ def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCas
     sizes = (
         float(tokens),
         max(load.rows, float(tokens * per_token)) if has_all_pairs(recipe) else load.rows,
+        float(max(1, experts // ranks)),
         load.rows,
         load.active,
         row.number("hidden"),

@@ -22,7 +22,7 @@ LEAST_ROWS = 8
 """Fewer rows fix no constant."""
 HIDDEN_S = 3e-7
 """Time at the peak below which nothing of an eager kernel shows behind a launch of some 50 us."""
-_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS, _PAIRS, _OWN_PAIRS = 5, 8, 4, 1, 1, 2
+_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS, _PAIRS, _OWN_PAIRS = 5, 8, 4, 1, 1, 3
 """Places of a head's size and the window, of bytes to quantise, of rows that take turns, and of pairs of a token and an
 expert, all and a rank's own, among a case's sizes."""
 
