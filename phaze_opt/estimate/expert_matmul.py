@@ -2,11 +2,12 @@
 
 Fused experts are routing, gather, the two (gated: three) matmuls of every expert on its rows, and scatter:
 
-    t = launch + norm(W, M) + activations / bandwidth
+    t = launch + experts of the rank x a time each + norm(W, M) + (activations + tokens) / bandwidth
     W = least over tile heights of the waves of both matmuls, at a share of the peak
     M = active experts x matrices x hidden x ffn x weight bytes / (bandwidth x share x cache)
 
-A grouped matmul alone is one of them. Below some hundred rows an expert, M is all that shows.
+Below some hundred rows an expert, M is all that shows. Some engines lay out the pairs of all tokens and experts on
+every rank, so that those of other ranks' experts, ``strangers``, cost part of the work or all of it.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class ExpertRows:
 
     Attributes:
         tokens: that are routed.
-        pairs: of a token and an expert, of this rank or another.
+        pairs: of a token and an expert that are laid out, of this rank or another.
         experts: of this rank, with rows or without.
         rows, active: of `expert_load.ExpertLoad`.
         tiles: by height, shape (len(ROW_TILES), num_rows).
@@ -140,9 +141,11 @@ def expert_terms(rows: ExpertRows, sheet: GpuSheet, constants: ExpertConstants) 
     weights = rows.weight_bytes / (sheet.bandwidth_bytes_per_s * constants.memory_share * ratio)
     busy = stable_norm(compute, weights, constants.overlap_norm)
     bandwidth = sheet.bandwidth_bytes_per_s
-    activations = constants.activation_passes * rows.activation_bytes * (1.0 + strangers / rows.rows) / bandwidth
+    activation_bytes = rows.activation_bytes * (1.0 + strangers / rows.rows)
+    activations = constants.activation_passes * activation_bytes / bandwidth
     tokens = constants.token_passes * rows.token_bytes / bandwidth
-    return ExpertTerms(constants.launch_s + rows.experts * constants.expert_s, weights, busy - weights, activations, tokens)
+    launch = constants.launch_s + rows.experts * constants.expert_s
+    return ExpertTerms(launch, weights, busy - weights, activations, tokens)
 
 
 def _waves(waves: Floats) -> Floats:

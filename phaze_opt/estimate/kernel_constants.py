@@ -2,10 +2,10 @@
 
 A constant of a row is the machine's times the recipe's where both have one of a name (``efficiency`` and ``rate`` ...),
 so that a library measured on some machines is known on others. Only the product of the two shows, so that a machine
-that nobody measured takes both from one class at a time: from every measured machine and a recipe of its class, the
-nearest data sheet counting most. Only the power limit does not carry over as a share of the peak: at a limit of P watts
-clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes as the cube root of P, and it goes
-inversely as the energy of an operation, which its process decides.
+that nobody measured, or one whose class lacks a recipe, takes both from one class at a time: from every measured
+machine and a recipe of its class, the nearest data sheet counting most. Only the power limit does not carry over as a
+share of the peak: at a limit of P watts clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes
+as the cube root of P, and it goes inversely as the energy of an operation, which its process decides.
 """
 
 import math
@@ -132,7 +132,7 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _recipe("rate", "", (0.02, 3.0, 1.0), "recipe's share of the peak over the machine's"),
             _recipe("ramp", "", (1.0, 2000.0, 100.0), "keys that take as long as starting a tile"),
             _recipe("softmax", "", (0.01, 8.0, 0.6), "exponentials that one score's softmax takes as long as"),
-            _recipe("lost_wave", "", (0.02, 3.0, 0.7), "share of a wave that tiles of different length lose"),
+            _recipe("lost_wave", "", (0.02, 3.0, 0.7), "share of the longest tile that tiles of different length lose"),
             _recipe("wide_head", "", (0.3, 8.0, 1.0), "factor of a FLOP in heads of twice `GOOD_HEAD`"),
             _recipe("odd_head", "", (0.8, 8.0, 1.1), "factor of heads that are no multiple of 16"),
             _recipe("window_keys", "", (1.0, 30000.0, 128.0), "keys outside its window that a query's tile works on"),
