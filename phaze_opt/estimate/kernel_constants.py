@@ -347,6 +347,11 @@ def nearest_kin(kernel: KernelKind, device: Device, width: Width, *, fitted: Fit
     return min(alike or own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
 
 
+def is_of_a_measured_maker(kernel: KernelKind, device: Device, *, fitted: FittedConstants) -> bool:
+    """Whether kernels of a machine of its maker were measured, so that libraries of its own are known."""
+    return any(each.maker == device.maker for each in _measured(kernel, fitted))
+
+
 def kin_distance(kernel: KernelKind, device: Device, width: Width, *, fitted: FittedConstants) -> float:
     """How far the nearest other measured machine's data sheet is, a sum of squared logarithms; infinite without one."""
     kin = nearest_kin(kernel, device, width, fitted=fitted)
