@@ -75,8 +75,8 @@ def find_range(request: EvaluateRequest, answer: PricedJob) -> HeadlineRange | N
 
 
 def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest) -> HeadlineRange:
-    """The range of the best plan of a real machine: the same plan under other software, where it fits."""
-    job, best = plans.job, plans.ranking.ranked[0]
+    """The range of the plan to run on a real machine: the same plan under other software, where it fits."""
+    job, best = plans.job, plans.chosen
     fitted = load_fitted(request.machine.constants)
     prices = {}
     for name in OTHER_SOFTWARE:
@@ -222,13 +222,13 @@ def _suited(request: EvaluateRequest) -> tuple[str, ...]:
 def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     """The job under the software in the middle of those that suit the plan, with the range of all of them.
 
-    Of the best plans under each software the one is answered whose middle is the fastest. A plan that is given whole
+    Of the plans to run under each software the one is answered whose middle is the fastest. A plan that is given whole
     has the middle that `validate` gives its row.
     """
     asked = replace(request, is_one_of_several=True)
     answers = {name: _price(replace(asked, scenario=replace(request.scenario, software=name))) for name in suited}
     best = {
-        name: each.plans.ranking.ranked[0].plan
+        name: each.plans.chosen.plan
         for name, each in answers.items()
         if each.plans is not None and each.evaluation.is_feasible
     }

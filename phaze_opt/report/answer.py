@@ -216,32 +216,8 @@ def attained_sentence(best: Evaluation, machine: str, num_devices: int) -> str:
     )
 
 
-def chosen_plan(plans: Sequence[RankedPlan], setting: PriceSetting) -> int:
-    """Place of the plan to run, of all that are too near to tell apart.
-
-    The fastest that leaves room in the memory; where none does, the fastest whose figure fits, though slower plans be
-    looked at for it; else the fastest.
-    """
-    near = (place for place, each in enumerate(plans) if place == 0 or setting.is_within_error(each, plans[0]))
-    roomy = (place for place in near if not setting.is_to_the_brim(plans[place]))
-    fitting = (place for place, each in enumerate(plans) if not _is_over(each, setting))
-    return next(roomy, next(fitting, 0))
-
-
-def _is_over(plan: RankedPlan, setting: PriceSetting) -> bool:
-    """Whether a plan is expected to take more than the memory, and fits by the low end of its range alone."""
-    return plan.memory.peak_bytes > setting.memory_bytes
-
-
-def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
-    """Which plan to run, what a step takes, and what speaks against a faster one.
-
-    Args:
-        plans: fastest first.
-        setting: what they were priced under.
-    """
-    place = chosen_plan(plans, setting)
-    chosen, first = plans[place], plans[0]
+def run_sentence(chosen: RankedPlan, setting: PriceSetting) -> str:
+    """Which plan to run, what a step takes, and what speaks against it."""
     rate = setting.tokens_per_s(chosen.time)
     samples = f" ({format_number(setting.global_batch / chosen.time.seconds)} samples/s)"
     samples = "" if setting.counted == "samples" else samples
@@ -251,17 +227,33 @@ def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
         f"{format_share(setting.mfu(chosen))} of the {setting.peak_type} peak, "
         f"{bytes_to_gib(chosen.memory.peak_bytes):.1f} of {bytes_to_gib(setting.memory_bytes):.1f} GiB"
     )
-    if place:
-        gain = format_percentage(1.0 - first.time.seconds / chosen.time.seconds)
-        text += f"; plan 1 is {gain} faster, but {_brim_words(first, setting)}"
-    elif setting.is_to_the_brim(first):
-        text += f", which {_brim_words(first, setting)}"
-    return f"{text}."
+    return f"{text}, which {_brim_words(chosen, setting)}." if setting.is_to_the_brim(chosen) else f"{text}."
+
+
+def gain_of_fastest(plans: Sequence[RankedPlan], place: int) -> float:
+    """By how much more the fastest plan trains in a second than the one to run, as a share."""
+    return float(plans[place].time.seconds / plans[0].time.seconds) - 1.0
+
+
+def fastest_sentence(plans: Sequence[RankedPlan], setting: PriceSetting, place: int) -> str:
+    """What the fastest plan would gain, and why it is not the answer; empty where it is.
+
+    Args:
+        plans: fastest first.
+        setting: what they were priced under.
+        place: of the plan to run.
+    """
+    if not place:
+        return ""
+    first = plans[0]
+    rate = f"{format_number(setting.tokens_per_s(first.time))} {setting.counted}/s"
+    gain = format_percentage(gain_of_fastest(plans, place))
+    return f"The fastest, plan 1, would train {gain} more ({rate}), but {_brim_words(first, setting)}."
 
 
 def _brim_words(plan: RankedPlan, setting: PriceSetting) -> str:
     """What speaks against the memory of a plan: more than there is, or perhaps more."""
-    if _is_over(plan, setting):
+    if setting.is_over(plan):
         return f"takes more memory than a device has unless {bytes_to_gib(plan.memory.peak_bytes):.1f} GiB is too high"
     return BRIM_NOTE.partition(":")[0]
 
