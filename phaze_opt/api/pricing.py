@@ -141,8 +141,8 @@ class PricedDesign(Result):
                 yield {"model": found.model, **{name: found.known(name) for name in FIGURES}}
             return
         ranked, to_run = plans.ranking.ranked, plans.to_run
-        for place, each in enumerate(ranked[: self.top]):
-            yield _plan_row(each, self.job.setting, is_to_run=place == to_run)
+        for place, plan in enumerate(ranked[: self.top]):
+            yield _plan_row(plan, self.job.setting, is_to_run=place == to_run)
         if self.top is not None and self.top <= to_run:
             yield _plan_row(ranked[to_run], self.job.setting, is_to_run=True)
 

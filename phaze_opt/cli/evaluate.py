@@ -272,10 +272,10 @@ def _print_sensitivity(answer: PricedJob) -> None:
 
 def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:
     """All tables but that of plans if it is printed already, and what they rest on."""
-    from phaze_opt.report.answer import is_told
+    from phaze_opt.objective.recipe import PUBLISHED
+    from phaze_opt.report.answer import is_told, range_sentence
     from phaze_opt.report.design import members_table, sensitivity_content
     from phaze_opt.report.die import area_table
-    from phaze_opt.report.headline import range_sentence
 
     for each in answer.members or (answer,):
         if each.plans is not None and each.evaluation.is_feasible:
@@ -291,6 +291,8 @@ def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has
         print_tables(sensitivity_content(answer.sensitivity))
     if answer.headline is not None:
         out().print(range_sentence(answer.headline))
+    if answer.recipe is not None:
+        out().print(f"{PUBLISHED[0].upper()}{PUBLISHED[1:]}.")
     if not answer.is_by_plans:
         print_notes([note for note in answer.notes if not is_told(note)])
         if request.micro_batch is None:

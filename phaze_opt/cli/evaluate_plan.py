@@ -138,7 +138,9 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     if fused is not None:
         notes = (*notes, Note("layer_fusion", fused.sentence))
         ranking = replace(ranking, ranked=ranking.ranked.with_time(fused.time))
-    return PricedJob(evaluation, setting, notes, RankedJob(job, ranking, to_run), die=die, parts=parts, unbilled=unbilled)
+    return PricedJob(
+        evaluation, setting, notes, RankedJob(job, ranking, to_run), die=die, parts=parts, unbilled=unbilled
+    )
 
 
 def _fused(

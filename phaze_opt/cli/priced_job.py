@@ -25,10 +25,9 @@ from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
-from phaze_opt.report.answer import fastest_sentence, gain_of_fastest
+from phaze_opt.report.answer import fastest_sentence, gain_of_fastest, range_to_json
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.bill import bill_to_json
-from phaze_opt.report.headline import range_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +135,7 @@ class PricedJob:
             return {"plan_to_run": None, "fastest": None}
         ranked, place = plans.ranking.ranked, plans.to_run
         beside = {"gain": gain_of_fastest(ranked, place), "why_not": fastest_sentence(ranked, setting, place)}
-        return {
-            "plan_to_run": plan_to_json(plans, place, setting),
-            "fastest": plan_to_json(plans, 0, setting) | beside,
-        }
+        return {"plan_to_run": plan_to_json(plans, place, setting), "fastest": plan_to_json(plans, 0, setting) | beside}
 
 
 def job_to_json(

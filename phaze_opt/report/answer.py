@@ -1,7 +1,8 @@
 """What an answer says first: what to build or run, how much better it is, and what would overturn it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.bill import Bill
@@ -22,7 +23,7 @@ from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, 
 from phaze_opt.units import bytes_to_gib
 
 OF_THE_QUESTION = (
-    "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
+    "sparse_weights", "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
     "measured_elsewhere", "unlike_measured", "layer_fusion", "no_attention",
 )  # fmt: skip
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
@@ -204,6 +205,31 @@ def _doubt(part: RangePart, setting: str) -> str:
         return "as priced"
     words = {"model error": f"the model's error, {setting}", "software": f"software {setting}"}
     return words.get(part.name, setting)
+
+
+def range_sentence(found: HeadlineRange) -> str:
+    """One line: the lowest and the highest figure, and what each doubt alone makes of it."""
+    parts = "; ".join(_part_words(part) for part in found.parts)
+    ends = f"{format_number(found.low)} .. {format_number(found.high)}"
+    if not found.parts:
+        return f"No range: nothing is known of the error of {format_number(found.value)} samples/s."
+    beyond = f" What was never measured of the plan is in none of them: {', '.join(found.unmeasured)}."
+    return f"Range {ends} samples/s, each doubt alone: {parts}.{beyond if found.unmeasured else ''}"
+
+
+def range_to_json(found: HeadlineRange | None) -> dict[str, Any] | None:
+    """The range with its ends; null where none was asked for or nothing is feasible."""
+    if found is None:
+        return None
+    parts = [asdict(part) for part in found.parts]
+    return {"low": found.low, "high": found.high, "parts": parts, "unmeasured": list(found.unmeasured)}
+
+
+def _part_words(part: RangePart) -> str:
+    low, high = format_number(part.low), format_number(part.high)
+    if part.low_setting == part.high_setting:
+        return f"{part.name} {low} .. {high} ({part.low_setting})"
+    return f"{part.name} {low} ({part.low_setting}) .. {high} ({part.high_setting})"
 
 
 def attained_sentence(best: Evaluation, machine: str, num_devices: int) -> str:

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from command_runs import printed, run
+from command_runs import printed, run, run_json
 from sample_files import space_text
 
 from phaze_opt.errors import InputError
@@ -84,7 +84,9 @@ def fail_pages(monkeypatch):
 
 
 def test_all_figures_are_of_the_plan_to_run_and_the_fastest_stands_beside(capsys):
-    job = "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --tp 1 --pp 1 --mbs 2,4 --zero 1,3 --tokens 1T"
+    job = (
+        "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --tp 1 --pp 1 --mbs 2,4 --zero 1,3 --tokens 1T"
+    )
     line = run_json([*job.split(), "--baseline", "h200", "--top", "1"], capsys)
     run, fastest, (first,) = line["plan_to_run"], line["fastest"], line["plans"]
     assert first.items() <= fastest.items()
