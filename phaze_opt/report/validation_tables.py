@@ -59,8 +59,8 @@ KIND_COLUMNS = (
 )  # fmt: skip
 KIND_NOTE = (
     "Mean errors in per cent: of rows of which most were fitted, then of each publication, machine and so on by "
-    "constants fitted to the others. Of training that is the mean over publications, of whole steps whose software is "
-    "taken as unknown; the README's is larger, as it counts vTrain's profiles of single layers too."
+    "constants fitted to the others; of training by publication, of whole steps, their software taken as unknown (the "
+    "README's counts vTrain's profiles of layers too)."
 )
 SMALL, MOST_SETS = 40, 12
 """Rows below which a set is small, and sets beyond which small ones stand together."""
