@@ -70,7 +70,8 @@ def test_a_search_says_what_to_build_how_much_better_and_its_range(folder, capsy
     assert first.startswith("Build ")
     assert "8 of them train tiny at" in first
     assert f"{best['area_mm2']:,.0f} mm2" in first
-    reference = next(each for each in answer["references"] if each["name"] == "tpu-v4-published")
+    reference, other = answer["references"]  # pictures have the first beside the design, as the sentence does
+    assert (reference["name"], other["name"]) == ("tpu-v4-published", "tpu-v4")
     assert f"{reference['ratio']:.2f} times the throughput" in second
     dollars = answer["cost"]["throughput_per_usd"] / answer["cost_references"]["tpu-v4-published"]["throughput_per_usd"]
     assert f"{dollars:.2f} times per dollar of tpu-v4-published" in second
