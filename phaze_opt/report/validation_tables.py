@@ -261,7 +261,10 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     mape = _mean([(entry.scores.mape, entry.scores.num_rows) for entry in scored])
     trivial = _mean([(e.baseline_mape, e.scores.num_rows) for e in scored if math.isfinite(e.baseline_mape)])
     measured = f"{counted(count, 'row')} of {counted(len(scored), 'data set')}"
-    measured += f" (of {every:,} read; the others are no times, or not scored)" if every > count else ""
+    others = sum(entry.scores.num_rows for entry in result.sets) - count
+    measured += (
+        f" (of {every:,} read: {others} are no times, {every - count - others} not scored)" if every > count else ""
+    )
     text = f"Over {measured} predictions are {mape:.3g} % off in the mean"
     if math.isfinite(trivial):
         text += f"; one constant a set in their place would be {trivial:.3g} % off"

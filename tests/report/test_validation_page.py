@@ -13,6 +13,7 @@ import pytest
 from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
+from phaze_opt.report import validation_page
 from phaze_opt.report.calibration import constants_table
 from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, TableBlock, all_blocks
 from phaze_opt.report.page import render_html
@@ -83,6 +84,15 @@ def test_small_sets_of_a_kind_stand_together_and_kinds_have_what_no_fit_saw(foun
     assert operators == ("operators", "47", small[2], "machine", "47", "33.0")
     assert peaks[3:] == ("machine", "37", "33.0")
     assert kinds_table(many, {}).rows[0][3:] == ("", "", "")
+
+
+def test_the_page_of_many_sets_begins_with_what_no_fit_saw(found, monkeypatch):
+    result, file = found
+    monkeypatch.setattr(validation_page, "MOST_SETS", 0)
+    many = replace(result, sets=tuple(replace(each, family="operators") for each in result.sets))
+    (first, *_) = build_document(many, file).sections[0].blocks
+    assert first.content.rows == kinds_table(many, file.sets).rows
+    assert first.content.rows[0][3:] == ("machine", "37", "33.0")
 
 
 def test_the_overview_has_every_set_and_goal(found, snapshot):
