@@ -10,7 +10,7 @@ from robust_toys import PowerProver, make_problem
 
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness
-from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
+from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult, worlds_of_result
 from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.chip import short_point
@@ -20,7 +20,6 @@ from phaze_opt.report.robust import (
     effects_table,
     minimax_sentences,
     robust_contents,
-    worlds_of_result,
     worlds_table,
 )
 from phaze_opt.report.table import draw_table
