@@ -6,7 +6,6 @@ one kind are uneven: a range is as wide as the scale of the row, which is a prod
 """
 
 import math
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache

@@ -405,14 +405,7 @@ def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParam
     )
 
 
-SCALED_BY = (
-    "machine",
-    "regime, bytes",
-    "regime, nodes",
-    "machine, regime",
-    "kind, bytes",
-    "machine, devices",
-)
+SCALED_BY = ("machine", "regime, bytes", "regime, nodes", "machine, regime", "kind, bytes", "machine, devices")
 """What errors of collectives differ by; a regime knows the software."""
 
 

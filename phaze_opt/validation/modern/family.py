@@ -104,7 +104,7 @@ SCALED_BY = (
     "term, rows of an expert",
     "ffn",
 )
-"""What errors of kernels differ by: whose kernel, which term of it is the longest, and its shape, of each kind its own."""
+"""What errors of kernels differ by: whose kernel, its longest term, and its shape, of each kind its own."""
 
 
 def _facts(row: Row) -> Mapping[str, str]:
