@@ -19,6 +19,8 @@ from phaze_opt.record.document import parse_json_object
 Scale = Mapping[str, Mapping[str, float]]
 """Logarithms of factors by trait and level. A trait is the name of a fact of a row, or of several (``recipe, term``),
 and its levels are their values, joined alike."""
+OTHER = "other"
+"""Level of rows whose own level too few others have."""
 LEVEL = 0.9
 """Share of kept-out rows that lie in a range."""
 UNSEEN = "steps, source kept out"
@@ -127,8 +129,9 @@ def octave(value: float, width: int = 1) -> str:
 
 
 def scale_of(scale: Scale, facts: Mapping[str, str]) -> float:
-    """How wide errors of a row of such facts are, beside those of the kind; levels that nothing tells of count 1."""
-    return math.exp(sum(levels.get(level_of(trait, facts), 0.0) for trait, levels in scale.items()))
+    """How wide errors of a row of such facts are, beside those of the kind; a level that is unknown is as other ones."""
+    own = ((levels, level_of(trait, facts)) for trait, levels in scale.items())
+    return math.exp(sum(levels.get(level, levels.get(OTHER, 0.0)) for levels, level in own if level))
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.spreads import Scale, level_of
+from phaze_opt.hardware.spreads import OTHER, Scale, level_of
 from phaze_opt.validation.family import CompiledRows, FitParameter
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _from_unit(parameter: FitParameter, place: float) -> float:
 SCALE_SHARE = 0.8
 """Share of errors that lie within the scale: near the level of a range, so that every machine and recipe is held."""
 LEVEL_ROWS = 8
-"""Rows that a level of a trait needs to have a factor."""
+"""Rows that a level of a trait needs to have a factor of its own."""
 LEVEL_PRIOR = 5.0
 """Rows that pull a level to the middle."""
 LEAST_ERROR = 0.005
@@ -248,8 +248,9 @@ def fit_scale(facts: Sequence[Mapping[str, str]], errors: Floats, traits: Sequen
         return 1.0, {}
     levels = [[(trait, level) for trait in traits if (level := level_of(trait, each))] for each in facts]
     counts = Counter(level for own in levels for level in own)
-    place = {level: at for at, level in enumerate((name for name, rows in counts.items() if rows >= LEVEL_ROWS), 1)}
-    own = [[0, *(place[level] for level in each if level in place)] for each in levels]
+    levels = [[each if counts[each] >= LEVEL_ROWS else (each[0], OTHER) for each in own] for own in levels]
+    place = {each: at for at, each in enumerate(dict.fromkeys(level for own in levels for level in own), 1)}
+    own = [[0, *(place[level] for level in each)] for each in levels]
     starts = np.cumsum([0, *(len(each) for each in own)])
     columns = np.concatenate(own)
     table = csr_array((np.ones(len(columns)), columns, starts), shape=(len(own), len(place) + 1))
