@@ -145,24 +145,23 @@ def save(residuals: list[Residual], own: dict[str, Any], found: dict[str, Any]) 
     fitted, held = fit_spreads(residuals), cross_coverage(residuals)
     own["spreads"] |= {kind: asdict(each.spread) for kind, each in fitted.items()}
     own["scales"] |= {kind: each.scale for kind, each in fitted.items() if each.scale}
-    found |= {kind: figures(held[kind]) for kind in fitted}
     for kind, each in fitted.items():
-        print(f"{kind:60} {each.spread.low:.3f} {each.spread.high:.3f} {figures(held[kind])}", flush=True)
+        found[kind] = figures(held[kind], has_scale=bool(each.scale))
+        print(f"{kind:60} {each.spread.low:.3f} {each.spread.high:.3f} {found[kind]}", flush=True)
     write(OWN, {"format": 2, "spreads": own["spreads"], "scales": own["scales"]})
     meta = {"command": "python experiments/validation/spreads.py", "versions": {"phaze-opt": version("phaze-opt")}}
     meta["figures"] = "shares of kept-out rows within ranges that were made without their cell, source or machine"
     write(OUT, {"_meta": meta, "kinds": found})
 
 
-def figures(held: CrossCoverage) -> dict[str, object]:
-    """Of a kind and its sets, as written."""
-    found = {
-        "held": round(held.held, 4),
-        "half_width": round(held.half_width, 4),
-        "rows": held.num_rows,
-        "least": round(held.least, 4),
-    }
-    return {**found, "sets": {name: figures(each) for name, each in held.sets.items()}} if held.sets else found
+def figures(held: CrossCoverage, *, has_scale: bool) -> dict[str, object]:
+    """Of a kind and its sets, as written; without a scale all rows have one width, that of the range."""
+    found: dict[str, object] = {"held": round(held.held, 4), "rows": held.num_rows}
+    if not has_scale:
+        return found
+    found |= {"half_width": round(held.half_width, 4), "least": round(held.least, 4)}
+    sets = {name: figures(each, has_scale=True) for name, each in held.sets.items()}
+    return {**found, "sets": sets} if sets else found
 
 
 def write(path: Path, document: dict[str, object]) -> None:

@@ -129,7 +129,7 @@ def octave(value: float, width: int = 1) -> str:
 
 
 def scale_of(scale: Scale, facts: Mapping[str, str]) -> float:
-    """How wide errors of a row of such facts are, beside those of the kind; a level that is unknown is as other ones."""
+    """How wide errors of a row of such facts are, beside those of the kind; an unknown level is as other ones."""
     own = ((levels, level_of(trait, facts)) for trait, levels in scale.items())
     return math.exp(sum(levels.get(level, levels.get(OTHER, 0.0)) for levels, level in own if level))
 

@@ -247,13 +247,6 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def coverage(own: Sequence[Residual], made: FittedSpread) -> NDArray[np.bool_]:
-    """Whether rows lie in a range, shape (num_rows,)."""
-    ranges = [made.spread.around(1.0, float(scale)) for scale in _scales(own, made.scale)]
-    quotients = [math.exp(each.log_quotient) for each in own]
-    return np.array([low <= each <= high for each, (low, high) in zip(quotients, ranges, strict=True)])
-
-
 @dataclass(frozen=True, slots=True)
 class CrossCoverage:
     """How ranges hold rows whose groups they were made without.
@@ -305,15 +298,14 @@ def _told(own: Sequence[Residual], places: NDArray[np.intp], name: str) -> Mappi
 
 def _held(own: Sequence[Residual]) -> tuple[NDArray[np.bool_], Floats]:
     """Whether each row lies in a range made without its own group, and half of that range."""
-    held, half = np.zeros(len(own), bool), np.zeros(len(own))
+    quotients = np.array([math.exp(each.log_quotient) for each in own])
+    low, high = np.zeros(len(own)), np.zeros(len(own))
     for part in _deal(own):
         out = set(part)
         made = _fit([each for place, each in enumerate(own) if place not in out])
-        chosen = [own[place] for place in part]
-        held[part] = coverage(chosen, made)
-        ranges = [made.spread.around(1.0, float(scale)) for scale in _scales(chosen, made.scale)]
-        half[part] = [(high - low) / 2.0 for low, high in ranges]
-    return held, half
+        scales = _scales([own[place] for place in part], made.scale).tolist()
+        low[part], high[part] = zip(*(made.spread.around(1.0, scale) for scale in scales), strict=True)
+    return (quotients >= low) & (quotients <= high), (high - low) / 2.0
 
 
 def _deal(own: Sequence[Residual]) -> Iterator[list[int]]:
