@@ -163,7 +163,22 @@ def _is_enough(own: Sequence[Residual]) -> bool:
 
 
 def _fit(own: Sequence[Residual]) -> FittedSpread:
-    """Scale and range of rows of one kind.
+    """Scale and range of rows of one kind."""
+    low, high, scale = _ends(own)
+    spread = Spread(
+        low=low,
+        high=high,
+        apart=_rounded(math.exp(_pair_quantile(own))),
+        num_rows=len(own),
+        num_groups=len({each.group for each in own}),
+        kept_out=own[0].kept_out,
+        mape=_rounded(_mean_over_groups(own)),
+    )
+    return FittedSpread(spread, scale)
+
+
+def _ends(own: Sequence[Residual]) -> tuple[float, float, Scale]:
+    """Both ends of the range of a row whose scale is 1, and the scale.
 
     Errors are counted in scales that were fitted without the row's group: in those of its own fit they look smaller.
     """
@@ -174,16 +189,8 @@ def _fit(own: Sequence[Residual]) -> FittedSpread:
         in_scales[part] /= middle * _scales([own[place] for place in part], scale)
     middle, scale = _scale(own)
     weights, tail = _weights(own), (1.0 - LEVEL) / 2.0
-    spread = Spread(
-        low=_rounded(math.exp(middle * quantile(in_scales, weights, tail))),
-        high=_rounded(math.exp(middle * quantile(in_scales, weights, 1.0 - tail))),
-        apart=_rounded(math.exp(_pair_quantile(own))),
-        num_rows=len(own),
-        num_groups=len({each.group for each in own}),
-        kept_out=own[0].kept_out,
-        mape=_rounded(_mean_over_groups(own)),
-    )
-    return FittedSpread(spread, scale)
+    low, high = (math.exp(middle * quantile(in_scales, weights, share)) for share in (tail, 1.0 - tail))
+    return _rounded(low), _rounded(high), scale
 
 
 def _weights(own: Sequence[Residual]) -> Floats:
@@ -302,9 +309,10 @@ def _held(own: Sequence[Residual]) -> tuple[NDArray[np.bool_], Floats]:
     low, high = np.zeros(len(own)), np.zeros(len(own))
     for part in _deal(own):
         out = set(part)
-        made = _fit([each for place, each in enumerate(own) if place not in out])
-        scales = _scales([own[place] for place in part], made.scale).tolist()
-        low[part], high[part] = zip(*(made.spread.around(1.0, scale) for scale in scales), strict=True)
+        first, last, scale = _ends([each for place, each in enumerate(own) if place not in out])
+        scales = _scales([own[place] for place in part], scale)
+        # As `Spread.around`, all rows at once.
+        low[part], high[part] = np.minimum(1.0, first**scales), np.maximum(1.0, last**scales)
     return (quotients >= low) & (quotients <= high), (high - low) / 2.0
 
 

@@ -135,7 +135,7 @@ def uneven(generator, *, rows):
 
 def test_a_range_is_as_wide_as_the_errors_of_rows_like_it():
     """Widths are known, and the middle 90 % of a normal distribution with it."""
-    made = fit_spreads(list(uneven(np.random.default_rng(8), rows=3000)))["kind"]
+    made = fit_spreads(list(uneven(np.random.default_rng(8), rows=2000)))["kind"]
     for recipe, machine, width in (("even", "m1", 0.03), ("even", "m2", 0.06), ("rough", "m1", 0.24)):
         facts = {"recipe": recipe, "machine": machine}
         low, high = Spreads({"kind": made.spread}, {"kind": made.scale}).around(["kind"], 1.0, facts)
@@ -143,7 +143,7 @@ def test_a_range_is_as_wide_as_the_errors_of_rows_like_it():
 
 
 def test_ranges_with_a_scale_are_counted_on_rows_that_it_was_made_without():
-    found = cross_coverage(list(uneven(np.random.default_rng(9), rows=1500)))["kind"]
+    found = cross_coverage(list(uneven(np.random.default_rng(9), rows=800)))["kind"]
     assert 0.87 < found.least <= found.held < 0.93
     assert found.sets["all"].held == found.held
 
