@@ -123,7 +123,7 @@ def _shape(case: KernelCase, row: Row) -> Mapping[str, str]:
         window = "window" if row.text("window", "") else "none"
         return {"head_dim": row.text("head_dim", ""), "window": window, "causal": row.text("causal", "0")}
     if case.kernel is KernelKind.EXPERTS:
-        _, rows, active, _, ffn, *_ = case.sizes
+        _, _, _, rows, active, _, ffn, *_ = case.sizes
         return {"rows of an expert": octave(rows / active), "ffn": octave(ffn)}
     return {}
 
