@@ -19,10 +19,10 @@ from phaze_opt.validation.result import (
     ExplainedRow,
     GoalResult,
     GroupResult,
-    RangeScores,
     RowResult,
     SetResult,
     Validation,
+    range_scores,
 )
 from phaze_opt.validation.scores import mape, mape_by_cell, score
 from phaze_opt.validation.spreads import kinds_of, row_facts
@@ -99,17 +99,7 @@ def _validate_set(
         groups=groups(labels),
         regimes=groups(lambda result: (result.regime,)),
         worst=tuple(ExplainedRow(rows[index], predictions.explain(fitted, index)) for index in worst),
-        ranges=_range_scores([rows[index] for index in scored]),
-    )
-
-
-def _range_scores(rows: Sequence[RowResult]) -> RangeScores:
-    known = [row for row in rows if math.isfinite(row.low_s)]
-    if not known:
-        return RangeScores(0, math.nan, math.nan)
-    held = sum(row.is_held for row in known) / len(known)
-    return RangeScores(
-        len(known), held, float(np.median([(row.high_s - row.low_s) / (2.0 * row.predicted_s) for row in known]))
+        ranges=range_scores([rows[index] for index in scored]),
     )
 
 

@@ -48,7 +48,8 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
         ((_, block),) = compiled.blocks
         seen = {group for index in own for group in _groups(cases[index])}
         moved = [each for each in parameters if each.group in seen]
-        fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, FittedConstants({})).groups)
+        known = FittedConstants({name: start.groups[name] for name in sorted(seen) if name in start.groups})
+        fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, known).groups)
     return fitted
 
 
