@@ -118,8 +118,9 @@ def test_writing_replaces_constants_and_keeps_the_others(tmp_path):
     path = tmp_path / "deep" / "constants.json"
     more = FittedValue(value=3.0, low=1.0, high=9.0, unit="s", meaning="a time that few rows show")
     known = group_of(0.5)
-    known = known.model_copy(update={"constants": {**known.constants, "t": more}})
-    write_groups(path, {"a": group_of(0.25), "b": known})
+    write_groups(
+        path, {"a": group_of(0.25), "b": known.model_copy(update={"constants": {**known.constants, "t": more}})}
+    )
     write_groups(path, {"b": group_of(0.75), "c": group_of(1.0)})
     file = read_fitted_file(path)
     assert {name: group.constants["share"].value for name, group in file.groups.items()} == {
