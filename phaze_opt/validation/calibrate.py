@@ -135,7 +135,7 @@ class Calibration:
     Attributes:
         constants: of all groups.
         families: one record a family.
-        unfitted: of families none of whose rows can be predicted, a sentence each that says why.
+        unfitted: of families none of whose rows can be predicted, or whose are too few, a sentence each that says why.
     """
 
     constants: FittedConstants
@@ -186,6 +186,8 @@ def calibrate(
             continue
         parameters = family.parameters(rows)
         reason = _why_unfitted(family, rows, with_starts(constants, parameters))
+        if not (reason or parameters or family.fit is None):
+            reason = f"{family.name}: {len(rows):,} rows are too few of any machine or library to fit a constant"
         if reason:
             unfitted.append(reason)
         if reason or not parameters:

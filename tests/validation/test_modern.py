@@ -20,6 +20,7 @@ from phaze_opt.validation.modern.parameters import LEAST_ROWS, kernel_parameters
 from phaze_opt.validation.modern.recipes import is_suspect, recipe_of
 from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.scores import mape
+from phaze_opt.validation.spreads import kinds_of, row_facts
 
 SETS = (OPERATORS, ATTENTION, EXPERTS)
 AIC = "ai-dynamo/aiconfigurator systems/data/{}/gemm/{}/1.0 @095f58a"
@@ -301,9 +302,24 @@ def test_rows_without_a_library_are_one_of_their_own_where_none_has_a_name() -> 
     assert mape(block.seconds(found), times / 1e6) < 3.0
     machine = kernel_group(KernelKind.MATMUL, Owner.MACHINE, "h100")
     assert found.value(machine, "efficiency.8") == load_fitted().value(machine, "efficiency.8")
+    # What a library is slow by is its own: others on the machine are priced nearly as before.
+    others = build_block(KernelKind.MATMUL, [read_case(row(**each.values | {"library": "vllm"})) for each in rows])
+    assert mape(others.seconds(found), others.seconds(load_fitted())) < 10.0
     named = [row(m="64", n=str(n), k="64", dtype="bf16", library="mine") for n in range(64, 72)]
     groups = {each.group for each in MODERN.parameters([*slow, *named])}
     assert not any("plain" in name for name in groups)
+
+
+def test_a_kernel_that_nobody_measured_on_a_machine_has_the_range_of_machines_kept_out() -> None:
+    """AMD's matmuls and experts were measured, its attention never."""
+    shape = {"op": "flash_attention_fwd", "seq_q": "4096", "heads": "32", "head_dim": "128", "dtype": "bf16"}
+
+    def first_kind(each: Row) -> str:
+        return kinds_of(MODERN, each, row_facts(MODERN, each, 1e-3, ""), is_published=False)[0]
+
+    assert first_kind(row(hardware="MI300X", dtype="bf16")) == "modern"
+    assert first_kind(row(ATTENTION, hardware="H100-SXM", **shape)) == "modern"
+    assert first_kind(row(ATTENTION, hardware="MI300X", **shape)) == "modern, device kept out, attention bf16, kin far"
 
 
 def test_rows_that_share_no_machine_and_no_recipe_are_fitted_apart(datasets) -> None:

@@ -1,6 +1,7 @@
 """Kernels of modern GPUs against public tables: the family of three data sets."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import networkx as nx
@@ -47,10 +48,17 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
         compiled = _compile([rows[index] for index in own])
         ((_, block),) = compiled.blocks
         seen = {group for index in own for group in _groups(cases[index])}
-        moved = [each for each in parameters if each.group in seen]
+        # Rows of one library say the product of machine and library alone: what is known of either is kept near.
+        moved = [_known(each, start) for each in parameters if each.group in seen]
         known = FittedConstants({name: start.groups[name] for name in sorted(seen) if name in start.groups})
         fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, known).groups)
     return fitted
+
+
+def _known(parameter: FitParameter, start: FittedConstants) -> FitParameter:
+    """A parameter that is expected where earlier measurements have it."""
+    value = start.groups.get(parameter.group, {}).get(parameter.name)
+    return parameter if value is None else replace(parameter, start=value)
 
 
 def _groups(case: KernelCase) -> tuple[str, str]:
@@ -109,11 +117,13 @@ SCALED_BY = (
 
 
 def _facts(row: Row) -> Mapping[str, str]:
-    """Recipe of a kernel and its shape in octaves."""
+    """Recipe of a kernel and its shape in octaves; its machine is nobody's where no such kernel was measured on it."""
     case = read_case(row)
     if isinstance(case, str):
         return {}
-    return {"recipe": case.recipes[0], **_shape(case, row)}
+    machine, _ = _groups(case)
+    unmeasured = {} if load_fitted().has(machine) else {"machine": ""}
+    return {"recipe": case.recipes[0], **_shape(case, row), **unmeasured}
 
 
 def _shape(case: KernelCase, row: Row) -> Mapping[str, str]:
