@@ -401,6 +401,7 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "cheaper": (put_design("cost_usd", times(0.99)), "cost_usd is"),
     "better in one world": (put_design("shares", lambda all_: [1.01 * all_[0], *all_[1:]]), "shares are not"),
     "shares of fewer worlds": (put_design("shares", lambda all_: all_[:-1]), "shares are not"),
+    "shares that are no numbers": (put_design("shares", lambda all_: [float("nan")] * len(all_)), "shares are not"),
     "a least area of each world": (lambda all_: all_.pop("has_bands_of_worlds"), "is of another problem"),
     "without a cost": (put_design("cost_usd", None), "cost_usd is None"),
     "faster": (put_design("throughput_samples_per_s", times(1.01)), "throughput_samples_per_s is"),

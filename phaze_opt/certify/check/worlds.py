@@ -379,8 +379,8 @@ def _check_design(stated: DesignOverWorlds, figures: _Figures, *, num_worlds: in
     attained = np.zeros(num_worlds)
     attained[figures.counted] = figures.shares_in[:, row]
     # Files of before state none.
-    is_same = not stated.shares or len(stated.shares) == num_worlds
-    if not is_same or (stated.shares and (np.abs(np.array(stated.shares) - attained) > EXACT * attained).any()):
+    told = np.array(stated.shares or attained)
+    if told.shape != attained.shape or not (np.abs(told - attained) <= EXACT * attained).all():
         refuse(f"row {row}: shares are not what it attains in each world", file=FRONT_FILE)
     is_least = figures.shares_in[:, row] <= figures.shares[row] * (1.0 + EXACT)
     if stated.worst_world not in {at for at, least in zip(figures.counted, is_least, strict=True) if least}:
