@@ -184,7 +184,7 @@ def plan_to_json(plans: RankedJob, place: int, setting: PriceSetting) -> dict[st
 
 
 def baselines_to_json(answer: PricedJob, baselines: Sequence[PricedJob]) -> list[dict[str, Any]]:
-    """Each baseline as an answer of its own with its best plan, and its throughput over that of the answer."""
+    """Each baseline as an answer of its own with its plan to run, and its throughput over that of the answer."""
     return [
         each.to_json(top=1) | {"throughput_ratio": throughput_ratio(each.evaluation, answer.evaluation)}
         for each in baselines

@@ -305,6 +305,6 @@ def alone_sentences(best: RankedPlan, setting: PriceSetting) -> tuple[str, ...]:
 
 
 def launch_sentences(flags: LaunchFlags) -> tuple[str, ...]:
-    """How the best plan is launched, by launcher, and what a launcher has no words for."""
+    """How the plan to run is launched, by launcher, and what a launcher has no words for."""
     known = (("Megatron-LM", flags.megatron), ("FSDP (accelerate launch)", flags.fsdp), ("MaxText", flags.maxtext))
     return (*(f"{name}: {' '.join(words)}" for name, words in known if words), *(f"{each}." for each in flags.unsaid))
