@@ -192,13 +192,13 @@ class Fabric:
         return CollectiveCurve(
             bandwidth_bytes_per_s=values["share"] * specified,
             doubling_s=values["doubling_s"] if self.grows_by_doubling(kind) else 0.0,
-            ramp_s=values["ramp_s"] if self.has_protocols and not kind.is_ring else 0.0,
+            ramp_s=values["ramp_s"] if self.has_protocols and not self.runs_protocols(kind) else 0.0,
             endpoint_share=0.0 if kind.is_pairwise else values["endpoint_share"],
             ring_shares=self._shares(kind, values["small_share"]),
             start_s=values["start_s"],
             hop_s=0.0 if self.grows_by_doubling(kind) else values["hop_s"],
             crowding=values["crowding"] if self.shares_bridge else 0.0,
-            protocols=protocols_of(values["setup"], fitted) if self.has_protocols and kind.is_ring else (),
+            protocols=protocols_of(values["setup"], fitted) if self.runs_protocols(kind) else (),
             most_hops=self._most_hops(fitted) if kind is CollectiveKind.ALL_REDUCE else 0.0,
         )
 
@@ -227,6 +227,10 @@ class Fabric:
     def _has_kinds(self, fitted: FittedConstants) -> bool:
         """Whether any kind of collective was measured on it."""
         return any(fitted.has(self.group_of(kind, each)) for kind in CollectiveKind for each in _STAND_INS)
+
+    def runs_protocols(self, kind: CollectiveKind) -> bool:
+        """Whether a kind runs by protocols: rings within nodes; elsewhere a ramp tells as much."""
+        return self.has_protocols and kind.is_ring and not self.is_between_nodes
 
     def grows_by_doubling(self, kind: CollectiveKind) -> bool:
         """Whether latency grows with each doubling of the group: between nodes, where libraries run trees."""
@@ -394,11 +398,10 @@ def adapter_curve(kind: CollectiveKind, bandwidth_bytes_per_s: float, fitted: Fi
         return CollectiveCurve(
             bandwidth_bytes_per_s=mean["share"] * bandwidth_bytes_per_s,
             doubling_s=mean["doubling_s"] if is_doubling else 0.0,
-            ramp_s=0.0 if kind.is_ring else mean["ramp_s"],
+            ramp_s=mean["ramp_s"],
             endpoint_share=0.0 if kind.is_pairwise else mean["endpoint_share"],
             start_s=mean["start_s"],
             hop_s=0.0 if is_doubling else mean["hop_s"],
-            protocols=protocols_of(mean["setup"], fitted) if kind.is_ring else (),
         )
     known = [(fitted.group(fabric.group), fabric) for fabric in adapters if fitted.has(fabric.group)]
     if not known:

@@ -184,12 +184,12 @@ def kind_parameters(
             "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
         ),
     ]
-    if fabric.has_protocols and not kind.is_ring:
-        rows.append(("ramp_s", "s", 1e-8, 1e-2, prior.ramp_s, "time scale on which bandwidth builds up"))
-    elif fabric.has_protocols and not fabric.is_between_nodes:
+    if fabric.runs_protocols(kind):
         rows.append(
             ("setup", "latencies", 0.05, 100.0, prior.setup, "latency that full rate adds, over that of a pass")
         )
+    elif fabric.has_protocols:
+        rows.append(("ramp_s", "s", 1e-8, 1e-2, prior.ramp_s, "time scale on which bandwidth builds up"))
     if not kind.is_pairwise:
         meaning = "passes over the payload at the devices' ends"
         rows.append(("endpoint_share", "passes", 0.005, 20.0, prior.endpoint_share, meaning))

@@ -112,9 +112,7 @@ class CollectiveCase:
     def shares_protocols(self) -> bool:
         """Whether its rows tell of protocols, which all fabrics share: rings of libraries on one level within nodes."""
         is_library = not self.is_served and self.software is not CollectiveSoftware.EARLIER
-        if not is_library or not self.kind.is_ring or len(self.levels) != 1:
-            return False
-        return self.levels[0][0].has_protocols and not self.levels[0][0].is_between_nodes
+        return is_library and len(self.levels) == 1 and self.levels[0][0].runs_protocols(self.kind)
 
     @property
     def group(self) -> str:
