@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 import typer
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, FrontOverWorlds
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE
 from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
 from phaze_opt.certify.least_within import find_least
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, front_file, prove_front, result_file
-from phaze_opt.certify.robust.front import unbuilt
-from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
-from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
+from phaze_opt.certify.robust.front import front_beside
+from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustResult
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
-from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
@@ -33,7 +31,7 @@ from phaze_opt.objective.chip_limits import why_infeasible
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
-from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.headline_range import HeadlineRange, fusion_words, range_of_point
 from phaze_opt.objective.least_within import LeastDesign, amounts_of, ranges_of
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
@@ -77,7 +75,7 @@ class Proofs:
     result: CertifyResult
     robust: RobustResult | None
     equal: EqualTerms | None
-    over_worlds: FrontOverWorlds | None = None
+    over_worlds: OverWorlds | None = None
 
 
 @dataclass(slots=True)
@@ -190,7 +188,7 @@ class ProofRun:
 
             return analyse_robustness(self.problem, self.options, self.robust, on_progress=on_progress)
 
-    def _prove_over_worlds(self, result: CertifyResult) -> FrontOverWorlds | None:
+    def _prove_over_worlds(self, result: CertifyResult) -> OverWorlds | None:
         """The front over worlds, if asked for and if anything is feasible as the assumptions stand."""
         if self.robust is None or not result.certificate.claim.is_feasible:
             return None
@@ -201,15 +199,10 @@ class ProofRun:
                 what = f"{moved.num_evaluations:,} evaluations, {moved.num_open:,} designs open"
                 show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, what)
 
-            return prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
-
-    def _unbuilt(self, proofs: Proofs) -> tuple[tuple[DesignPoint, ...], ...]:
-        """Which designs of the nominal front cannot be built in each world; none without worlds."""
-        problem, robust = self.problem, self.robust
-        if robust is None or proofs.over_worlds is None:
-            return ()
-        worlds = build_worlds(problem, find_assumptions(problem), num_samples=robust.num_samples, seed=robust.seed)
-        return unbuilt(problem, worlds, [each.point for each in proofs.result.front])
+            front = prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
+        nominal = [each.point for each in result.front]
+        with output.working("pricing the baselines in each world"):
+            return front_beside(self.problem, self.robust, front, nominal=nominal, machines=self.baselines)
 
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
@@ -273,6 +266,7 @@ class ProofRun:
             equal=answer.equal,
             held=answer.held,
             first=first,
+            over_worlds=answer.over_worlds,
         )
 
     def _answer(self, proofs: "Proofs") -> certify_output.ProofAnswer:
@@ -287,14 +281,13 @@ class ProofRun:
             robust=proofs.robust,
             robust_file=self._robust_file(),
             over_worlds=proofs.over_worlds,
-            unbuilt=self._unbuilt(proofs),
             equal=proofs.equal,
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),
             headline=self._range(result) if has_range else None,
             notes=(
                 *notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
-                *_fusion_notes(problem),
+                *_fusion_notes(problem, best),
             ),
             constants=problem.constants,
             held=held,
@@ -325,7 +318,7 @@ class ProofRun:
         if best is None or self.problem.space.silicon is None:
             return {}
         with output.working("pricing the reference machines"):
-            return self._machines((*(name for name in self.baselines if name not in REFERENCES), *REFERENCES))
+            return self._machines(tuple(dict.fromkeys((*self.baselines, *REFERENCES))))
 
     def find_bills(self, best: Evaluation | None) -> tuple[tuple[DieBeside, ...], Mapping[str, Bill]]:
         """The best die beside reference machines, and what they cost where that is asked for."""
@@ -360,7 +353,7 @@ class ProofRun:
         result: CertifyResult,
         robust: RobustResult | None,
         pages: Mapping[str, Path],
-        over_worlds: FrontOverWorlds | None = None,
+        over_worlds: OverWorlds | None = None,
     ) -> None:
         """The end of the proof, the certificate's statement, the table of the best designs, and pages by name."""
         self._begin()
@@ -369,7 +362,7 @@ class ProofRun:
         if robust is not None:
             totals |= certify_output.robust_metrics(robust)
         if over_worlds is not None:
-            totals |= certify_output.over_worlds_metrics(over_worlds)
+            totals |= certify_output.over_worlds_metrics(over_worlds.front)
         self.session.observe_proof(
             ProofFinished(
                 claim=result.certificate.claim,
@@ -463,12 +456,13 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     return second, True
 
 
-def _fusion_notes(problem: CertifyProblem) -> tuple[Note, ...]:
-    """What of a proof with layers in groups its gap holds."""
-    if not problem.scenario.layer_fusion:
+def _fusion_notes(problem: CertifyProblem, best: Evaluation | None) -> tuple[Note, ...]:
+    """What groups of layers gain the best design of a proof, and what of them its gap holds."""
+    gain = fusion_words(best, Objective(problem.scenario, constants=problem.constants))
+    if not gain:
         return ()
     sentence = (
-        "layer fusion: designs attain what they do with their layers in groups, and the bound holds for layers in any "
-        "groups; the gap is between them, as the bound takes the best place of every operator for itself"
+        f"{gain}; the bound holds for layers in any groups, and takes the best place of every operator for itself: the "
+        "gap has what lies between"
     )
     return (Note("layer_fusion", sentence),)

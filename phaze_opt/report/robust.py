@@ -1,9 +1,11 @@
 """An analysis of robustness in words and tables: which conclusions survive, and what each design forgoes."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,16 +15,21 @@ from phaze_opt.certify.robust.result import (
     Conclusion,
     ConclusionKind,
     GroupEffect,
+    NamedWorld,
+    OverWorlds,
     RobustDesign,
     RobustResult,
     WorldOptimum,
+    worlds_of_front,
+    worlds_of_result,
 )
-from phaze_opt.certify.robust.worlds import UncertainConstant, words_of
-from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.certify.robust.worlds import UncertainConstant
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.objective.least_within import FrontMember
 from phaze_opt.report.answer import joined
 from phaze_opt.report.certificate import axes_words, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip, short_point
+from phaze_opt.report.front import KEYS, FrontMachine, Heights, front_figures
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import (
     GOAL_UNITS,
@@ -33,6 +40,9 @@ from phaze_opt.report.text import (
     format_time,
     shown_value,
 )
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""
@@ -76,7 +86,7 @@ def _nominal_sentences(result: RobustResult, nominal: RobustDesign) -> Iterator[
     regrets = {row: regret for row, regret in enumerate(nominal.regrets) if regret < 1.0}
     worst = max(regrets, key=regrets.__getitem__)
     if missing:
-        where = ", ".join(name_world(result, row) for row in missing)
+        where = "; ".join(_where(result, row) for row in missing)
         yield (
             f"In {len(missing)} of the {len(result.worlds)} worlds the nominal best design cannot be built or breaks a "
             f"budget ({where}); in the others it forgoes up to {_percent(regrets[worst])} of the optimum "
@@ -97,13 +107,14 @@ def conclusions_table(result: RobustResult) -> TableContent:
         words("conclusion", lambda conclusion: conclusion.statement),
         number("holds in", _held),
         words("over the worlds", _spread),
-        words("worst in", lambda found: name_world(result, found.worst_world) if found.worst_world >= 0 else "-"),
+        words("worst in", lambda found: result.worlds[found.worst_world].name if found.worst_world >= 0 else "-"),
     )
+    worst = [found.worst_world for found in result.conclusions if found.worst_world >= 0]
     survivors = sum(conclusion.survives for conclusion in result.conclusions)
     note = (
         f"{survivors} of {len(result.conclusions)} conclusions survive every world; a best design is one within "
-        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding; "
-        "+ and -: that group of assumptions at the high and the low end of its range"
+        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding"
+        f"{_corners_note(worlds_of_result(result), worst)}"
     )
     return table_of(
         "Which conclusions survive", fields, result.conclusions, note, emphasis=lambda conclusion: conclusion.survives
@@ -113,12 +124,12 @@ def conclusions_table(result: RobustResult) -> TableContent:
 def designs_table(result: RobustResult) -> TableContent:
     """Good designs and references by the most that they forgo."""
     fields: Fields[RobustDesign] = (
-        words("design", lambda design: design.name if design.point is None else _role(result, design)),
+        words("design", lambda design: design.name if design.point is None else _role(design)),
         words("cores, GLB, HBM", lambda d: "reference" if d.point is None else short_point(d.point)),
-        number("worst", lambda design: _regret(design.worst_regret)),
+        number("worst", _worst),
         number("mean", lambda design: _percent(math.fsum(design.regrets) / len(design.regrets))),
         number("nominal", lambda design: _regret(design.regrets[0])),
-        words("worst in", lambda design: name_world(result, design.worst_world)),
+        words("worst in", lambda design: result.worlds[design.worst_world].name),
     )
     ranked = sorted(result.designs, key=lambda design: design.worst_regret)
     in_space = [design for design in ranked if design.point is not None]
@@ -127,7 +138,8 @@ def designs_table(result: RobustResult) -> TableContent:
     shown += [design for design in ranked if design.point is None]
     note = (
         "regret: share of the world's optimum that the design forgoes; worst, mean over worlds, in the nominal one; "
-        "infeasible counts as 100 %"
+        "infeasible counts as 100 %, in so many worlds"
+        f"{_corners_note(worlds_of_result(result), _rows_named(result, shown))}"
     )
     left = len(result.designs) - len(shown)
     if left:
@@ -184,9 +196,10 @@ def assumptions_table(result: RobustResult) -> TableContent:
 
 def worlds_table(result: RobustResult) -> TableContent:
     """The certified optimum of every world."""
-    goal, base = Goal(result.goal), result.optima[0].value
+    goal, base, named = Goal(result.goal), result.optima[0].value, worlds_of_result(result)
     fields: Fields[tuple[int, WorldOptimum]] = (
-        words("world", lambda item: name_world(result, item[0])),
+        words("world", lambda item: named[item[0]].label),
+        words("which is", lambda item: named[item[0]].words),
         number(
             GOAL_UNITS[goal],
             lambda item: "infeasible" if item[1].point is None else format_number(shown_value(goal, item[1].value)),
@@ -203,14 +216,21 @@ def worlds_table(result: RobustResult) -> TableContent:
     return table_of(f"The optimum of {len(result.optima)} worlds", fields, enumerate(result.optima), note)
 
 
+def _worst(design: RobustDesign) -> str:
+    """The largest regret; of a design that some worlds do not have their number."""
+    count = design.num_infeasible
+    return f"infeasible in {count}" if count else _percent(design.worst_regret)
+
+
 def _regret(regret: float) -> str:
     """A regret; of a design that a world does not have there is none."""
     return "infeasible" if regret == 1.0 else _percent(regret)
 
 
-def name_world(result: RobustResult, row: int) -> str:
-    """A world in words."""
-    return words_of(result.worlds[row], result.assumptions)
+def _corners_note(worlds: Sequence[NamedWorld], rows: Iterable[int]) -> str:
+    """What the corners are that a table names, each once, as the end of its note."""
+    named = [worlds[row] for row in sorted(set(rows))]
+    return "".join(f"; {each.label}: {each.words}" for each in named if each.words != each.label)
 
 
 def _held(conclusion: Conclusion) -> str:
@@ -233,13 +253,19 @@ def _spread(conclusion: Conclusion) -> str:
     return ", ".join(f"{word} ({count})" for word, count in counts)
 
 
-def _role(result: RobustResult, design: RobustDesign) -> str:
-    """The first reason for a design, corners by their ends, and how many others."""
+def _role(design: RobustDesign) -> str:
+    """The first reason for a design, and how many others."""
     others = len(design.roles) - 1
-    worlds = {f"best in {world.name}": row for row, world in enumerate(result.worlds)}
-    first = design.roles[0]
-    role = f"best in {name_world(result, worlds[first])}" if first in worlds else first
-    return f"{role} (+{others})" if others > 0 else role
+    return f"{design.roles[0]} (+{others})" if others > 0 else design.roles[0]
+
+
+def _rows_named(result: RobustResult, designs: Sequence[RobustDesign]) -> Iterator[int]:
+    """Worlds that a table of designs names: where they are worst, and where they are the best."""
+    rows = {f"best in {world.name}": row for row, world in enumerate(result.worlds)}
+    for each in designs:
+        yield each.worst_world
+        if each.roles and each.roles[0] in rows:
+            yield rows[each.roles[0]]
 
 
 def _nominal_best(result: RobustResult) -> RobustDesign | None:
@@ -257,7 +283,7 @@ def _nominal_regret(result: RobustResult, row: int) -> str:
 
 def _where(result: RobustResult, row: int) -> str:
     """A world, as part of a sentence."""
-    return f"at {name_world(result, row)}"
+    return worlds_of_result(result)[row].place
 
 
 def _percent(share: float) -> str:
@@ -267,23 +293,16 @@ def _percent(share: float) -> str:
     return format_percentage(share)
 
 
-def over_worlds_sentences(
-    front: FrontOverWorlds, nominal: Sequence[DesignPoint], unbuilt: Sequence[Sequence[DesignPoint]] = ()
-) -> tuple[str, ...]:
-    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front.
-
-    Args:
-        front: over worlds.
-        nominal: designs on the front as the assumptions stand, the fastest first.
-        unbuilt: which of them cannot be built within the budgets, in each world.
-    """
+def over_worlds_sentences(over: OverWorlds) -> tuple[str, ...]:
+    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front."""
+    front, nominal = over.front, over.nominal
     state = "Proved" if front.is_proved else "Not proved"
-    places = {world.name: each for world, each in zip(front.worlds, unbuilt, strict=False) if world.value and each}
+    named = worlds_of_front(front)
     if not front.designs:
         return (
             f"No design works in each of {_counted_worlds(front)}: in some each cannot be built, breaks a budget or "
             "fits no memory.",
-            *_where_unbuilt(front, nominal, places),
+            *_where_unbuilt(over, named),
         )
     count = len(front.designs)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
@@ -298,8 +317,8 @@ def over_worlds_sentences(
         found,
         f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
         f"design of each, which is known within {format_gap(front.tolerance)} "
-        f"(least at {front.worlds[safest.worst_world].name}).",
-        *_fate_of(nominal[0], places),
+        f"(least {named[safest.worst_world].place}).",
+        *_fate_of_nominal(over, named),
     )
 
 
@@ -310,45 +329,43 @@ def _counted_worlds(front: FrontOverWorlds) -> str:
     return f"{len(front.worlds) - left_out:,} worlds{others}"
 
 
-def _where_unbuilt(
-    front: FrontOverWorlds, nominal: Sequence[DesignPoint], places: Mapping[str, Sequence[DesignPoint]]
-) -> tuple[str, ...]:
-    """Where most designs of the nominal front cannot be built, and that a space's least area counts everywhere."""
-    ranked = sorted(places, key=lambda name: -len(places[name]))
+def _where_unbuilt(over: OverWorlds, named: Sequence[NamedWorld]) -> tuple[str, ...]:
+    """Where most designs of the nominal front cannot be built."""
+    ranked = sorted((at for at in over.counted if over.unbuilt[at]), key=lambda at: -len(over.unbuilt[at]))
     if not ranked:
         return ()
     first, *others = ranked[:MOST_NAMED]
     worst = joined(
-        [f"{len(places[first]):,} cannot be built within the budgets at {first}"]
-        + [f"{len(places[name]):,} at {name}" for name in others]
+        [f"{len(over.unbuilt[first]):,} cannot be built within the budgets {named[first].place}"]
+        + [f"{len(over.unbuilt[at]):,} {named[at].place}" for at in others]
     )
-    share = front.space.min_area_fraction
-    least = f"; min_area_fraction = {share:g} of the space rules smaller dies out in every world" if share else ""
-    return (
-        f"Of the {len(nominal):,} on the front as the assumptions stand {worst}"
-        f"{_and_elsewhere(len(ranked) - MOST_NAMED)}{least}.",
-    )
+    left = len(ranked) - MOST_NAMED
+    more = f", and some in {counted(left, 'world')} more" if left > 0 else ""
+    return (f"Of the {len(over.nominal):,} on the front as the assumptions stand {worst}{more}.",)
 
 
-def _fate_of(fastest: DesignPoint, places: Mapping[str, Sequence[DesignPoint]]) -> tuple[str, ...]:
-    """Where the design that is fastest as the assumptions stand cannot be built."""
-    names = [name for name, left in places.items() if fastest in left]
-    if not names:
+def _fate_of_nominal(over: OverWorlds, named: Sequence[NamedWorld]) -> tuple[str, ...]:
+    """In how many worlds the design that is fastest as the assumptions stand cannot be built, and how many others."""
+    lost = [point for point in over.nominal if over.names_without(point)]
+    if not lost:
         return ()
+    all_worlds = f"of the {len(over.counted):,} worlds"
+    several = f"of the {len(over.nominal):,} on the front as the assumptions stand {len(lost):,} cannot"
+    fastest = over.nominal[0]
+    names = [named[at].words for at in over.counted if fastest in over.unbuilt[at]]
+    if not names:
+        return (f"{several[0].upper()}{several[1:]} be built within the budgets in some {all_worlds}.",)
+    left = len(names) - MOST_NAMED
+    which = "; ".join([*names[:MOST_NAMED], *([f"{left:,} more"] if left > 0 else [])])
     return (
-        f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets at "
-        f"{joined(names[:MOST_NAMED])}{_and_elsewhere(len(names) - MOST_NAMED)}.",
+        f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets in "
+        f"{len(names):,} {all_worlds} ({which}); {several} in some.",
     )
-
-
-def _and_elsewhere(count: int) -> str:
-    """Worlds that are not named."""
-    return f", and some in {counted(count, 'world')} more" if count > 0 else ""
 
 
 def over_worlds_table(front: FrontOverWorlds) -> TableContent:
     """Designs on a front over worlds, the safest first; of a long one the ends and some between."""
-    ranked = sorted(front.designs, key=lambda each: (-each.share, each.row))
+    ranked, named = sorted(front.designs, key=lambda each: (-each.share, each.row)), worlds_of_front(front)
     places = np.unique(np.linspace(0, len(ranked) - 1, MAX_DESIGNS).round().astype(int))
     shown = [ranked[place] for place in places]
     fields: Fields[DesignOverWorlds] = (
@@ -363,21 +380,46 @@ def over_worlds_table(front: FrontOverWorlds) -> TableContent:
         *fields,
         *chip_fields(lambda each: each.point),
         *(() if front.scenario.plans is not None else (number("mb", lambda each: f"{each.point.micro_batch}"),)),
-        words("least at", lambda each: front.worlds[each.worst_world].name),
+        words("least at", lambda each: named[each.worst_world].label),
     )
     note = (
         "least: share of the best design of a world, over all that count; samples/s: as the assumptions stand; "
         f"{'mm2, W and USD' if FrontAxis.COST in front.axes else 'mm2 and W'}: the most in any of these; "
-        "+ and -: ends of ranges; "
         + chip_note([each.point for each in shown], has_micro_batch=front.scenario.plans is None)
+        + _corners_note(named, [each.worst_world for each in shown])
     )
     if len(shown) < len(ranked):
         note = f"{len(shown)} of {len(ranked):,}; {note}"
     return table_of("The front over worlds", fields, shown, note)
 
 
-def over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
-    """A front over worlds as JSON: its designs, and the optimum of each world."""
+def over_worlds_to_json(over: OverWorlds) -> dict[str, Any]:
+    """A front over worlds as JSON, with machines in these, and where designs of the nominal front cannot be built."""
+    without = [(point.inline(), over.names_without(point)) for point in over.nominal]
+    return {
+        **front_over_worlds_to_json(over.front),
+        "baselines": [
+            {
+                "name": each.name,
+                "share": min(each.shares[at] for at in over.counted),
+                "share_lower": _share_lower(over.front, each.shares),
+                "shares": list(each.shares),
+                **each.takes,
+            }
+            for each in over.machines
+        ],
+        "unbuilt": [{"arch": arch, "worlds": list(names)} for arch, names in without if names],
+    }
+
+
+def _share_lower(front: FrontOverWorlds, shares: Sequence[float]) -> float | None:
+    """The least share of what each world's optimum is at most; None of files of before, which state no shares."""
+    pairs = zip(front.worlds, shares, strict=False)
+    return min((share * world.value / world.value_upper for world, share in pairs if world.value > 0.0), default=None)
+
+
+def front_over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
+    """The statement of a front over worlds: its designs, and the optimum of each world."""
     return {
         "tolerance": front.tolerance,
         "gap": front.gap,
@@ -388,12 +430,40 @@ def over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
             {
                 **{name: value for name, value in asdict(design).items() if name != "point"},
                 "arch": design.point.inline(),
+                "share_lower": _share_lower(front, design.shares),
                 "worst_world": front.worlds[design.worst_world].name,
             }
             for design in front.designs
         ],
         "worlds": [asdict(world) for world in front.worlds],
     }
+
+
+def over_worlds_figures(over: OverWorlds) -> dict[str, Figure]:
+    """The front over worlds: the least share over the most of each goal, and up to where each design attains most."""
+    front = over.front
+    designs = sorted(front.designs, key=lambda each: (-each.share, each.row))
+    members = [
+        FrontMember(number, each.point, each.share, _amounts({name: getattr(each, name) for name in KEYS.values()}))
+        for number, each in enumerate(designs, start=1)
+    ]
+    machines = [
+        FrontMachine(each.name, min(each.shares[at] for at in over.counted), _amounts(each.takes))
+        for each in over.machines
+    ]
+    tops: dict[int | str, float] = {number: max(each.shares) for number, each in enumerate(designs, start=1)}
+    tops |= {each.name: max(each.shares) for each in over.machines}
+    heights = Heights(
+        "front_over_worlds", "The front over worlds: share of a world's best, least to most,",
+        "share of a world's best", "safest", ".0%", _percent, ", at most", tops,
+    )  # fmt: skip
+    return front_figures(members, front.axes, machines, heights) if members else {}
+
+
+def _amounts(takes: Mapping[str, float | None]) -> dict[FrontAxis, float]:
+    """What is taken by goal, of what is known."""
+    known = {axis: takes.get(key) for axis, key in KEYS.items()}
+    return {axis: amount for axis, amount in known.items() if amount is not None}
 
 
 def front_check_sentence(report: FrontReport) -> str:

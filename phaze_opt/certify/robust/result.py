@@ -1,12 +1,24 @@
 """What an analysis of robustness takes and returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from phaze_opt.certify.certificate import FrontOverWorlds
+from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.prover import ModelFacts
-from phaze_opt.certify.robust.worlds import AssumptionGroup, Assumptions, World
+from phaze_opt.certify.robust.worlds import (
+    AssumptionGroup,
+    Assumptions,
+    World,
+    WorldKind,
+    find_assumptions,
+    words_of,
+    world_words,
+)
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.goals import Goal
 
 NOT_IN_SPACE = -1
 """Index of a design that is no point of the space: a reference machine."""
@@ -122,6 +134,11 @@ class RobustDesign:
     regrets_upper: tuple[float, ...]
     worst_regret: float
     worst_world: int
+
+    @property
+    def num_infeasible(self) -> int:
+        """Worlds with a feasible design in which this one is none."""
+        return sum(regret == 1.0 for regret in self.regrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +274,78 @@ class RobustResult:
     effects: tuple[GroupEffect, ...]
     num_distinct_worlds: int
     wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOverWorlds:
+    """A machine beside a front over worlds, which no budget binds.
+
+    Attributes:
+        name: of it.
+        shares: of each world's optimum that it attains, 0 where nothing is feasible.
+        takes: the most in any other world: ``area_mm2``, ``tdp_w`` and, where it is a goal, ``cost_usd``.
+    """
+
+    name: str
+    shares: tuple[float, ...]
+    takes: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OverWorlds:
+    """A front over worlds, and what stands beside it.
+
+    Attributes:
+        front: proved.
+        nominal: the front as the assumptions stand, the fastest design first.
+        unbuilt: which of these cannot be built within the budgets, in each world.
+        machines: that it is held against.
+    """
+
+    front: FrontOverWorlds
+    nominal: tuple[DesignPoint, ...]
+    unbuilt: tuple[tuple[DesignPoint, ...], ...]
+    machines: tuple[MachineOverWorlds, ...]
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Positions of the worlds where something is feasible: others blame no design."""
+        return tuple(at for at, world in enumerate(self.front.worlds) if world.value > 0.0)
+
+    def names_without(self, point: DesignPoint) -> tuple[str, ...]:
+        """Worlds that count in which a design of the nominal front cannot be built."""
+        return tuple(self.front.worlds[at].name for at in self.counted if point in self.unbuilt[at])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWorld:
+    """What tables call a world, and what it is in words; the same of one that is no corner."""
+
+    label: str
+    words: str
+
+    @property
+    def place(self) -> str:
+        """As the end of a sentence."""
+        if self.words != self.label:
+            return f"with {self.words}"
+        return "as the assumptions stand" if self.label == WorldKind.NOMINAL else f"at {self.label}"
+
+
+def worlds_of_result(result: RobustResult) -> tuple[NamedWorld, ...]:
+    """Every world of an analysis."""
+    return tuple(
+        NamedWorld(world.name, world_words(words_of(world, result.assumptions), result.assumptions))
+        for world in result.worlds
+    )
+
+
+def worlds_of_front(front: FrontOverWorlds) -> tuple[NamedWorld, ...]:
+    """Every world of a front, whose file has names by ends alone; corners follow the nominal one."""
+    constants = front.scenario.constants_of()
+    problem = CertifyProblem(front.scenario, front.space, constants, Goal.PARETO, axes=front.axes)
+    assumptions = find_assumptions(problem)
+    found = [(world.name, world_words(world.name, assumptions)) for world in front.worlds]
+    return tuple(
+        NamedWorld(name if text == name else f"corner {place}", text) for place, (name, text) in enumerate(found)
+    )

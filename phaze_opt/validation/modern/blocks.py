@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
 from phaze_opt.estimate.fused_attention import AttentionConstants, attention_rows, attention_terms
-from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelKind, Owner, kernel_group, kernel_values, width_peak
+from phaze_opt.estimate.kernel_constants import (
+    CONSTANTS,
+    KernelKind,
+    Owner,
+    kernel_group,
+    kernel_values,
+    unit_ratio,
+    width_peak,
+)
 from phaze_opt.estimate.wave_matmul import (
     LIMIT_ORDER,
     GpuSheet,
@@ -24,7 +32,7 @@ from phaze_opt.estimate.wave_matmul import (
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.number_format import Width, facts_of, format_peak
-from phaze_opt.validation.family import Part
+from phaze_opt.validation.family import BlockedRows, Part
 from phaze_opt.validation.modern.cases import KernelCase
 
 Floats = NDArray[np.float64]
@@ -75,6 +83,12 @@ class KernelBlock:
         if self.kernel is KernelKind.ATTENTION:
             return self._attention_terms(values)
         return self._expert_terms(values) if self.kernel is KernelKind.EXPERTS else self._stream_terms(values)
+
+    def longest(self, fitted: FittedConstants) -> list[str]:
+        """Name of the term that takes longest of every row."""
+        names, times = zip(*self.terms(fitted), strict=True)
+        table = np.array([np.broadcast_to(each, self.repeats.shape) for each in times])
+        return [names[at] for at in table.argmax(axis=0).tolist()]
 
     def owners(self, group: str, name: str) -> NDArray[np.bool_]:
         """Which rows have a constant as their own, shape (num_rows,)."""
@@ -131,8 +145,9 @@ class KernelBlock:
             ramp=values["ramp"],
             softmax=values["softmax"],
             lost_wave=values["lost_wave"],
+            wide_head=values["wide_head"],
             odd_head=values["odd_head"],
-            window_use=values["window_use"],
+            window_keys=values["window_keys"],
             memory_share=values["memory_share"] * values["memory"],
             kv_passes=values["kv_passes"],
             overlap_norm=values["overlap_norm"],
@@ -146,10 +161,12 @@ class KernelBlock:
         ]
 
     def _expert_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
-        tokens, rows, active, hidden, ffn, matrices, *tiles = self.sizes
+        tokens, pairs, local, rows, active, hidden, ffn, matrices, *tiles = self.sizes
         facts = [facts_of(case.number_format) for case in self.cases]
         experts = ExpertRows(
             tokens=tokens,
+            pairs=pairs,
+            experts=local,
             rows=rows,
             active=active,
             tiles=np.array(tiles),
@@ -161,12 +178,14 @@ class KernelBlock:
         )
         constants = ExpertConstants(
             launch_s=values["launch"] * values["launch_s"],
+            expert_s=values["expert_s"],
             efficiency=values["efficiency"] * values["rate"],
             memory_share=values["memory_share"] * values["memory"],
             cache_ratio=cache_ratio(values["cache_rate"], self.sheet, values["memory_share"] * values["memory"]),
             k_ramp=values["k_ramp"],
             small_tile=values["small_tile"],
             overlap_norm=values["overlap_norm"],
+            strangers=values["strangers"],
             activation_passes=values["activation_passes"],
             token_passes=values["token_passes"],
         )
@@ -194,6 +213,18 @@ class KernelBlock:
             ("memory", memory),
             ("rows beyond memory", stable_norm(memory, alone, LIMIT_ORDER) - memory),
         ]
+
+
+class KernelRows(BlockedRows[KernelBlock]):
+    """Rows of several kinds of kernels."""
+
+    def longest(self, fitted: FittedConstants) -> Sequence[str]:
+        """Name of the term that takes longest of every row; empty where unscored."""
+        found = [""] * len(self.measured_s)
+        for places, block in self.blocks:
+            for place, name in zip(places, block.longest(fitted), strict=True):
+                found[place] = name
+        return found
 
 
 def build_block(kernel: KernelKind, cases: Sequence[KernelCase]) -> KernelBlock:
@@ -224,6 +255,7 @@ def _sheet(cases: Sequence[KernelCase]) -> GpuSheet:
         exponentials_per_s=cycles * np.array([float(case.device.exponentials_per_cycle) for case in cases]),
         cycles_per_s=cycles,
         wide_peak_flops_per_s=np.array([width_peak(case.device, Width.WIDE) for case in cases]),
+        unit_ratio=np.array([unit_ratio(case.device) for case in cases]),
     )
 
 
