@@ -9,6 +9,9 @@ from typing import Any
 
 __version__ = "0.1.0"
 
+OBJECTS_PER_COLLECTION = 100_000
+"""Of commands and workers: most of what they make lasts, and to look after every 700, as Python does, is a tenth of work."""
+
 _HOMES = {
     "AttentionForm": "phaze_opt.workload.training",
     "Cluster": "phaze_opt.hardware.network",
