@@ -10,7 +10,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 OBJECTS_PER_COLLECTION = 100_000
-"""Of commands and workers: most of what they make lasts, and to look after every 700, as Python does, is a tenth of work."""
+"""New objects between two looks of the garbage collector, in commands and workers: after 700 each it takes a tenth."""
 
 _HOMES = {
     "AttentionForm": "phaze_opt.workload.training",
