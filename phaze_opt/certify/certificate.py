@@ -422,6 +422,7 @@ class DesignOverWorlds:
         throughput_samples_per_s: attained in the nominal world.
         tdp_w, area_mm2: the most in any world.
         cost_usd: of a device, the most in any world; None where cost is no goal.
+        shares: of each world's optimum that it attains, 0 where nothing is feasible; none of files of before.
     """
 
     row: int
@@ -433,6 +434,7 @@ class DesignOverWorlds:
     tdp_w: float
     area_mm2: float
     cost_usd: float | None
+    shares: Annotated[tuple[float, ...], later(())] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,6 +456,8 @@ class FrontOverWorlds:
         package_version: that made it.
         wall_s: that it took, s.
         digest: of all of the others (`content_digest`).
+        has_bands_of_worlds: whether the space's least area counts by the areas of each world, as it did in files of
+            before; else by those of the nominal one, which say what is searched.
     """
 
     format: int
@@ -474,6 +478,7 @@ class FrontOverWorlds:
     package_version: str
     wall_s: float
     digest: str = ""
+    has_bands_of_worlds: Annotated[bool, later(default=True)] = True
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

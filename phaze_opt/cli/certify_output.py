@@ -10,11 +10,10 @@ from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.check.worlds import FrontReport
 from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
-from phaze_opt.certify.robust.result import RobustResult
+from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.cli import output
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
-from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note, notes_to_json
@@ -39,12 +38,14 @@ from phaze_opt.report.front import (
     front_ties_sentence,
     front_to_json,
     machines_beside,
+    machines_to_json,
     members_of,
 )
 from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.robust import (
     front_check_sentence,
+    front_over_worlds_to_json,
     minimax_sentences,
     over_worlds_sentences,
     over_worlds_table,
@@ -71,7 +72,7 @@ class ProofAnswer:
     Attributes:
         result: of the problem itself.
         robust, robust_file: over the ranges of the assumptions, None where it was not asked for; where it is written.
-        over_worlds, unbuilt: of a front, in place of ``robust``; which of it no world of these can build (`unbuilt`).
+        over_worlds: of a front, in place of ``robust``.
         equal: on the terms of a machine; None where none was named.
         ties: designs that share the first place.
         runner_up: the best design of lower value; None if there is none, or of a front.
@@ -101,8 +102,7 @@ class ProofAnswer:
     least: tuple[LeastDesign, ...]
     amounts: Mapping[LeastOf, float]
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
-    over_worlds: FrontOverWorlds | None = None
-    unbuilt: Sequence[Sequence[DesignPoint]] = ()
+    over_worlds: OverWorlds | None = None
 
     @property
     def priced(self) -> tuple[PricedAs, ...]:
@@ -129,13 +129,14 @@ def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> 
             has_plans=answer.result.certificate.scenario.plans is not None,
             ranges=answer.ranges,
         ),
+        "baselines": machines_to_json(
+            members_of(answer.result), answer.result.certificate.axes, machines_beside(answer.held, answer.bills)
+        ),
         "equal_to": equal_to_json(answer.equal, answer.result, answer.constants),
     }
 
 
-def worlds_to_json(
-    robust: RobustResult | None, over_worlds: FrontOverWorlds | None, file: str
-) -> dict[str, Any] | None:
+def worlds_to_json(robust: RobustResult | None, over_worlds: OverWorlds | None, file: str) -> dict[str, Any] | None:
     """What is found out over worlds, of one goal or of a front; None where that was not asked for."""
     if over_worlds is not None:
         return {**over_worlds_to_json(over_worlds), "file": file}
@@ -156,9 +157,9 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
             *((front_table(front, axes, has_plans=certificate.scenario.plans is not None),) if front else ()),
         )
         if answer.over_worlds is not None:
-            points = [each.point for each in result.front]
-            sentences = (*sentences, *over_worlds_sentences(answer.over_worlds, points, answer.unbuilt))
-            tables = (*tables, over_worlds_table(answer.over_worlds)) if answer.over_worlds.designs else tables
+            over = answer.over_worlds
+            sentences = (*sentences, *over_worlds_sentences(over))
+            tables = (*tables, over_worlds_table(over.front)) if over.front.designs else tables
         return ShortAnswer(sentences, tables, notes)
     if not result.best:
         return ShortAnswer((words.claim_sentence(result),), (), notes)
@@ -375,7 +376,7 @@ def over_worlds_metrics(front: FrontOverWorlds) -> dict[str, float]:
 def print_check(report: CheckReport | FrontReport, *, is_json: bool) -> None:
     """That a certificate holds, what it states of which problem, and what was worked out again."""
     if isinstance(report, FrontReport):
-        holds, claim = front_check_sentence(report), over_worlds_to_json(report.front)
+        holds, claim = front_check_sentence(report), front_over_worlds_to_json(report.front)
         objective, counted = Aim(Goal.PARETO, report.front.axes), FRONT_COUNTS
     else:
         holds, claim = check_sentence(report), asdict(report.claim)
@@ -443,6 +444,7 @@ def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
                 "roles": list(design.roles),
                 "architecture": None if design.point is None else asdict(design.point),
                 "worst_regret": design.worst_regret,
+                "num_infeasible": design.num_infeasible,
                 "worst_world": result.worlds[design.worst_world].name,
                 "regrets": list(design.regrets),
             }

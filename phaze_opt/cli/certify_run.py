@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 import typer
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, FrontOverWorlds
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE
 from phaze_opt.certify.equal_terms import EqualTerms, TermsPosed, TermsResult, problems_on_terms_of
 from phaze_opt.certify.least_within import find_least
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, read_values, with_rows_of
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, front_file, prove_front, result_file
-from phaze_opt.certify.robust.front import unbuilt
-from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
-from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
+from phaze_opt.certify.robust.front import front_beside
+from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustResult
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
-from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
@@ -77,7 +75,7 @@ class Proofs:
     result: CertifyResult
     robust: RobustResult | None
     equal: EqualTerms | None
-    over_worlds: FrontOverWorlds | None = None
+    over_worlds: OverWorlds | None = None
 
 
 @dataclass(slots=True)
@@ -190,7 +188,7 @@ class ProofRun:
 
             return analyse_robustness(self.problem, self.options, self.robust, on_progress=on_progress)
 
-    def _prove_over_worlds(self, result: CertifyResult) -> FrontOverWorlds | None:
+    def _prove_over_worlds(self, result: CertifyResult) -> OverWorlds | None:
         """The front over worlds, if asked for and if anything is feasible as the assumptions stand."""
         if self.robust is None or not result.certificate.claim.is_feasible:
             return None
@@ -201,15 +199,10 @@ class ProofRun:
                 what = f"{moved.num_evaluations:,} evaluations, {moved.num_open:,} designs open"
                 show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, what)
 
-            return prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
-
-    def _unbuilt(self, proofs: Proofs) -> tuple[tuple[DesignPoint, ...], ...]:
-        """Which designs of the nominal front cannot be built in each world; none without worlds."""
-        problem, robust = self.problem, self.robust
-        if robust is None or proofs.over_worlds is None:
-            return ()
-        worlds = build_worlds(problem, find_assumptions(problem), num_samples=robust.num_samples, seed=robust.seed)
-        return unbuilt(problem, worlds, [each.point for each in proofs.result.front])
+            front = prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
+        nominal = [each.point for each in result.front]
+        with output.working("pricing the baselines in each world"):
+            return front_beside(self.problem, self.robust, front, nominal=nominal, machines=self.baselines)
 
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
@@ -273,6 +266,7 @@ class ProofRun:
             equal=answer.equal,
             held=answer.held,
             first=first,
+            over_worlds=answer.over_worlds,
         )
 
     def _answer(self, proofs: "Proofs") -> certify_output.ProofAnswer:
@@ -287,7 +281,6 @@ class ProofRun:
             robust=proofs.robust,
             robust_file=self._robust_file(),
             over_worlds=proofs.over_worlds,
-            unbuilt=self._unbuilt(proofs),
             equal=proofs.equal,
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),
@@ -360,7 +353,7 @@ class ProofRun:
         result: CertifyResult,
         robust: RobustResult | None,
         pages: Mapping[str, Path],
-        over_worlds: FrontOverWorlds | None = None,
+        over_worlds: OverWorlds | None = None,
     ) -> None:
         """The end of the proof, the certificate's statement, the table of the best designs, and pages by name."""
         self._begin()
@@ -369,7 +362,7 @@ class ProofRun:
         if robust is not None:
             totals |= certify_output.robust_metrics(robust)
         if over_worlds is not None:
-            totals |= certify_output.over_worlds_metrics(over_worlds)
+            totals |= certify_output.over_worlds_metrics(over_worlds.front)
         self.session.observe_proof(
             ProofFinished(
                 claim=result.certificate.claim,

@@ -384,7 +384,7 @@ class TableStages:
     Attributes:
         rows: the stages.
         graph: place in ``sizes`` of each, shape (stages,).
-        sizes: of all graphs of the table.
+        sizes: of the graphs that they have.
         optimizer: bytes of weight and state of a parameter.
         stack: training software.
     """
@@ -401,8 +401,8 @@ class TableStages:
     ) -> "TableStages":
         """Stages by their runs in the table and their numbers."""
         plan = table.runs.plan[run]
-        graph = table.graph_of_group[table.plans.group[plan]]
-        sizes = graph_sizes([[part.graph for part in step.parts] for step in table.graphs], stack.memory)
+        own, graph = np.unique(table.graph_of_group[table.plans.group[plan]], return_inverse=True)
+        sizes = graph_sizes([[part.graph for part in table.graphs[each].parts] for each in own], stack.memory)
         return cls(_stage_rows(table, run, stage), graph, sizes, optimizer, stack)
 
     def memory(self) -> StageMemory[Floats]:

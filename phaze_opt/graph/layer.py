@@ -72,7 +72,8 @@ class LayerGraph:
 
     def written_bytes(self, names: Sequence[str]) -> float:
         """What its forward operators of some names write; of a name that is listed twice, twice."""
-        return sum((names.count(each.name) * each.bytes_written for each in self.forward.operators), start=0.0)
+        written = (each for each in self.forward.operators if each.name in names) if names else ()
+        return sum((names.count(each.name) * each.bytes_written for each in written), start=0.0)
 
 
 def shared_bytes(before: LayerGraph, behind: LayerGraph) -> float:

@@ -181,7 +181,7 @@ class Objective:
         return self._at_links[link_bytes_per_s]
 
     def under(self, constants: Constants, *, scenario: Scenario, is_bounded_alike: bool = False) -> "Objective":
-        """An objective for other constants; graphs are shared if scenarios differ in nothing but budgets and silicon.
+        """An objective for other constants; graphs are shared where scenarios have the same (`Scenario.of_graphs`).
 
         Args:
             constants: of the other objective.
@@ -190,8 +190,7 @@ class Objective:
                 same to the bit; how far below an open schedule its bound lies may differ.
         """
         other = Objective(scenario, constants=constants)
-        mine = self.scenario
-        if replace(scenario.without_budgets(), silicon=mine.silicon) == mine.without_budgets():
+        if scenario.of_graphs == self.scenario.of_graphs:
             other._compiled, other._planned = self._compiled, self._planned
             other._lender = self if is_bounded_alike else None
         return other

@@ -52,7 +52,11 @@ def evaluate_machines(
     Raises:
         InputError: one is none of these.
     """
-    objective = Objective(scenario.without_budgets(), constants=constants)
+    return machines_under(Objective(scenario.without_budgets(), constants=constants), micro_batches, names)
+
+
+def machines_under(objective: Objective, micro_batches: Sequence[int], names: Sequence[str]) -> dict[str, Evaluation]:
+    """`evaluate_machines` by an objective at hand, which has no budgets."""
     best: dict[str, Evaluation] = {}
     for name in names:
         accelerator = load_architecture(name, constants=objective.constants)

@@ -176,6 +176,11 @@ class Scenario:
         """The same for chips of any size, power and cost."""
         return replace(self, max_area_mm2=None, max_tdp_w=None, max_capex_usd=None)
 
+    @property
+    def of_graphs(self) -> "Scenario":
+        """What graphs, plans and dual vectors follow from: no budget, price, silicon or group of layers changes any."""
+        return replace(self.without_budgets(), silicon=None, prices=None, layer_fusion="")
+
     def sequence_length_of(self, model: Workload) -> int:
         """Tokens a sample of one model.
 

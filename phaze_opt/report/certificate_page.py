@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from phaze_opt import __version__
 from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
-from phaze_opt.certify.robust.result import RobustResult
+from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.hardware.silicon.die_report import DieReport
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
@@ -49,7 +49,7 @@ from phaze_opt.report.front import (
 )
 from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
-from phaze_opt.report.robust import minimax_sentences, robust_contents
+from phaze_opt.report.robust import minimax_sentences, over_worlds_figures, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, counted, shown_value
@@ -74,6 +74,7 @@ def build_document(
     terms: str = "",
     held: Mapping[str, Evaluation] | None = None,
     first: ShortAnswer = NOTHING_SAID,
+    over_worlds: OverWorlds | None = None,
 ) -> ReportDocument:
     """The page as values.
 
@@ -90,6 +91,7 @@ def build_document(
         terms: on which this one is proved, for the title.
         held: the machines that the best design is held against.
         first: what is printed of the proof, to stand above all.
+        over_worlds: a front over worlds beside the nominal one.
     """
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
@@ -103,6 +105,7 @@ def build_document(
             beside=beside,
             machines=machines_beside(shown, bills or {}),
             terms=terms,
+            over_worlds=over_worlds,
         )
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
@@ -162,6 +165,7 @@ def _front_document(
     beside: Sequence[DieBeside],
     machines: Sequence[FrontMachine],
     terms: str,
+    over_worlds: OverWorlds | None,
 ) -> ReportDocument:
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
     certificate = result.certificate
@@ -176,6 +180,7 @@ def _front_document(
             arch_table(front, certificate.axes, has_plans=has_plans),
         ]
         figures |= front_figures(front, certificate.axes, machines)
+        figures |= {} if over_worlds is None else over_worlds_figures(over_worlds)
     if beside:
         dies = _dies(beside, None)
         tables += [area_table(dies), power_table(dies), limits_table(dies)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,17 @@ from phaze_opt.report.answer import joined
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip
 from phaze_opt.report.headline import range_to_json
-from phaze_opt.report.style import BEST_COLOUR, REFERENCE_COLOUR, RIM, SCALE, Frame, Mark, add_marks, apply_style
+from phaze_opt.report.style import (
+    BEST_COLOUR,
+    MUTED_COLOUR,
+    REFERENCE_COLOUR,
+    RIM,
+    SCALE,
+    Frame,
+    Mark,
+    add_marks,
+    apply_style,
+)
 from phaze_opt.report.table import Fields, TableContent, lines, number, table_of, words
 from phaze_opt.report.text import counted, format_number, numbers_apart
 
@@ -124,30 +134,104 @@ def beside_sentences(
     return tuple(_beside_sentence(front, [axis for axis in LEAST if axis in axes], each) for each in machines)
 
 
+def machines_to_json(
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine]
+) -> list[dict[str, Any]]:
+    """What `beside_sentences` say: null and empty where nothing takes as little, or is as fast."""
+    found = []
+    for machine in machines if front else ():
+        stands = _stands(front, [axis for axis in LEAST if axis in axes], machine)
+        found.append(
+            {
+                "name": machine.name,
+                "throughput_samples_per_s": machine.throughput_samples_per_s,
+                **{KEYS[axis]: amount for axis, amount in machine.amounts.items()},
+                "times_speed": stands.times_speed,
+                "times_taken": {KEYS[axis]: ratio for axis, ratio in stands.times_taken.items()},
+            }
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Stands:
+    """How a front stands to a machine.
+
+    Attributes:
+        times_speed: its speed at no more of what the machine takes, over the machine's; None where nothing takes as
+            little.
+        times_taken: the least that it takes of each at no less speed, over the machine's; empty if nothing is as fast.
+    """
+
+    times_speed: float | None
+    times_taken: Mapping[FrontAxis, float]
+
+
+def _stands(front: Sequence[FrontMember], axes: Sequence[FrontAxis], machine: FrontMachine) -> _Stands:
+    known, rate = [axis for axis in axes if axis in machine.amounts], machine.throughput_samples_per_s
+    frugal = [each for each in front if all(each.amounts[axis] <= machine.amounts[axis] for axis in known)]
+    fast = [each for each in front if each.throughput_samples_per_s >= rate]
+    least = {axis: min(each.amounts[axis] for each in fast) / machine.amounts[axis] for axis in known if fast}
+    return _Stands(max(each.throughput_samples_per_s for each in frugal) / rate if frugal else None, least)
+
+
 def _beside_sentence(front: Sequence[FrontMember], axes: Sequence[FrontAxis], machine: FrontMachine) -> str:
     known, rate = [axis for axis in axes if axis in machine.amounts], machine.throughput_samples_per_s
     takes = ", ".join(f"{format_number(machine.amounts[axis])} {UNITS[axis]}" for axis in known)
-    frugal = [each for each in front if all(each.amounts[axis] <= machine.amounts[axis] for axis in known)]
-    fast = [each for each in front if each.throughput_samples_per_s >= rate]
+    stands = _stands(front, axes, machine)
     spared, slower = "nothing on it takes as little", "nothing on it is as fast"
-    if frugal:
-        best, each_of = max(each.throughput_samples_per_s for each in frugal), "it" if len(known) == 1 else "each"
-        spared = f"at no more of {each_of} the front has {best / rate:.2f} times its speed"
-    if fast:
-        ratios = [min(each.amounts[axis] for each in fast) / machine.amounts[axis] for axis in known]
-        least = [f"{ratio:.2f} times its {UNITS[axis]}" for ratio, axis in zip(ratios, known, strict=True)]
+    if stands.times_speed is not None:
+        each_of = "it" if len(known) == 1 else "each"
+        spared = f"at no more of {each_of} the front has {stands.times_speed:.2f} times its speed"
+    if stands.times_taken:
+        least = [f"{ratio:.2f} times its {UNITS[axis]}" for axis, ratio in stands.times_taken.items()]
         slower = f"at no less speed it takes as little as {' or '.join(least)}"
     return f"Beside {machine.name} ({format_number(rate)} samples/s, {takes}; modelled alike): {spared}; {slower}."
 
 
+@dataclass(frozen=True, slots=True)
+class Heights:
+    """What stands upwards in the figures of a front: a rate of its designs and machines.
+
+    Attributes:
+        name: of the first figure; the others have their axis behind it.
+        title, label: of the figures, and of their axis.
+        highest: what the highest design is called.
+        ticks: how the axis is written.
+        words: a height in words.
+        taken: behind the label of what is taken.
+        tops: how far up each design, by number, and each machine, by name, reaches from there; none where they do not.
+    """
+
+    name: str
+    title: str
+    label: str
+    highest: str
+    ticks: str
+    words: Callable[[float], str]
+    taken: str = ""
+    tops: Mapping[int | str, float] = field(default_factory=dict)
+
+    def told(self, key: int | str, height: float) -> str:
+        """From where to where, in words."""
+        words, top = self.words(height), self.tops.get(key, height)
+        return words if top == height else f"{words}, up to {self.words(top)}"
+
+
+SPEED = Heights(
+    "front", "The proved front: throughput", "throughput, samples/s", FASTEST, "~s",
+    lambda rate: f"{format_number(rate)} samples/s",
+)  # fmt: skip
+
+
 def front_figures(
-    front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine]
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine], heights: Heights = SPEED
 ) -> dict[str, Figure]:
     """The front in throughput over each other goal, coloured by the goal after it; machines as diamonds."""
     taken = [axis for axis in (FrontAxis.AREA, FrontAxis.TDP, FrontAxis.COST) if axis in axes]
     return {
-        "front" if not place else f"front_{axis.value}": _front_figure(
-            front, axes, axis, taken[(place + 1) % len(taken)], machines
+        heights.name if not place else f"{heights.name}_{axis.value}": _front_figure(
+            front, axes, (axis, taken[(place + 1) % len(taken)]), machines, heights
         )
         for place, axis in enumerate(taken)
     }
@@ -156,53 +240,79 @@ def front_figures(
 def _front_figure(
     front: Sequence[FrontMember],
     axes: Sequence[FrontAxis],
-    axis: FrontAxis,
-    colour: FrontAxis,
+    shown: tuple[FrontAxis, FrontAxis],
     machines: Sequence[FrontMachine],
+    heights: Heights,
 ) -> Figure:
+    """One of them, over the first of two goals and coloured by the second."""
     import plotly.graph_objects as go
 
+    axis, colour = shown
     label = AXIS_LABELS[axis]
     figure = go.Figure()
     places = [(each.amounts[axis], each.throughput_samples_per_s) for each in front]
+    tops = _add_reaches(figure, front, axis, machines, heights)
     figure.add_scatter(
         x=[x for x, _ in places], y=[y for _, y in places],
-        mode="markers", name="on the front", text=[_described(each) for each in front], hoverinfo="text",
+        mode="markers", name="on the front", text=[_described(each, heights) for each in front], hoverinfo="text",
         showlegend=False,
         marker={"color": [each.amounts[colour] for each in front], "colorscale": SCALE, "size": 9, "line": dict(RIM),
                 "colorbar": {"title": {"text": AXIS_LABELS[colour], "side": "right"}, "thickness": 14}},
     )  # fmt: skip
-    marks = [*_named_marks(front, axes, axis), *_machine_marks(machines, axis)]
-    figure.update_xaxes(title=label)
-    figure.update_yaxes(title="throughput, samples/s", tickformat="~s")
-    apply_style(figure, f"The proved front: throughput over {label.partition(',')[0]}")
-    add_marks(figure, marks, crowd=places, frame=Frame.around([*places, *((mark.x, mark.y) for mark in marks)]))
+    marks = [*_named_marks(front, axes, axis, heights), *_machine_marks(machines, axis, heights)]
+    figure.update_xaxes(title=label + heights.taken)
+    figure.update_yaxes(title=heights.label, tickformat=heights.ticks)
+    apply_style(figure, f"{heights.title} over {label.partition(',')[0]}")
+    frame = Frame.around([*places, *tops, *((mark.x, mark.y) for mark in marks)])
+    add_marks(figure, marks, crowd=[*places, *tops], frame=frame)
     return figure
 
 
-def _named_marks(front: Sequence[FrontMember], axes: Sequence[FrontAxis], axis: FrontAxis) -> Iterator[Mark]:
-    """The fastest design, the one that takes least, and the knee, as rings; of one with two names, both."""
+def _add_reaches(
+    figure: Figure, front: Sequence[FrontMember], axis: FrontAxis, machines: Sequence[FrontMachine], heights: Heights
+) -> list[tuple[float, float]]:
+    """Lines from each design and machine up to where it reaches; their ends."""
+    of_designs = [(each.number, each.amounts[axis], each.throughput_samples_per_s) for each in front]
+    known = [each for each in machines if axis in each.amounts]
+    of_machines = [(each.name, each.amounts[axis], each.throughput_samples_per_s) for each in known]
+    ends: list[tuple[float, float]] = []
+    for ink, rows in ((MUTED_COLOUR, of_designs), (REFERENCE_COLOUR, of_machines)):
+        lines = [((x, x, None), (low, heights.tops[key], None)) for key, x, low in rows if key in heights.tops]
+        if lines:
+            figure.add_scatter(
+                x=[x for across, _ in lines for x in across], y=[y for _, up in lines for y in up],
+                mode="lines", line={"color": ink, "width": 1}, hoverinfo="skip", showlegend=False,
+            )  # fmt: skip
+        ends += [(across[0], up[1]) for across, up in lines]
+    return ends
+
+
+def _named_marks(
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], axis: FrontAxis, heights: Heights
+) -> Iterator[Mark]:
+    """The highest design, the one that takes least, and the knee, as rings; of one with two names, both."""
     choices = choices_of(front, axes)
     own = (FASTEST, LEAST[axis].value, KNEE)
     called: dict[int, list[str]] = {}
     for each in choices:
         if each.within is None and each.name in own:
-            called.setdefault(each.member.number, []).append(each.name)
+            name = heights.highest if each.name == FASTEST else each.name
+            called.setdefault(each.member.number, []).append(name)
     members = {each.number: each for each in front}
     for place, names in called.items():
         member = members[place]
         yield Mark(
             ", ".join(names), member.amounts[axis], member.throughput_samples_per_s, "circle-open", 17, BEST_COLOUR,
-            _described(member),
+            _described(member, heights),
         )  # fmt: skip
 
 
-def _machine_marks(machines: Sequence[FrontMachine], axis: FrontAxis) -> Iterator[Mark]:
+def _machine_marks(machines: Sequence[FrontMachine], axis: FrontAxis, heights: Heights) -> Iterator[Mark]:
     """Machines of which what the axis shows is known, as diamonds."""
     for each in machines:
         if axis in each.amounts:
             amount, rate = each.amounts[axis], each.throughput_samples_per_s
-            said = f"{each.name}: {format_number(rate)} samples/s, {format_number(amount)} {UNITS[axis]}"
+            said = f"{each.name}: {heights.told(each.name, rate)}, {format_number(amount)} {UNITS[axis]}"
             yield Mark(each.name, amount, rate, "diamond", 12, REFERENCE_COLOUR, said)
 
 
@@ -260,9 +370,9 @@ def _near_sentence(choices: Sequence[FrontChoice]) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def _described(member: FrontMember) -> str:
+def _described(member: FrontMember, heights: Heights = SPEED) -> str:
     takes = ", ".join(f"{format_number(amount)} {UNITS[axis]}" for axis, amount in member.amounts.items())
-    return f"{describe_chip(member.point)} ({format_number(member.throughput_samples_per_s)} samples/s, {takes})"
+    return f"{describe_chip(member.point)} ({heights.told(member.number, member.throughput_samples_per_s)}, {takes})"
 
 
 def shown_members(front: Sequence[FrontMember], axes: Sequence[FrontAxis]) -> tuple[FrontMember, ...]:

@@ -1,9 +1,11 @@
 """An analysis of robustness in words and tables: which conclusions survive, and what each design forgoes."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,16 +15,18 @@ from phaze_opt.certify.robust.result import (
     Conclusion,
     ConclusionKind,
     GroupEffect,
+    OverWorlds,
     RobustDesign,
     RobustResult,
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import UncertainConstant, words_of
-from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.objective.least_within import FrontMember
 from phaze_opt.report.answer import joined
 from phaze_opt.report.certificate import axes_words, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip, short_point
+from phaze_opt.report.front import KEYS, FrontMachine, Heights, front_figures
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import (
     GOAL_UNITS,
@@ -33,6 +37,9 @@ from phaze_opt.report.text import (
     format_time,
     shown_value,
 )
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""
@@ -115,7 +122,7 @@ def designs_table(result: RobustResult) -> TableContent:
     fields: Fields[RobustDesign] = (
         words("design", lambda design: design.name if design.point is None else _role(result, design)),
         words("cores, GLB, HBM", lambda d: "reference" if d.point is None else short_point(d.point)),
-        number("worst", lambda design: _regret(design.worst_regret)),
+        number("worst", _worst),
         number("mean", lambda design: _percent(math.fsum(design.regrets) / len(design.regrets))),
         number("nominal", lambda design: _regret(design.regrets[0])),
         words("worst in", lambda design: name_world(result, design.worst_world)),
@@ -127,7 +134,7 @@ def designs_table(result: RobustResult) -> TableContent:
     shown += [design for design in ranked if design.point is None]
     note = (
         "regret: share of the world's optimum that the design forgoes; worst, mean over worlds, in the nominal one; "
-        "infeasible counts as 100 %"
+        "infeasible counts as 100 %, in so many worlds"
     )
     left = len(result.designs) - len(shown)
     if left:
@@ -203,6 +210,12 @@ def worlds_table(result: RobustResult) -> TableContent:
     return table_of(f"The optimum of {len(result.optima)} worlds", fields, enumerate(result.optima), note)
 
 
+def _worst(design: RobustDesign) -> str:
+    """The largest regret; of a design that some worlds do not have their number."""
+    count = design.num_infeasible
+    return f"infeasible in {count}" if count else _percent(design.worst_regret)
+
+
 def _regret(regret: float) -> str:
     """A regret; of a design that a world does not have there is none."""
     return "infeasible" if regret == 1.0 else _percent(regret)
@@ -267,23 +280,15 @@ def _percent(share: float) -> str:
     return format_percentage(share)
 
 
-def over_worlds_sentences(
-    front: FrontOverWorlds, nominal: Sequence[DesignPoint], unbuilt: Sequence[Sequence[DesignPoint]] = ()
-) -> tuple[str, ...]:
-    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front.
-
-    Args:
-        front: over worlds.
-        nominal: designs on the front as the assumptions stand, the fastest first.
-        unbuilt: which of them cannot be built within the budgets, in each world.
-    """
+def over_worlds_sentences(over: OverWorlds) -> tuple[str, ...]:
+    """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front."""
+    front, nominal = over.front, over.nominal
     state = "Proved" if front.is_proved else "Not proved"
-    places = {world.name: each for world, each in zip(front.worlds, unbuilt, strict=False) if world.value and each}
     if not front.designs:
         return (
             f"No design works in each of {_counted_worlds(front)}: in some each cannot be built, breaks a budget or "
             "fits no memory.",
-            *_where_unbuilt(front, nominal, places),
+            *_where_unbuilt(over),
         )
     count = len(front.designs)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
@@ -299,7 +304,7 @@ def over_worlds_sentences(
         f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
         f"design of each, which is known within {format_gap(front.tolerance)} "
         f"(least at {front.worlds[safest.worst_world].name}).",
-        *_fate_of(nominal[0], places),
+        *_fate_of_nominal(over),
     )
 
 
@@ -310,40 +315,38 @@ def _counted_worlds(front: FrontOverWorlds) -> str:
     return f"{len(front.worlds) - left_out:,} worlds{others}"
 
 
-def _where_unbuilt(
-    front: FrontOverWorlds, nominal: Sequence[DesignPoint], places: Mapping[str, Sequence[DesignPoint]]
-) -> tuple[str, ...]:
-    """Where most designs of the nominal front cannot be built, and that a space's least area counts everywhere."""
-    ranked = sorted(places, key=lambda name: -len(places[name]))
+def _where_unbuilt(over: OverWorlds) -> tuple[str, ...]:
+    """Where most designs of the nominal front cannot be built."""
+    worlds = over.front.worlds
+    ranked = sorted((at for at in over.counted if over.unbuilt[at]), key=lambda at: -len(over.unbuilt[at]))
     if not ranked:
         return ()
     first, *others = ranked[:MOST_NAMED]
     worst = joined(
-        [f"{len(places[first]):,} cannot be built within the budgets at {first}"]
-        + [f"{len(places[name]):,} at {name}" for name in others]
+        [f"{len(over.unbuilt[first]):,} cannot be built within the budgets at {worlds[first].name}"]
+        + [f"{len(over.unbuilt[at]):,} at {worlds[at].name}" for at in others]
     )
-    share = front.space.min_area_fraction
-    least = f"; min_area_fraction = {share:g} of the space rules smaller dies out in every world" if share else ""
-    return (
-        f"Of the {len(nominal):,} on the front as the assumptions stand {worst}"
-        f"{_and_elsewhere(len(ranked) - MOST_NAMED)}{least}.",
-    )
+    left = len(ranked) - MOST_NAMED
+    more = f", and some in {counted(left, 'world')} more" if left > 0 else ""
+    return (f"Of the {len(over.nominal):,} on the front as the assumptions stand {worst}{more}.",)
 
 
-def _fate_of(fastest: DesignPoint, places: Mapping[str, Sequence[DesignPoint]]) -> tuple[str, ...]:
-    """Where the design that is fastest as the assumptions stand cannot be built."""
-    names = [name for name, left in places.items() if fastest in left]
-    if not names:
+def _fate_of_nominal(over: OverWorlds) -> tuple[str, ...]:
+    """In how many worlds the design that is fastest as the assumptions stand cannot be built, and how many others."""
+    lost = [point for point in over.nominal if over.names_without(point)]
+    if not lost:
         return ()
+    all_worlds = f"of the {len(over.counted):,} worlds"
+    several = f"of the {len(over.nominal):,} on the front as the assumptions stand {len(lost):,} cannot"
+    fastest, names = over.nominal[0], over.names_without(over.nominal[0])
+    if not names:
+        return (f"{several[0].upper()}{several[1:]} be built within the budgets in some {all_worlds}.",)
+    left = len(names) - MOST_NAMED
+    named = joined([*names[:MOST_NAMED], *([f"{left:,} more"] if left > 0 else [])])
     return (
-        f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets at "
-        f"{joined(names[:MOST_NAMED])}{_and_elsewhere(len(names) - MOST_NAMED)}.",
+        f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets in "
+        f"{len(names):,} {all_worlds} ({named}); {several} in some.",
     )
-
-
-def _and_elsewhere(count: int) -> str:
-    """Worlds that are not named."""
-    return f", and some in {counted(count, 'world')} more" if count > 0 else ""
 
 
 def over_worlds_table(front: FrontOverWorlds) -> TableContent:
@@ -376,8 +379,33 @@ def over_worlds_table(front: FrontOverWorlds) -> TableContent:
     return table_of("The front over worlds", fields, shown, note)
 
 
-def over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
-    """A front over worlds as JSON: its designs, and the optimum of each world."""
+def over_worlds_to_json(over: OverWorlds) -> dict[str, Any]:
+    """A front over worlds as JSON, with machines in these, and where designs of the nominal front cannot be built."""
+    without = [(point.inline(), over.names_without(point)) for point in over.nominal]
+    return {
+        **front_over_worlds_to_json(over.front),
+        "baselines": [
+            {
+                "name": each.name,
+                "share": min(each.shares[at] for at in over.counted),
+                "share_lower": _share_lower(over.front, each.shares),
+                "shares": list(each.shares),
+                **each.takes,
+            }
+            for each in over.machines
+        ],
+        "unbuilt": [{"arch": arch, "worlds": list(names)} for arch, names in without if names],
+    }
+
+
+def _share_lower(front: FrontOverWorlds, shares: Sequence[float]) -> float | None:
+    """The least share of what each world's optimum is at most; None of files of before, which state no shares."""
+    pairs = zip(front.worlds, shares, strict=False)
+    return min((share * world.value / world.value_upper for world, share in pairs if world.value > 0.0), default=None)
+
+
+def front_over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
+    """The statement of a front over worlds: its designs, and the optimum of each world."""
     return {
         "tolerance": front.tolerance,
         "gap": front.gap,
@@ -388,12 +416,40 @@ def over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
             {
                 **{name: value for name, value in asdict(design).items() if name != "point"},
                 "arch": design.point.inline(),
+                "share_lower": _share_lower(front, design.shares),
                 "worst_world": front.worlds[design.worst_world].name,
             }
             for design in front.designs
         ],
         "worlds": [asdict(world) for world in front.worlds],
     }
+
+
+def over_worlds_figures(over: OverWorlds) -> dict[str, Figure]:
+    """The front over worlds: the least share over the most of each goal, and up to where each design attains most."""
+    front = over.front
+    designs = sorted(front.designs, key=lambda each: (-each.share, each.row))
+    members = [
+        FrontMember(number, each.point, each.share, _amounts({name: getattr(each, name) for name in KEYS.values()}))
+        for number, each in enumerate(designs, start=1)
+    ]
+    machines = [
+        FrontMachine(each.name, min(each.shares[at] for at in over.counted), _amounts(each.takes))
+        for each in over.machines
+    ]
+    tops: dict[int | str, float] = {number: max(each.shares) for number, each in enumerate(designs, start=1)}
+    tops |= {each.name: max(each.shares) for each in over.machines}
+    heights = Heights(
+        "front_over_worlds", "The front over worlds: share of a world's best, least to most,",
+        "share of a world's best", "safest", ".0%", _percent, ", at most", tops,
+    )  # fmt: skip
+    return front_figures(members, front.axes, machines, heights) if members else {}
+
+
+def _amounts(takes: Mapping[str, float | None]) -> dict[FrontAxis, float]:
+    """What is taken by goal, of what is known."""
+    known = {axis: takes.get(key) for axis, key in KEYS.items()}
+    return {axis: amount for axis, amount in known.items() if amount is not None}
 
 
 def front_check_sentence(report: FrontReport) -> str:

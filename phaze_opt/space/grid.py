@@ -1,7 +1,7 @@
 """All designs of the axes by one index, kept or not, so that a design has the same index wherever it is a die."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,5 @@ class PartOfSpace(SearchSpace):
     @classmethod
     def of(cls, space: SearchSpace, listed: FrontierRows) -> "PartOfSpace":
         """The listed architectures of a space."""
-        whole = replace(space, frontier=None)
-        return cls(
-            whole.name, whole.axes, whole.area_budget_um2, whole.min_area_fraction, whole.max_area_um2, whole.silicon,
-            listed=listed,
-        )  # fmt: skip
+        whole = {each.name: getattr(space, each.name) for each in fields(SearchSpace) if each.name != "frontier"}
+        return cls(**whole, listed=listed)

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_parts_um2
 from phaze_opt.hardware.chip_template import AXIS, PointColumns
-from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
-from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.space.axes import ROW_AXES, Axes
 
 Places: TypeAlias = Mapping[str, NDArray[np.int64]]
@@ -100,9 +98,7 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
     return KeptRows(low=low, high=high, has_single=has_single, starts=starts, gap_low=none, gap_high=none)
 
 
-def compile_die_rows(
-    axes: Axes, chips_at: Callable[[Places], AcceleratorTable], *, band_mm2: float, cap_mm2: float, constants: Constants
-) -> KeptRows:
+def compile_die_rows(axes: Axes, builds: Callable[[Places], NDArray[np.bool_]]) -> KeptRows:
     """Kept dies: area within the band, and reticle, edge, interposer, banks and cooling as they can be built.
 
     A die grows with every vector core. So do its sides, and with them the stacks and links that find a place: what is
@@ -111,10 +107,7 @@ def compile_die_rows(
 
     Args:
         axes: the space's axes.
-        chips_at: chips at places on the axes, which broadcast.
-        band_mm2: least area.
-        cap_mm2: largest area.
-        constants: that have a die.
+        builds: which dies at places on the axes, which broadcast, are kept.
 
     Raises:
         InputError: the axes are too fine to hold.
@@ -124,8 +117,7 @@ def compile_die_rows(
     count, mesh = np.zeros(num_rows, dtype=np.int64), _mesh(axes)
     gap_low, gap_high = np.zeros(num_rows, dtype=np.int32), np.zeros(num_rows, dtype=np.int32)
     for place in range(num_vc):
-        chips = chips_at({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
-        is_kept = dies_kept(chips, constants, band_mm2=band_mm2, cap_mm2=cap_mm2)
+        is_kept = builds({**mesh, "num_vc": np.full(1, place, dtype=np.int64)})
         flags = np.broadcast_to(is_kept, axes.shape).ravel()
         reopens = flags & (last > 0) & (last < place)
         gap_low[reopens], gap_high[reopens] = last[reopens], place
@@ -140,13 +132,6 @@ def compile_die_rows(
     np.cumsum(count, out=starts[1:])
     single = np.zeros(num_rows, dtype=np.bool_)
     return KeptRows(low=low, high=last, has_single=single, starts=starts, gap_low=gap_low, gap_high=gap_high)
-
-
-def dies_kept(chips: AcceleratorTable, constants: Constants, *, band_mm2: float, cap_mm2: float) -> NDArray[np.bool_]:
-    """Which dies lie within the band of areas and could be built; of the shape of the chips."""
-    dies = Dies.of(chips, constants)
-    area_mm2 = dies.area.total
-    return np.asarray(dies.is_buildable & (area_mm2 >= band_mm2) & (area_mm2 <= cap_mm2))
 
 
 def _count_rows(axes: Axes) -> int:

@@ -27,12 +27,12 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
 from phaze_opt.hardware.economics.chip_cost import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
-from phaze_opt.hardware.silicon.chip_silicon import die_power_w
+from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, constants_with
 from phaze_opt.record.plain_data import later, to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows, compile_frontier, mask_of
-from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows, dies_kept
+from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows
 from phaze_opt.units import UM2_PER_MM2, um2_to_mm2
 
 _MAX_LISTED_VALUES = 64
@@ -91,6 +91,7 @@ class SearchSpace:
         max_area_um2: cap set by `restrict`; infinite by default.
         silicon: what dies are built of; None for the 22 nm tables.
         frontier: leaves only the frontier of the space (`frontier`).
+        band_silicon: whose areas the lower end of the band counts by; None for ``silicon`` itself.
     """
 
     name: str
@@ -100,6 +101,7 @@ class SearchSpace:
     max_area_um2: float = math.inf
     silicon: Annotated[Silicon | None, later(None)] = None
     frontier: Annotated[Frontier | None, later(None)] = None
+    band_silicon: Annotated[Silicon | None, later(None)] = None
 
     def __post_init__(self) -> None:
         """Refuse a budget that is not positive and a fraction outside 0..1."""
@@ -275,18 +277,33 @@ class SearchSpace:
         return self._architecture(positions) >= 0
 
     def builds(self, points: PointColumns) -> NDArray[np.bool_]:
-        """Which dies at places of the axes are kept, worked out for these alone; shape (num_points,).
+        """Which dies at places of the axes are kept, worked out for these alone; of the shape of the points.
 
         Of spaces that have a silicon: those of the 22 nm tables look it up (`contains`).
         """
-        low, high = self.area_bounds_mm2
-        return dies_kept(chips_of(points, self.constants), self.constants, band_mm2=low, cap_mm2=high)
+        dies, (low, high) = Dies.of(chips_of(points, self.constants), self.constants), self.area_bounds_mm2
+        area_mm2 = banded_mm2 = dies.area.total
+        if self.band_silicon is not None:
+            known = constants_with(self.band_silicon)
+            banded_mm2 = chip_area_mm2(chips_of(points, known), known)
+        return np.asarray(dies.is_buildable & (banded_mm2 >= low) & (area_mm2 <= high))
 
     @property
     def area_bounds_mm2(self) -> tuple[float, float]:
         """Least and largest area of what is kept, mm^2."""
         low, high = self.min_area_fraction * self.area_budget_um2, min(self.area_budget_um2, self.max_area_um2)
         return um2_to_mm2(low), um2_to_mm2(high)
+
+    def under(self, silicon: Silicon) -> "SearchSpace":
+        """The space where dies turn out to be of another silicon.
+
+        Which dies are searched is the space's to say, so the lower end of the band stays that of its own areas; what
+        can be built and fits the budget is the other silicon's.
+        """
+        if silicon == self.silicon:
+            return self
+        banded = self.band_silicon or self.silicon
+        return replace(self, silicon=silicon, band_silicon=banded if self.min_area_fraction > 0.0 else None)
 
     def within(self, max_area_mm2: float | None) -> "SearchSpace":
         """The space capped at an area, whether that leaves anything or not."""
@@ -431,11 +448,7 @@ def _compile(space: SearchSpace) -> KeptRows:
         return compile_kept_rows(space.axes, band_um2=band_um2, cap_um2=cap_um2)
     first = {name: np.zeros(1, dtype=np.int64) for name in space.axes.stated}
 
-    def chips_at(places: Mapping[str, NDArray[np.int64]]) -> AcceleratorTable:
-        return chips_of(space._take(first | dict(places)), space.constants)
-
-    low, high = space.area_bounds_mm2
-    return compile_die_rows(space.axes, chips_at, band_mm2=low, cap_mm2=high, constants=space.constants)
+    return compile_die_rows(space.axes, lambda places: space.builds(space._take(first | dict(places))))
 
 
 @lru_cache(maxsize=4)

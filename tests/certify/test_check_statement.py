@@ -87,5 +87,8 @@ def test_capacities_that_a_user_gives_dies_are_no_other_axes():
     space = die_space(silicon, hbm_bytes=(48 * GIBI, 64 * GIBI), micro_batches=(1, 2))
     assert not differences(space=space)
     assert "3 4" in " ".join(describe_problem(certificate(space=space)))
+    lighter = replace(silicon, values=(("die.area.host_mm2", 1.0),))
+    banded = " ".join(describe_problem(certificate(space=replace(space, band_silicon=lighter))))
+    assert "the least by areas of dies at 7 nm with stacks of hbm2e, links of 500 GB/s with 1 constants" in banded
     other = replace(space, axes=replace(space.axes, glb_bytes=space.axes.glb_bytes[:3]))
     assert "not the package's space of dies: it differs in glb_bytes" in differences(space=other)

@@ -1,6 +1,7 @@
 """Worlds of dies: each poses the problem that one poses by hand, and the answers are those of looking at every die."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,34 +9,37 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from small_problems import small_model, small_scenario
+from test_money_certificates import split_problem
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.certify.robust.worlds import AssumptionGroup, End, WorldKind, build_worlds, find_assumptions, problem_in
-from phaze_opt.hardware.chip_template import NEVER_SLOWS
+from phaze_opt.hardware.chip_template import NEVER_SLOWS, DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.designed_chip import BANK_RULE, build_accelerator
+from phaze_opt.hardware.designed_chip import BANK_RULE, build_accelerator, chips_of
 from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of
 from phaze_opt.hardware.silicon.silicon import link_rate, silicon_of
 from phaze_opt.objective.alternatives import DIE_AREAS, SHARES
-from phaze_opt.objective.bill import device_usd
+from phaze_opt.objective.bill import device_usd, own_chips
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import MEBI
+from phaze_opt.units import MEBI, UM2_PER_MM2
 
 WIDE = small_model("wide", hidden_size=1024, num_heads=16, num_kv_heads=16, ffn_size=4096, embedding_size=1024)
 SAME = 1e-8
 VARIED = ("hbm.stack_bandwidth", "die.area.", "die.bank.", "die.power.")
 
 
-def tiny_dies(*, area_mm2: float = 560.0, is_network_varied: bool = False, **changes: object) -> CertifyProblem:
+def tiny_dies(
+    *, area_mm2: float = 560.0, least: float = 0.0, is_network_varied: bool = False, **changes: object
+) -> CertifyProblem:
     """Dies of 48 combinations, of which some break the area, the banks or the edge; few constants have ranges."""
     scenario = small_scenario(WIDE, network="two-level", devices=8, **changes)
     silicon = silicon_of(7, scenario.cluster.network)
@@ -44,7 +48,7 @@ def tiny_dies(*, area_mm2: float = 560.0, is_network_varied: bool = False, **cha
         glb_bytes=(4 * MEBI, 8 * MEBI, 16 * MEBI), glb_bytes_per_cycle=(2048, 4096),
         hbm_bytes=(), hbm_stacks=(2, 4), micro_batch=(1,),
     )  # fmt: skip
-    space = SearchSpace("dies", axes, area_budget_um2=area_mm2 * 1e6, min_area_fraction=0.0, silicon=silicon)
+    space = SearchSpace("dies", axes, area_budget_um2=area_mm2 * 1e6, min_area_fraction=least, silicon=silicon)
     scenario = replace(scenario, silicon=silicon)
     known = scenario.constants_of()
     varied = (*VARIED, "network.") if is_network_varied else VARIED
@@ -55,15 +59,29 @@ def tiny_dies(*, area_mm2: float = 560.0, is_network_varied: bool = False, **cha
     return CertifyProblem(scenario, space, Constants(entries, known.options))
 
 
+def searched_in(problem: CertifyProblem) -> tuple[Callable[[DesignPoint], bool], CertifyProblem]:
+    """Which dies are searched in all worlds, by their nominal areas, and the problem of dies of any least area."""
+    space, known = problem.space, problem.constants
+    if space.silicon is None:
+        return lambda _: True, problem
+    least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
+
+    def is_searched(point: DesignPoint) -> bool:
+        return area_mm2_of(build_accelerator(point, constants=known), known) >= least_mm2
+
+    return is_searched, replace(problem, space=replace(space, min_area_fraction=0.0))
+
+
 def table_of(problem: CertifyProblem, result: RobustResult) -> NDArray[np.float64]:
-    """Every combination in every world; 0 where it is no die within the budgets."""
-    grid, rows = Grid(problem.space), []
+    """Every combination in every world; 0 where it is not searched, or no die within the budgets."""
+    grid, rows, (is_searched, whole) = Grid(problem.space), [], searched_in(problem)
     for world in result.worlds:
-        posed = problem_in(problem, world)
+        posed = problem_in(whole, world)
         objective, values = Objective(posed.scenario, constants=posed.constants), []
         for index in range(grid.size):
             point = grid.point(index)
-            value = goal_values(posed.goal, objective.evaluate(point)) if posed.space.contains(point) else ()
+            is_die = is_searched(point) and posed.space.contains(point)
+            value = goal_values(posed.goal, objective.evaluate(point)) if is_die else ()
             values.append(next(iter(value), 0.0))
         rows.append(values)
     return np.array(rows)
@@ -81,7 +99,7 @@ CAPEX = 8 * 9700.0
 @pytest.mark.parametrize(
     ("changes", "budget"),
     [
-        ({"area_mm2": 400.0}, None),
+        ({"area_mm2": 400.0, "least": 0.65}, None),
         pytest.param({"max_tdp_w": 200.0}, None, marks=pytest.mark.slow),
         pytest.param({}, CAPEX, marks=pytest.mark.slow),
     ],
@@ -159,6 +177,31 @@ def test_prices_are_of_worlds_where_money_decides():
     opposed = {each.key for each in found["usd"][AssumptionGroup.PRICES] if each.is_opposed}
     yields = {"price.package.bond_yield", "price.package.substrate_bond_yield"}
     assert opposed == {"price.volume.devices", "price.ownership.years", "price.ownership.utilisation", *yields}
+
+
+def test_prices_that_are_varied_are_those_that_any_chip_of_the_space_costs_by():
+    """None makes one chip cheaper and another dearer; those of chiplets where a die is split, not where it may be."""
+    split = split_problem(Goal.THROUGHPUT_PER_USD)
+    whole_um2 = 1e6 * area_mm2_of(build_accelerator(split.space.point(0), constants=split.constants), split.constants)
+    whole = replace(split, space=replace(split.space, area_budget_um2=1.0001 * whole_um2))
+    is_split = []
+    for problem in (priced(max_capex_usd=CAPEX), replace(priced(), goal=Goal.THROUGHPUT_PER_USD), split, whole):
+        chips = chips_of(problem.space.columns(np.arange(problem.space.size)), problem.constants)
+        name = "usd_per_s" if problem.goal is Goal.THROUGHPUT_PER_USD else "capex_usd"
+        known, dearer = load_prices(), {}
+        for key in known.uncertain_with(("chiplets",)):
+            low, high = (
+                getattr(own_chips(chips, problem.scenario, problem.constants, known.with_overrides({key: end})), name)
+                for end in (known.entries[key].low, known.entries[key].high)
+            )
+            if (low != high).any():
+                assert len(set(np.sign(high - low)) - {0.0}) == 1
+                dearer[f"price.{key}"] = bool((high > low).any())
+        groups = {group.group: group.constants for group in find_assumptions(problem).groups}
+        assert {each.key: not each.is_opposed for each in groups[AssumptionGroup.PRICES]} == dearer
+        is_split.append("price.chiplets.test_usd" in dearer)
+    assert is_split == [False, False, True, False]
+    assert set(whole.space.columns(np.arange(whole.space.size)).chiplets) == {1}
 
 
 def test_a_world_of_prices_is_the_problem_that_one_poses_by_hand():

@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 from forger import ATTAINED, Forger, times
 from robust_toys import make_problem, make_space
-from test_die_worlds import tiny_dies
+from test_die_worlds import searched_in, tiny_dies
 from test_fronts import is_no_worse, plain_front
 from test_fused_certificates import fused_problem
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, content_digest
 from phaze_opt.certify.check import worlds as check_module
 from phaze_opt.certify.check.check import Checked, check_certificate, check_files
+from phaze_opt.certify.check.files import read_front
 from phaze_opt.certify.check.worlds import check_front_over_worlds
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust import front as front_module
 from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
-from phaze_opt.certify.robust.front import unbuilt
+from phaze_opt.certify.robust.front import front_beside, unbuilt
 from phaze_opt.certify.robust.objective_prover import SharedGraphs
-from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustStage
+from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustStage
 from phaze_opt.certify.robust.worlds import (
     Assumptions,
     World,
@@ -36,11 +37,22 @@ from phaze_opt.certify.robust.worlds import (
 )
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import FrontAxis, Goal
-from phaze_opt.report.robust import front_check_sentence, over_worlds_sentences, over_worlds_table
+from phaze_opt.objective.reference_machines import evaluate_machines
+from phaze_opt.report.robust import (
+    front_check_sentence,
+    over_worlds_figures,
+    over_worlds_sentences,
+    over_worlds_table,
+    over_worlds_to_json,
+)
+from phaze_opt.space.search_space import SearchSpace
 
 THROUGHPUT, TDP, AREA, COST = FrontAxis
 SAME = 1e-8
@@ -54,13 +66,14 @@ def over(problem: CertifyProblem, *axes: FrontAxis) -> CertifyProblem:
 def losses(problem: CertifyProblem, robust: RobustOptions) -> dict[int, list[float]]:
     """What each design loses in every goal, by evaluations alone; those that some world has no place for are left out.
 
-    By the place of a design in the nominal space.
+    By the place of a design in the nominal space. A least area says which dies are searched, by their nominal areas.
     """
     worlds = build_worlds(problem, find_assumptions(problem), num_samples=robust.num_samples, seed=robust.seed)
+    is_searched, whole = searched_in(problem)
     points = problem.space.points_at(np.arange(problem.space.size))
     shares, most = np.full(len(points), np.inf), {axis: np.zeros(len(points)) for axis in (TDP, AREA, COST)}
     for world in worlds:
-        posed = problem_in(problem, world)
+        posed = problem_in(whole, world)
         objective = Objective(posed.scenario, constants=posed.constants)
         rates = np.zeros(len(points))
         for place, point in enumerate(points):
@@ -73,16 +86,17 @@ def losses(problem: CertifyProblem, robust: RobustOptions) -> dict[int, list[flo
                     found[COST] = float(device_usd(chips, posed.scenario, posed.constants)[0])
                 for axis, value in found.items():
                     most[axis][place] = max(most[axis][place], value)
-        best = best_in(posed, objective)
+        best = best_in(posed, objective, is_searched)
         if best > 0.0:
             shares = np.minimum(shares, rates / best)
     columns = {THROUGHPUT: -shares, **most}
     return {place: [float(columns[axis][place]) for axis in problem.axes] for place in np.flatnonzero(shares > 0.0)}
 
 
-def best_in(posed: CertifyProblem, objective: Objective) -> float:
+def best_in(posed: CertifyProblem, objective: Objective, is_searched: Callable[[DesignPoint], bool]) -> float:
     """The most that any design of a world attains, those that the nominal one does not have among them."""
-    found = [objective.evaluate(point) for point in posed.space.points_at(np.arange(posed.space.size))]
+    points = [each for each in posed.space.points_at(np.arange(posed.space.size)) if is_searched(each)]
+    found = [objective.evaluate(point) for point in points]
     return max((each.throughput_samples_per_s for each in found if each.is_feasible), default=0.0)
 
 
@@ -93,8 +107,8 @@ def within_capex() -> CertifyProblem:
 
 
 def few_dies() -> CertifyProblem:
-    """Four combinations in some fifteen worlds."""
-    problem = tiny_dies(area_mm2=400.0)
+    """Four combinations, of which a least area leaves three, in some fifteen worlds; areas are others in some."""
+    problem = tiny_dies(area_mm2=400.0, least=0.65)
     axes = problem.space.axes
     axes = replace(axes, num_vc=(8,), glb_bytes=axes.glb_bytes[1:], glb_bytes_per_cycle=(2048,), hbm_stacks=(2,))
     return replace(problem, space=replace(problem.space, axes=axes))
@@ -165,24 +179,77 @@ def test_worlds_of_layers_in_groups_share_graphs():
         assert shared == Objective(posed.scenario, constants=posed.constants).evaluate(point)
 
 
-def test_an_answer_says_in_which_worlds_dies_of_the_nominal_front_cannot_be_built(proved):
+@pytest.fixture(name="over", scope="module")
+def _over(proved: tuple[CertifyProblem, Path]) -> OverWorlds:
+    """The front beside a machine; all dies stand for those of the nominal front."""
     problem, directory = proved
-    front = check_front_over_worlds(directory).front
+    points = problem.space.points_at(np.arange(problem.space.size))[::-1]
+    return front_beside(problem, ONE, read_front(directory), nominal=points, machines=("tpu-v4",))
+
+
+def test_an_answer_says_in_which_worlds_dies_of_the_nominal_front_cannot_be_built(proved, over):
+    problem, front, points = proved[0], over.front, over.nominal
     worlds = build_worlds(problem, find_assumptions(problem), num_samples=ONE.num_samples, seed=ONE.seed)
-    points = problem.space.points_at(np.arange(problem.space.size))
-    lost = unbuilt(problem, worlds, points)
-    posed = [problem_in(problem, world).space for world in worlds]
-    assert lost == tuple(tuple(point for point in points if not space.contains(point)) for space in posed)
-    counts = {len(each) for each in lost}
-    assert min(counts) == 0 < max(counts)
+    whole = searched_in(problem)[1]
+    posed = [problem_in(whole, world).space for world in worlds]
+    assert over.unbuilt == tuple(tuple(point for point in points if not space.contains(point)) for space in posed)
     cooler = replace(problem, scenario=replace(problem.scenario, max_tdp_w=1.0))
-    assert unbuilt(cooler, worlds[:1], points) == (tuple(points),)
-    places = [world.name for world, each in zip(front.worlds, lost, strict=True) if world.value and points[0] in each]
-    told = over_worlds_sentences(front, points, lost)
-    assert told[2:] == () if not places else f"cannot be built within the budgets at {places[0]}" in told[2]
-    none = over_worlds_sentences(replace(front, designs=()), points, [points, *([()] * (len(worlds) - 1))])
-    assert f"{len(points)} cannot be built within the budgets at nominal." in none[1]
-    assert len(over_worlds_sentences(replace(front, designs=()), points)) == 1
+    assert unbuilt(cooler, worlds[:1], points) == (points,)
+    where = {point: [posed[at] for at in over.counted if point in over.unbuilt[at]] for point in points}
+    lost = [point for point in points if where[point]]
+    assert 0 < len(lost) < len(points)
+    data = over_worlds_to_json(over)
+    assert [each["arch"] for each in data["unbuilt"]] == [point.inline() for point in lost]
+    num_of = {each["arch"]: len(each["worlds"]) for each in data["unbuilt"]}
+    assert num_of == {point.inline(): len(where[point]) for point in lost}
+    for first in points:
+        told = over_worlds_sentences(replace(over, nominal=(first, *(each for each in points if each != first))))[2]
+        all_worlds = f"of the {len(over.counted)} worlds"
+        count = f"of the {len(points)} on the front as the assumptions stand {len(lost)} cannot "
+        assert count in told.replace("Of the", "of the")
+        assert f"in {len(where[first])} {all_worlds} (" in told if first in lost else f"in some {all_worlds}." in told
+    kept = replace(over, unbuilt=((),) * len(worlds))
+    assert len(over_worlds_sentences(kept)) == 2
+    none = replace(over, front=replace(front, designs=()), unbuilt=(points, *([()] * (len(worlds) - 1))))
+    assert f"{len(points)} cannot be built within the budgets at nominal." in over_worlds_sentences(none)[1]
+    assert len(over_worlds_sentences(replace(none, unbuilt=kept.unbuilt))) == 1
+
+
+def test_machines_and_designs_over_worlds_are_what_each_world_says(proved, over):
+    """In JSON and figures: the least share of a world's best and of what that is at most, and the largest."""
+    problem, front, (machine,) = proved[0], over.front, over.machines
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=ONE.num_samples, seed=ONE.seed)
+    takes = []
+    for at in over.counted:
+        posed = problem_in(problem, worlds[at])
+        chip = table_of(load_architecture("tpu-v4", constants=posed.constants))
+        power_w = chip_power_w(chip, posed.scenario.cluster.network, posed.constants)
+        usd = device_usd(chip, posed.scenario, posed.constants)
+        takes.append((chip_area_mm2(chip, posed.constants)[0], power_w[0], usd[0]))
+    assert {at for at, share in enumerate(machine.shares) if share} == set(over.counted)
+    for at in (*over.counted[:2], over.counted[-1]):
+        posed = problem_in(problem, worlds[at])
+        found = evaluate_machines(posed.scenario, (1,), ["tpu-v4"], constants=posed.constants)["tpu-v4"]
+        assert machine.shares[at] * front.worlds[at].value == pytest.approx(found.throughput_samples_per_s, rel=SAME)
+    assert tuple(machine.takes.values()) == pytest.approx(tuple(np.max(takes, axis=0)), rel=SAME)
+    data, counted = over_worlds_to_json(over), list(over.counted)
+    gaps = np.array([front.worlds[at].value / front.worlds[at].value_upper for at in counted])
+    assert (gaps < 1.0).any()
+    for stated in (*data["designs"], *data["baselines"]):
+        shares = np.array(stated["shares"])[counted]
+        assert stated["share"] == shares.min()
+        assert stated["share_lower"] == pytest.approx((shares * gaps).min(), rel=SAME)
+    assert [each.shares for each in front.designs] == [tuple(each["shares"]) for each in data["designs"]]
+    figures = over_worlds_figures(over)
+    assert list(figures) == ["front_over_worlds", "front_over_worlds_tdp", "front_over_worlds_cost"]
+    figure = figures["front_over_worlds"]
+    names = {name for note in figure.layout.annotations for name in note.text.split(", ")}
+    assert {"safest", "knee", "smallest", "tpu-v4"} <= names
+    lines = [dict(zip(of.x[::3], zip(of.y[::3], of.y[1::3], strict=True), strict=True)) for of in figure.data[:2]]
+    stated = (data["designs"], data["baselines"])
+    assert lines == [{each["area_mm2"]: (each["share"], max(each["shares"])) for each in of} for of in stated]
+    before = replace(front, designs=tuple(replace(each, shares=()) for each in front.designs))
+    assert {each["share_lower"] for each in over_worlds_to_json(replace(over, front=before))["designs"]} == {None}
 
 
 def test_what_throughput_does_not_read_poses_no_problem_of_its_own():
@@ -261,7 +328,8 @@ def test_the_original_holds(front, proved):
     assert [line.split(" is none of")[0] for line in report.differences] == [
         "Model wide", "Network one of its own", "Space dies",
     ]  # fmt: skip
-    sentences = over_worlds_sentences(report.front, [each.point for each in report.front.designs])
+    nominal = tuple(each.point for each in report.front.designs)
+    sentences = over_worlds_sentences(OverWorlds(report.front, nominal, ((),) * len(report.front.worlds), ()))
     # Where areas are high no die is within the space's.
     assert [world.name for world in report.front.worlds if world.value == 0.0] == ["die areas = high"]
     num_counted = len(report.front.worlds) - 1
@@ -270,6 +338,29 @@ def test_the_original_holds(front, proved):
     assert over_worlds_table(report.front).rows
     with pytest.raises(CertificateError, match="constants"):
         check_certificate(front / "worlds" / "001")
+
+
+@pytest.mark.slow
+def test_statements_of_before_hold_by_the_rule_of_before(proved, tmp_path, monkeypatch):
+    """A least area counted by the areas of each world; they stated no shares."""
+    problem, options = proved[0], CertifyOptions(tolerance=1e-2, directory=tmp_path)
+    with monkeypatch.context() as before:
+        before.setattr(SearchSpace, "under", lambda space, silicon: replace(space, silicon=silicon))
+        prove_front(problem, options, ONE)
+    directory = front_file(problem, options).parent
+    with pytest.raises(CertificateError, match="is of another problem"):
+        check_front_over_worlds(directory)
+
+    def as_before(content: dict[str, Any]) -> None:
+        content.pop("has_bands_of_worlds")
+        for design in content["designs"]:
+            design.pop("shares")
+
+    forge(directory, as_before)
+    report = check_front_over_worlds(directory)
+    assert "min_area_fraction = 0.65 counts by the areas of each world, as before" in report.differences[-1]
+    now = read_front(proved[1])
+    assert sum(world.value > 0.0 for world in report.front.worlds) < sum(world.value > 0.0 for world in now.worlds)
 
 
 def test_a_finished_front_is_read_again(front, proved, tmp_path, monkeypatch):
@@ -305,6 +396,9 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "cooler": (put_design("tdp_w", times(0.99)), "tdp_w is"),
     "smaller": (put_design("area_mm2", times(0.99)), "area_mm2 is"),
     "cheaper": (put_design("cost_usd", times(0.99)), "cost_usd is"),
+    "better in one world": (put_design("shares", lambda all_: [1.01 * all_[0], *all_[1:]]), "shares are not"),
+    "shares of fewer worlds": (put_design("shares", lambda all_: all_[:-1]), "shares are not"),
+    "a least area of each world": (lambda all_: all_.pop("has_bands_of_worlds"), "is of another problem"),
     "without a cost": (put_design("cost_usd", None), "cost_usd is None"),
     "faster": (put_design("throughput_samples_per_s", times(1.01)), "throughput_samples_per_s is"),
     "a smaller gap": (put("gap", times(0.5)), "gap is"),

@@ -20,6 +20,7 @@ from phaze_opt.report.front import (
     FrontMachine,
     beside_sentences,
     front_figures,
+    machines_to_json,
     shown_members,
     spans_words,
     trade_off_sentences,
@@ -201,6 +202,13 @@ def test_machines_stand_beside_a_front_in_what_is_known_of_them_and_names_cover_
     (alone,) = beside_sentences(front, axes, [FrontMachine("far", 1e4, {FrontAxis.TDP: 1.0, FrontAxis.COST: 1.0})])
     assert alone.endswith(": nothing on it takes as little; nothing on it is as fast.")
     assert beside_sentences(front, axes[1:], machines) == ()
+    told = {each["name"]: each for each in machines_to_json(front, axes, machines)}
+    assert told["one"]["times_speed"] == pytest.approx(100.0 * 20.0**0.5 / 450.0)
+    assert told["one"]["times_taken"] == pytest.approx({"tdp_w": 315.0 / 300.0, "cost_usd": 4200.0 / 6000.0})
+    assert "cost_usd" not in {**told["of unknown price"], **told["of unknown price"]["times_taken"]}
+    (lone,) = machines_to_json(front, axes, [FrontMachine("far", 1e4, {FrontAxis.TDP: 1.0})])
+    assert (lone["times_speed"], lone["times_taken"], lone["tdp_w"]) == (None, {}, 1.0)
+    assert machines_to_json((), axes, machines) == []
     figures = front_figures(front, axes, machines)
     assert list(figures) == ["front", "front_cost"]
     named = {name: [note.text for note in figure.layout.annotations] for name, figure in figures.items()}

@@ -29,7 +29,7 @@ from phaze_opt.hardware.chip_template import (
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE, chips_of
 from phaze_opt.hardware.silicon.chip_silicon import Dies
-from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
+from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, constants_with
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
 from phaze_opt.space.search_space import SearchSpace
@@ -139,7 +139,7 @@ class DieRows:
         area_mm2 = dies.area.total
         cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
         least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-        is_kept = could_be_built(dies) & (area_mm2 <= cap_mm2) & (area_mm2 >= least_mm2)
+        is_kept = could_be_built(dies) & (area_mm2 <= cap_mm2) & (self._banded_mm2(points, area_mm2) >= least_mm2)
         is_within = is_kept.copy()
         if scenario.max_area_mm2 is not None:
             is_within &= area_mm2 / scenario.max_area_mm2 - 1.0 <= -EXACT
@@ -150,6 +150,14 @@ class DieRows:
             capex_usd = scenario.cluster.num_devices * self._costs(points)
             is_within &= capex_usd / scenario.max_capex_usd - 1.0 <= -EXACT
         return _Judged(is_kept, is_within, dies.power.total, area_mm2)
+
+    def _banded_mm2(self, points: PointColumns, area_mm2: Floats) -> Floats:
+        """Areas that a space's least area counts by: those of its band's silicon, which may be none of its own."""
+        silicon = self._space.band_silicon
+        if silicon is None:
+            return area_mm2
+        known = constants_with(silicon)
+        return Dies.of(chips_of(points, known), known).area.total
 
     def _blocks(self) -> Iterator[dict[str, int]]:
         """Places on all axes but numbers of cores and what never slows."""

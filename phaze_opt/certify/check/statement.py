@@ -9,6 +9,7 @@ from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.silicon.silicon import Silicon
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.record.plain_data import later_names
 from phaze_opt.space.known_spaces import die_space, phaze_space
@@ -121,7 +122,16 @@ def _describe_space(space: SearchSpace, *, has_plans: bool) -> str:
     least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
     values = ((axis, getattr(space.axes, axis.name)) for axis in AXES if not (has_plans and axis.name == "micro_batch"))
     listed = [f"{axis.plural} {_listed([axis.printed(value) for value in own])}" for axis, own in values if own]
-    return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
+    return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2{_band_words(space)}"
+
+
+def _band_words(space: SearchSpace) -> str:
+    """By whose areas the least counts, where these are not the dies' own."""
+    silicon = space.band_silicon
+    if silicon is None:
+        return ""
+    changed = f" with {len(silicon.values)} constants of their own" if silicon.values else ""
+    return f", the least by areas of {_silicon_words(silicon)}{changed}"
 
 
 def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -145,10 +155,13 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 def _describe_silicon(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """What dies are built of."""
-    silicon = scenario.silicon
-    if silicon is not None:
-        links = f"links of {silicon.link_bytes_per_s / 1e9:.6g} GB/s"
-        yield "Silicon", f"dies at {silicon.nanometres} nm with stacks of {shown(silicon.hbm_generation)}, {links}"
+    if scenario.silicon is not None:
+        yield "Silicon", _silicon_words(scenario.silicon)
+
+
+def _silicon_words(silicon: Silicon) -> str:
+    links = f"links of {silicon.link_bytes_per_s / 1e9:.6g} GB/s"
+    return f"dies at {silicon.nanometres} nm with stacks of {shown(silicon.hbm_generation)}, {links}"
 
 
 def _stated(value: object) -> str:

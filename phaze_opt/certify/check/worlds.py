@@ -125,7 +125,7 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
     front = read_front(directory)
     problem = _problem_of(front)
     worlds = _worlds_of(front, problem)
-    posed, numbers = _throughput_of(problem, worlds)
+    posed, numbers = _throughput_of(front, problem, worlds)
     names = [f"worlds/{number:03d}" for number in range(len(posed))]
     if [each.certificate for each in front.worlds] != [names[number] for number in numbers]:
         refuse("worlds name other certificates than those of the throughput that they pose", file=FRONT_FILE)
@@ -140,7 +140,7 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
     figures = _figures(problem, worlds, numbers, posed, files)
     _check_claim(front, claims, figures)
     for design in front.designs:
-        _check_design(design, figures)
+        _check_design(design, figures, num_worlds=len(worlds))
     # What the front is about are other goals than those of its worlds, and all prices.
     asked = replace(files[0].certificate, scenario=front.scenario, space=front.space, goal=Goal.PARETO, axes=front.axes)
     return FrontReport(
@@ -150,8 +150,14 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
         num_certificates=len(files),
         wall_s=time.perf_counter() - started_s,
         problem=describe_problem(asked),
-        differences=find_differences(asked, problem.constants),
+        differences=(*find_differences(asked, problem.constants), *_differences_of_before(front)),
     )
+
+
+def _differences_of_before(front: FrontOverWorlds) -> Iterator[str]:
+    least = front.space.min_area_fraction
+    if front.has_bands_of_worlds and least:
+        yield f"min_area_fraction = {least:g} counts by the areas of each world, as before: it rules dies out there."
 
 
 def _figures(
@@ -209,9 +215,13 @@ def _worlds_of(front: FrontOverWorlds, problem: CertifyProblem) -> tuple[World, 
     return worlds
 
 
-def _throughput_of(problem: CertifyProblem, worlds: Sequence[World]) -> tuple[list[CertifyProblem], list[int]]:
+def _throughput_of(
+    front: FrontOverWorlds, problem: CertifyProblem, worlds: Sequence[World]
+) -> tuple[list[CertifyProblem], list[int]]:
     """The distinct problems of throughput, and which each world poses."""
     posed = [throughput_in(problem, world) for world in worlds]
+    if front.has_bands_of_worlds:
+        posed = [replace(each, space=replace(each.space, band_silicon=None)) for each in posed]
     digests = list(dict.fromkeys(each.digest for each in posed))
     distinct = [next(each for each in posed if each.digest == digest) for digest in digests]
     return distinct, [digests.index(each.digest) for each in posed]
@@ -349,7 +359,7 @@ def _check_claim(front: FrontOverWorlds, claims: Sequence[Claim], figures: _Figu
         refuse(f"num_points and num_solved are not {counts[0]} and {counts[1]}", file=FRONT_FILE)
 
 
-def _check_design(stated: DesignOverWorlds, figures: _Figures) -> None:
+def _check_design(stated: DesignOverWorlds, figures: _Figures, *, num_worlds: int) -> None:
     """What is stated of a design is what the rows give.
 
     Raises:
@@ -366,6 +376,12 @@ def _check_design(stated: DesignOverWorlds, figures: _Figures) -> None:
             refuse(f"row {row}: {name} is {found}, not {values[row]:.9g}", file=FRONT_FILE)
     if "cost_usd" not in takes and stated.cost_usd is not None:
         refuse(f"row {row}: cost_usd is of no goal", file=FRONT_FILE)
+    attained = np.zeros(num_worlds)
+    attained[figures.counted] = figures.shares_in[:, row]
+    # Files of before state none.
+    is_same = not stated.shares or len(stated.shares) == num_worlds
+    if not is_same or (stated.shares and (np.abs(np.array(stated.shares) - attained) > EXACT * attained).any()):
+        refuse(f"row {row}: shares are not what it attains in each world", file=FRONT_FILE)
     is_least = figures.shares_in[:, row] <= figures.shares[row] * (1.0 + EXACT)
     if stated.worst_world not in {at for at, least in zip(figures.counted, is_least, strict=True) if least}:
         refuse(f"row {row}: worst_world is {stated.worst_world}, where it attains more", file=FRONT_FILE)

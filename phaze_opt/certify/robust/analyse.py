@@ -87,8 +87,7 @@ def analyse_robustness(
     require_few_rows(problem)
     with locked(lock_file(_directory(problem, options)), busy=BUSY):
         known = read_result(result_file(problem, options)) if options.is_resumed else None
-        asked = (problem.digest, options.tolerance, options.num_best, robust, find_assumptions(problem))
-        if known is not None and _asked_of(known) == asked:
+        if known is not None and _is_of(known, problem, options, robust):
             return known
         return _analyse(problem, options, robust, on_progress or (lambda _: None), prover)
 
@@ -174,9 +173,9 @@ def _read_finished(directory: Path) -> FrontOverWorlds | None:
 
 
 def _is_enough(known: FrontOverWorlds, problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions) -> bool:
-    """Whether a statement at hand is what is asked for."""
-    asked = (problem.digest, robust.num_samples, robust.seed)
-    is_same = (known.problem_digest, known.num_samples, known.seed) == asked
+    """Whether a statement at hand is what is asked for; one of before is proved anew."""
+    asked = (problem.digest, robust.num_samples, robust.seed, False)
+    is_same = (known.problem_digest, known.num_samples, known.seed, known.has_bands_of_worlds) == asked
     return is_same and known.is_proved and known.tolerance <= options.tolerance
 
 
@@ -257,6 +256,7 @@ class _FrontAnalysis:
             files=files,
             package_version=__version__,
             wall_s=wall_s,
+            has_bands_of_worlds=False,
         )
         found = replace(found, digest=content_digest(to_plain(FrontOverWorlds, found)))
         replace_file(stated, json.dumps(to_plain(FrontOverWorlds, found)) + "\n")
@@ -286,9 +286,12 @@ def world_name(number: int) -> str:
     return f"{WORLDS_DIRECTORY}/{number:03d}"
 
 
-def _asked_of(known: RobustResult) -> tuple[object, ...]:
-    """What a result is the answer to."""
-    return known.problem_digest, known.tolerance, known.num_best, known.options, known.assumptions
+def _is_of(known: RobustResult, problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions) -> bool:
+    """Whether a result is the answer to what is asked, worlds that were posed otherwise before among it."""
+    assumptions = find_assumptions(problem)
+    worlds = build_worlds(problem, assumptions, num_samples=robust.num_samples, seed=robust.seed)
+    found = (known.tolerance, known.num_best, known.options, known.assumptions, known.worlds)
+    return found == (options.tolerance, options.num_best, robust, assumptions, worlds)
 
 
 def result_file(problem: CertifyProblem, options: CertifyOptions) -> Path:

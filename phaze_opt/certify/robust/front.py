@@ -10,7 +10,7 @@ that is solved in every world is no worse in what is known, and its share attain
 over its world's optimum. One world is enough to rule a design out; to put it on the front, all are needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.best_first import FIRST_ROUND, LARGEST_ROUND, MAX_STAIRS, PROOF_SLACK, STAIRS, ClosingLoop
-from phaze_opt.certify.certificate import DesignOverWorlds
+from phaze_opt.certify.certificate import DesignOverWorlds, FrontOverWorlds
 from phaze_opt.certify.covered import listed_rows
 from phaze_opt.certify.exact_solution import NUM_EFFORTS
 from phaze_opt.certify.finished_tasks import ProofPieces
@@ -27,14 +27,17 @@ from phaze_opt.certify.point_table import MultiplierTable, ProofState
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import CHUNK_POINTS, Proof, claim_of, do_round
 from phaze_opt.certify.robust.objective_prover import SharedGraphs
-from phaze_opt.certify.robust.worlds import World, problem_in, throughput_in
+from phaze_opt.certify.robust.result import MachineOverWorlds, OverWorlds, RobustOptions
+from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in
 from phaze_opt.certify.tasks import BoundWork, ProofBench, Workers
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import AcceleratorTable, table_of
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.goals import FrontAxis
+from phaze_opt.objective.reference_machines import machines_under
 from phaze_opt.space.grid import Grid, PartOfSpace
 from phaze_opt.space.search_space import SearchSpace
 
@@ -171,18 +174,54 @@ def known_in_worlds(
     problem: CertifyProblem, worlds: Sequence[World], columns: PointColumns
 ) -> tuple[KnownGoals, Mapping[str, Floats]]:
     """The most that each design takes in any world, and that by name: ``area_mm2``, ``tdp_w``, ``cost_usd``."""
-    names = ("area_mm2", "tdp_w", *(("cost_usd",) if FrontAxis.COST in problem.axes else ()))
-    most = {name: np.zeros(len(columns)) for name in names}
-    for world in worlds:
-        posed = problem_in(problem, world)
+    posed = [problem_in(problem, world) for world in worlds]
+    most = _most_taken((each, chips_of(columns, each.constants)) for each in posed)
+    nothing = {name: np.zeros(len(columns)) for name in ("area_mm2", "tdp_w", "cost_usd")}
+    return KnownGoals.of(problem.axes, **(nothing | most)), most
+
+
+def _most_taken(chips_in: Iterable[tuple[CertifyProblem, AcceleratorTable]]) -> dict[str, Floats]:
+    """The most that chips take, each of some problems having its own of them; costs where these are a goal."""
+    most = dict[str, Floats]()
+    for posed, chips in chips_in:
         scenario, known = posed.scenario, posed.constants
-        chips = chips_of(columns, known)
         takes = {"area_mm2": chip_area_mm2(chips, known), "tdp_w": chip_power_w(chips, scenario.cluster.network, known)}
-        if FrontAxis.COST in problem.axes:
+        if FrontAxis.COST in posed.axes:
             takes["cost_usd"] = device_usd(chips, scenario, known)
-        for name, values in takes.items():
-            most[name] = np.maximum(most[name], values)
-    return KnownGoals.of(problem.axes, **({"cost_usd": np.zeros(len(columns))} | most)), most
+        most = {name: np.maximum(values, most.get(name, values)) for name, values in takes.items()}
+    return most
+
+
+def front_beside(
+    problem: CertifyProblem,
+    robust: RobustOptions,
+    front: FrontOverWorlds,
+    *,
+    nominal: Sequence[DesignPoint],
+    machines: Sequence[str],
+) -> OverWorlds:
+    """A front over worlds beside the nominal one, and beside machines as each world has them.
+
+    Args:
+        problem: the nominal one.
+        robust: which worlds.
+        front: over these.
+        nominal: the front as the assumptions stand, the fastest design first.
+        machines: presets, files or sizes inline.
+    """
+    worlds = build_worlds(problem, find_assumptions(problem), num_samples=robust.num_samples, seed=robust.seed)
+    posed, numbers = worlds_of_throughput(problem, worlds)
+    free = [replace(each, scenario=each.scenario.without_budgets()) for each in posed]
+    graphs, batches = SharedGraphs(free[0]), problem.space.axes.micro_batch
+    found = [machines_under(graphs.objective(each), batches, machines) if machines else {} for each in free]
+    beside = []
+    for name in found[0]:
+        rows = list(zip(worlds, front.worlds, [found[number][name] for number in numbers], strict=True))
+        shares = [each.throughput_samples_per_s / own.value if own.value > 0.0 else 0.0 for _, own, each in rows]
+        counted = ((problem_in(problem, world), table_of(each.accelerator)) for world, own, each in rows if own.value)
+        takes = {key: float(values[0]) for key, values in _most_taken(counted).items()}
+        beside.append(MachineOverWorlds(name, tuple(shares), takes))
+    return OverWorlds(front, tuple(nominal), unbuilt(problem, worlds, nominal), tuple(beside))
 
 
 @dataclass(slots=True, eq=False)
@@ -220,26 +259,27 @@ class FrontProof:
         Args:
             numbers: which of ``all_facts`` each world has.
         """
-        shares, upper, rates = self.shares(), self.shares_upper(), self.all_facts[0].state.attained()
+        upper, rates = self.shares_upper(), self.all_facts[0].state.attained()
+        none = np.zeros(len(self.known.values))
+        shares_of = [each.shares() if each.optimum > 0.0 else none for each in self.all_facts]
+        counted = [at for at, number in enumerate(numbers) if self.all_facts[number].optimum > 0.0]
         found = []
-        for row in self.known.on_front(shares).tolist():
-            worst = next(
-                at
-                for at, number in enumerate(numbers)
-                if self.all_facts[number].optimum > 0.0 and self.all_facts[number].shares()[row] <= shares[row]
-            )
+        for row in self.known.on_front(self.shares()).tolist():
+            shares = tuple(float(shares_of[number][row]) for number in numbers)
+            worst = min(counted, key=shares.__getitem__)
             takes = {name: float(values[row]) for name, values in self.most.items()}
             found.append(
                 DesignOverWorlds(
                     row=row,
                     point=self.points.point(row),
-                    share=float(shares[row]),
+                    share=shares[worst],
                     share_upper=float(upper[row]),
                     worst_world=worst,
                     throughput_samples_per_s=float(rates[row]),
                     tdp_w=takes["tdp_w"],
                     area_mm2=takes["area_mm2"],
                     cost_usd=takes.get("cost_usd"),
+                    shares=shares,
                 )
             )
         return tuple(found)

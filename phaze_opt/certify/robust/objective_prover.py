@@ -84,19 +84,17 @@ class SharedGraphs:
         """Nothing is compiled yet; ``problem`` is the nominal one."""
         self._problem = problem
         self._objectives: dict[str, Objective] = {}
+        self._lenders: dict[Scenario, Objective] = {}
         self._pools: dict[TrainingStack, PhasePools] = {}
 
     def objective(self, posed: CertifyProblem) -> Objective:
         """The objective of a problem; graphs are shared between worlds of one network, estimator and software."""
         if posed.digest not in self._objectives:
-            alike = [
-                each for each in self._objectives.values() if _graphs_of(each.scenario) == _graphs_of(posed.scenario)
-            ]
-            self._objectives[posed.digest] = (
-                alike[0].under(posed.constants, scenario=posed.scenario)
-                if alike
-                else Objective(posed.scenario, constants=posed.constants)
-            )
+            scenario, known = posed.scenario, posed.constants
+            lender = self._lenders.get(scenario.of_graphs)
+            found = Objective(scenario, constants=known) if lender is None else lender.under(known, scenario=scenario)
+            self._lenders.setdefault(scenario.of_graphs, found)
+            self._objectives[posed.digest] = found
         return self._objectives[posed.digest]
 
     def pools(self, posed: CertifyProblem) -> PhasePools:
@@ -294,11 +292,6 @@ class ObjectiveProver:
                     for array in (estimates.one_core_s, estimates.spread_s, estimates.traffic_bytes):
                         digest.update(array.tobytes())
         return digest.hexdigest()
-
-
-def _graphs_of(scenario: Scenario) -> Scenario:
-    """What graphs follow from; layer fusion, which only dies can have, is the same in all worlds."""
-    return replace(scenario.without_budgets(), silicon=None, prices=None, layer_fusion="")
 
 
 def _is_unmoved(before: Worth, after: Worth) -> bool:

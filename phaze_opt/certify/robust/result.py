@@ -1,8 +1,10 @@
 """What an analysis of robustness takes and returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from phaze_opt.certify.certificate import FrontOverWorlds
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.worlds import AssumptionGroup, Assumptions, World
 from phaze_opt.errors import InputError
@@ -122,6 +124,11 @@ class RobustDesign:
     regrets_upper: tuple[float, ...]
     worst_regret: float
     worst_world: int
+
+    @property
+    def num_infeasible(self) -> int:
+        """Worlds with a feasible design in which this one is none."""
+        return sum(regret == 1.0 for regret in self.regrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +264,44 @@ class RobustResult:
     effects: tuple[GroupEffect, ...]
     num_distinct_worlds: int
     wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOverWorlds:
+    """A machine beside a front over worlds, which no budget binds.
+
+    Attributes:
+        name: of it.
+        shares: of each world's optimum that it attains, 0 where nothing is feasible.
+        takes: the most in any other world: ``area_mm2``, ``tdp_w`` and, where it is a goal, ``cost_usd``.
+    """
+
+    name: str
+    shares: tuple[float, ...]
+    takes: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OverWorlds:
+    """A front over worlds, and what stands beside it.
+
+    Attributes:
+        front: proved.
+        nominal: the front as the assumptions stand, the fastest design first.
+        unbuilt: which of these cannot be built within the budgets, in each world.
+        machines: that it is held against.
+    """
+
+    front: FrontOverWorlds
+    nominal: tuple[DesignPoint, ...]
+    unbuilt: tuple[tuple[DesignPoint, ...], ...]
+    machines: tuple[MachineOverWorlds, ...]
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Positions of the worlds where something is feasible: others blame no design."""
+        return tuple(at for at, world in enumerate(self.front.worlds) if world.value > 0.0)
+
+    def names_without(self, point: DesignPoint) -> tuple[str, ...]:
+        """Worlds that count in which a design of the nominal front cannot be built."""
+        return tuple(self.front.worlds[at].name for at in self.counted if point in self.unbuilt[at])

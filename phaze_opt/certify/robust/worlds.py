@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.hardware.chip_template import AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
 from phaze_opt.hardware.economics.prices import changed_prices, prices_with
@@ -21,6 +21,8 @@ from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
 from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, NotVaried, OtherChoice, alternatives_of_worlds, choose
 from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.space.axes import ROW_AXES
+from phaze_opt.space.search_space import SearchSpace
 
 _GLB_RATE = "glb.bytes_per_cycle"
 _GLB_REFERENCE = "glb.proportional_reference_bytes"
@@ -29,8 +31,8 @@ _LATENCY = "latency_s"
 PRICE = "price."
 """What the keys of prices have before them in worlds: constants of chips have such names too."""
 ENERGY = "energy."
-PRICED_CHIPS = 64
-"""Chips that tell which prices change costs."""
+SOMETIMES_NAUGHT = ("link_bytes_per_s", "chiplets")
+"""Axes of what prices are of that some chips may have none of."""
 
 
 class AssumptionGroup(StrEnum):
@@ -129,14 +131,14 @@ def _uncertain_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[Unce
 
 
 def _uncertain_prices(problem: CertifyProblem) -> tuple[UncertainConstant, ...] | str:
-    """Prices that change what chips of the space cost, the dear end high; chips here and there tell which do."""
+    """Prices that change what a chip of the space costs, the dear end high."""
     if not problem.has_costs:
         return "neither a goal nor a budget is of money"
-    space, scenario = replace(problem.space, frontier=None), problem.scenario
-    if not space.size:
+    space, scenario = problem.space, problem.scenario
+    columns = telling_chips(space)
+    if not len(columns):
         return "the space has no chip that could be priced"
-    rows = np.unique(np.linspace(0, space.size - 1, PRICED_CHIPS).astype(np.int64))
-    chips = chips_of(space.columns(rows), problem.constants)
+    chips = chips_of(columns, problem.constants)
     known, found = prices_with(scenario.prices or ()), []
 
     def priced(key: str, value: float) -> NDArray[np.float64]:
@@ -150,6 +152,20 @@ def _uncertain_prices(problem: CertifyProblem) -> tuple[UncertainConstant, ...] 
             is_opposed = bool(rise[rise != 0.0][0] < 0.0)
             found.append(UncertainConstant(PRICE + key, entry.low, entry.value, entry.high, entry.unit, is_opposed))
     return tuple(found)
+
+
+def telling_chips(space: SearchSpace) -> PointColumns:
+    """Chips of a space of which one at least costs another amount wherever a price changes what any of them costs.
+
+    What `device_cost` multiplies prices by is above naught of every chip, but for links and for chiplets beyond the
+    first; and no price makes one chip dearer and another cheaper. So the chips with most of these tell.
+    """
+    kept = space.kept
+    rows = np.flatnonzero(np.diff(kept.starts))
+    places = dict(zip(ROW_AXES, np.unravel_index(rows, space.axes.shape), strict=True))
+    rows = np.unique([rows[places[name].argmax()] for name in SOMETIMES_NAUGHT]) if len(rows) else rows
+    last = [np.full(len(rows), size - 1) for size in space.axes.joined_shape]
+    return space.columns_at(*kept.row_and_vc(kept.starts[rows]), last)
 
 
 def _sampled_keys(problem: CertifyProblem) -> Iterator[str]:
@@ -329,7 +345,8 @@ def problem_under(
 ) -> CertifyProblem:
     """A problem with constants replaced and a choice made otherwise; network and dies follow.
 
-    Dies have the areas and links of the world: which of them are built differs from world to world. So do prices.
+    Dies have the areas and links of the world: which of them are built differs from world to world. So do prices. Which
+    of them are searched does not (`SearchSpace.under`).
     """
     if not settings and alternative is None:
         return problem
@@ -348,7 +365,7 @@ def problem_under(
     if scenario.silicon is not None:
         silicon = silicon_under(scenario.silicon, values, network)
         constants = constants.with_overrides({LINK_RATE: silicon.link_bytes_per_s})
-        scenario, space = replace(scenario, silicon=silicon), replace(space, silicon=silicon)
+        scenario, space = replace(scenario, silicon=silicon), space.under(silicon)
     return replace(problem, scenario=scenario, space=space, constants=constants)
 
 
