@@ -2,11 +2,12 @@
 
 Fused experts are routing, gather, the two (gated: three) matmuls of every expert on its rows, and scatter:
 
-    t = launch + norm(W, M) + activations / bandwidth
+    t = launch + experts of the rank x a time each + norm(W, M) + (activations + tokens) / bandwidth
     W = least over tile heights of the waves of both matmuls, at a share of the peak
     M = active experts x matrices x hidden x ffn x weight bytes / (bandwidth x share x cache)
 
-A grouped matmul alone is one of them. Below some hundred rows an expert, M is all that shows.
+Below some hundred rows an expert, M is all that shows. Some engines lay out the pairs of all tokens and experts on
+every rank, so that those of other ranks' experts, ``strangers``, cost part of the work or all of it.
 """
 
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class ExpertRows:
 
     Attributes:
         tokens: that are routed.
+        pairs: of a token and an expert that are laid out, of this rank or another.
+        experts: of this rank, with rows or without.
         rows, active: of `expert_load.ExpertLoad`.
         tiles: by height, shape (len(ROW_TILES), num_rows).
         hidden, ffn: sizes, ffn as on the device.
@@ -41,6 +44,8 @@ class ExpertRows:
     """
 
     tokens: Floats
+    pairs: Floats
+    experts: Floats
     rows: Floats
     active: Floats
     tiles: Floats
@@ -79,22 +84,26 @@ class ExpertConstants:
 
     Attributes:
         launch_s: of all kernels of the operator.
+        expert_s: of an expert of the rank, with rows or without.
         efficiency: share of the peak in full waves.
         memory_share: of the memory's bandwidth in reading weights.
         cache_ratio: rate from the last cache over that.
         k_ramp: depth that takes as long as filling and draining.
         small_tile: how much more a FLOP costs in lower tiles: 1 + small_tile (sqrt(128 / height) - 1).
         overlap_norm: order of the norm of compute and memory.
+        strangers: share of the work that a row of another rank's experts still costs.
         activation_passes, token_passes: how many times over those bytes go at the full bandwidth.
     """
 
     launch_s: Floats
+    expert_s: Floats
     efficiency: Floats
     memory_share: Floats
     cache_ratio: Floats
     k_ramp: Floats
     small_tile: Floats
     overlap_norm: Floats
+    strangers: Floats
     activation_passes: Floats
     token_passes: Floats
 
@@ -120,7 +129,9 @@ def expert_terms(rows: ExpertRows, sheet: GpuSheet, constants: ExpertConstants) 
     first = np.ceil((rows.matrices - 1.0) * rows.ffn / COLUMNS)
     second = np.ceil(rows.hidden / COLUMNS)
     best = np.full(rows.rows.shape, np.inf)
-    for height, tiles in zip(ROW_TILES, rows.tiles, strict=True):
+    strangers = constants.strangers * np.maximum(rows.pairs - rows.rows, 0.0)
+    for height, own in zip(ROW_TILES, rows.tiles, strict=True):
+        tiles = own + strangers / height
         cost = 1.0 + constants.small_tile * (np.sqrt(128.0 / height) - 1.0)
         up = _waves(tiles * first / sheet.num_units) * (rows.hidden + constants.k_ramp)
         down = _waves(tiles * second / sheet.num_units) * (rows.ffn + constants.k_ramp)
@@ -130,9 +141,11 @@ def expert_terms(rows: ExpertRows, sheet: GpuSheet, constants: ExpertConstants) 
     weights = rows.weight_bytes / (sheet.bandwidth_bytes_per_s * constants.memory_share * ratio)
     busy = stable_norm(compute, weights, constants.overlap_norm)
     bandwidth = sheet.bandwidth_bytes_per_s
-    activations = constants.activation_passes * rows.activation_bytes / bandwidth
+    activation_bytes = rows.activation_bytes * (1.0 + strangers / rows.rows)
+    activations = constants.activation_passes * activation_bytes / bandwidth
     tokens = constants.token_passes * rows.token_bytes / bandwidth
-    return ExpertTerms(constants.launch_s, weights, busy - weights, activations, tokens)
+    launch = constants.launch_s + rows.experts * constants.expert_s
+    return ExpertTerms(launch, weights, busy - weights, activations, tokens)
 
 
 def _waves(waves: Floats) -> Floats:

@@ -1,15 +1,17 @@
 """Fused attention of modern GPUs as an operator of its own: forward, backward or both, by shape, heads and mask.
 
     t = launch + norm(W, M)
-    W = busy tiles x 2 q (pairs / q + ramp) (d_qk + d_v + softmax x peak / (2 exps)) / (peak e) x passes
+    W = busy x 2 q (d_qk + d_v + softmax x peak / (2 exps)) wide / (peak e) x passes
     M = bytes of queries, keys, values and result / (bandwidth x share)
 
-A tile is ``q`` queries of one head. With a causal mask tiles differ in length and fill the machine nearly evenly, so
-that a share of a wave is lost; without one they go in whole waves. ``softmax`` is how many exponentials a score costs,
-of which special function units do ``exps`` a second: why heads of 64 reach less of the peak than heads of 128, and why
-a machine with twice the exponentials is faster at one peak. Heads are laid out in multiples of 16; libraries have few
-fast kernels for others. Backward does 5 products for 2 of forward, at a lower rate: it takes 3 times as long, and reads
-and writes 3 times as much.
+A tile is ``q`` queries of one head and takes as many steps as it sees keys, and a ramp. Without a causal mask tiles go
+in whole waves; with one they differ in length and fill the machine nearly evenly: ``busy`` is their sum and a share of
+the longest, and no less than that. A window saves what lies outside it but for what its tiles reach over the edge.
+``softmax`` is how many exponentials a score costs, of which special function units do ``exps`` a second: why heads of
+64 reach less of the peak than heads of 128, and why a machine with twice the exponentials is faster at one peak. Heads
+are laid out in multiples of 32, libraries have few fast kernels for those that are none of 16, and heads wider than
+128 outgrow a multiprocessor: by a power of their size, which is nothing on HBM and up to a square on boards. Backward
+does 5 products for 2 of forward, at a lower rate: it takes 3 times as long, and reads and writes 3 times as much.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,11 @@ from phaze_opt.estimate.wave_matmul import Floats, GpuSheet, stable_norm
 QUERY_TILES = ((64, 1.15), (128, 1.0), (256, 1.05))
 """Queries of a tile and the relative time of its FLOPs (assumptions)."""
 HEAD_STEP = 16
+"""Heads that are no multiple of this have few fast kernels."""
+LAID_STEP = 32
 """Heads are laid out in multiples of this."""
+GOOD_HEAD = 128
+"""Head above which tiles outgrow registers and shared memory."""
 GOOD_HEAD_STEP = 64
 """Heads that are no multiple of this leave part of the widest instructions empty."""
 BACKWARD_PASSES = 3.0
@@ -65,9 +71,10 @@ class AttentionConstants:
         efficiency: share of the peak in full waves of long rows.
         ramp: keys that take as long as starting a tile.
         softmax: exponentials that one score's softmax takes as long as, beyond what is hidden behind its products.
-        lost_wave: share of a wave that tiles of different length lose.
+        lost_wave: share of the longest tile that tiles of different length lose.
+        wide_head: factor of a FLOP in heads of twice `GOOD_HEAD`; of others by its power.
         odd_head: factor of heads that are no multiple of `HEAD_STEP`.
-        window_use: how much of what a window masks is skipped: 0 nothing, 1 all.
+        window_keys: keys outside its window that a query's tile works on.
         memory_share: of the memory's bandwidth.
         kv_passes: how many times keys and values are moved: to a paged cache, into another type.
         overlap_norm: order of the norm of compute and memory.
@@ -78,8 +85,9 @@ class AttentionConstants:
     ramp: Floats
     softmax: Floats
     lost_wave: Floats
+    wide_head: Floats
     odd_head: Floats
-    window_use: Floats
+    window_keys: Floats
     memory_share: Floats
     kv_passes: Floats
     overlap_norm: Floats
@@ -102,25 +110,32 @@ class AttentionTerms:
 
 def attention_terms(rows: AttentionRows, sheet: GpuSheet, constants: AttentionConstants) -> AttentionTerms:
     """Times of fused attentions by term."""
-    pairs = _visible(rows, constants.window_use)
-    mean_keys = pairs / rows.queries
     per_exponential = sheet.peak_flops_per_s / (2.0 * sheet.exponentials_per_s)
     softmax = constants.softmax * per_exponential
     products = _laid_out(rows.head_size) + _laid_out(rows.value_size) + softmax
     odd = np.where(rows.head_size % HEAD_STEP > 0, constants.odd_head, 1.0)
-    best = np.full(rows.queries.shape, np.inf)
-    for queries, cost in QUERY_TILES:
-        waves = rows.batch * rows.heads * np.ceil(rows.queries / queries) / sheet.num_units
-        uneven = np.maximum(waves + constants.lost_wave, 1.0)
-        busy = np.where(rows.is_causal > 0, uneven, np.ceil(waves)) * sheet.num_units * queries
-        work = busy * (mean_keys + constants.ramp) * cost
-        best = np.minimum(best, work)
-    compute = 2.0 * best * products * odd * rows.passes / (sheet.peak_flops_per_s * constants.efficiency)
+    wide = constants.wide_head ** np.log2(np.maximum(rows.head_size, GOOD_HEAD) / GOOD_HEAD)
+    busy = _busy(rows, sheet, constants)
+    compute = 2.0 * busy * products * odd * wide * rows.passes / (sheet.peak_flops_per_s * constants.efficiency)
     memory = rows.passes * attention_bytes(rows, kv_passes=constants.kv_passes)
     memory = memory / (sheet.bandwidth_bytes_per_s * constants.memory_share)
     ideal = attention_flops(rows) / sheet.peak_flops_per_s
     total = stable_norm(compute, memory, constants.overlap_norm)
     return AttentionTerms(constants.launch_s, ideal, compute - ideal, total - compute)
+
+
+def _busy(rows: AttentionRows, sheet: GpuSheet, constants: AttentionConstants) -> Floats:
+    """Queries times keys that all multiprocessors are busy with or wait for, of the best tile."""
+    mean = _worked(rows, constants.window_keys) / rows.queries + constants.ramp
+    reached = np.where(rows.window > 0, np.minimum(rows.window + constants.window_keys, rows.keys), rows.keys)
+    longest = reached + constants.ramp
+    best = np.full(rows.queries.shape, np.inf)
+    for queries, cost in QUERY_TILES:
+        waves = rows.batch * rows.heads * np.ceil(rows.queries / queries) / sheet.num_units
+        uneven = np.maximum(waves * mean + constants.lost_wave * longest, longest)
+        steps = np.where(rows.is_causal > 0, uneven, np.ceil(waves) * mean)
+        best = np.minimum(best, steps * sheet.num_units * queries * cost)
+    return best
 
 
 def attention_flops(rows: AttentionRows) -> Floats:
@@ -174,10 +189,10 @@ def visible_pairs(rows: AttentionRows) -> Floats:
     return np.asarray(np.where(rows.is_causal > 0, causal, rows.queries * window))
 
 
-def _visible(rows: AttentionRows, use: Floats) -> Floats:
-    """Pairs that are worked on: between those without the window and those within it."""
-    unmasked = _without_window(rows)
-    return np.asarray(unmasked * (visible_pairs(rows) / unmasked) ** use)
+def _worked(rows: AttentionRows, window_keys: Floats) -> Floats:
+    """Pairs of one head that are worked on: tiles reach over the edges of a window."""
+    reached = visible_pairs(rows) + rows.queries * window_keys
+    return np.asarray(np.where(rows.window > 0, np.minimum(reached, _without_window(rows)), visible_pairs(rows)))
 
 
 def _without_window(rows: AttentionRows) -> Floats:
@@ -187,13 +202,13 @@ def _without_window(rows: AttentionRows) -> Floats:
 
 
 def _laid_out(size: Floats) -> Floats:
-    return np.asarray(HEAD_STEP * np.ceil(size / HEAD_STEP))
+    return np.asarray(LAID_STEP * np.ceil(size / LAID_STEP))
 
 
 def head_note(head_size: int) -> str:
     """What of a head's size costs time, as a sentence; empty if nothing does."""
     if head_size % HEAD_STEP:
-        laid = -(-head_size // HEAD_STEP) * HEAD_STEP
+        laid = -(-head_size // LAID_STEP) * LAID_STEP
         return (
             f"heads of {head_size} are no multiple of {HEAD_STEP}: laid out as {laid}, and few fused kernels take them"
         )

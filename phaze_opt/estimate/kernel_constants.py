@@ -2,10 +2,10 @@
 
 A constant of a row is the machine's times the recipe's where both have one of a name (``efficiency`` and ``rate`` ...),
 so that a library measured on some machines is known on others. Only the product of the two shows, so that a machine
-that nobody measured takes both from one class at a time: from every measured machine and a recipe of its class, the
-nearest data sheet counting most. Only the power limit does not carry over as a share of the peak: at a limit of P watts
-clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes as the cube root of P, and it goes
-inversely as the energy of an operation, which its process decides.
+that nobody measured, or one whose class lacks a recipe, takes both from one class at a time: from every measured
+machine and a recipe of its class, the nearest data sheet counting most. Only the power limit does not carry over as a
+share of the peak: at a limit of P watts clock and voltage fall together, P = C V^2 f, so that the rate of one chip goes
+as the cube root of P, and it goes inversely as the energy of an operation, which its process decides.
 """
 
 import math
@@ -132,9 +132,10 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _recipe("rate", "", (0.02, 3.0, 1.0), "recipe's share of the peak over the machine's"),
             _recipe("ramp", "", (1.0, 2000.0, 100.0), "keys that take as long as starting a tile"),
             _recipe("softmax", "", (0.01, 8.0, 0.6), "exponentials that one score's softmax takes as long as"),
-            _recipe("lost_wave", "", (0.02, 3.0, 0.7), "share of a wave that tiles of different length lose"),
+            _recipe("lost_wave", "", (0.02, 3.0, 0.7), "share of the longest tile that tiles of different length lose"),
+            _recipe("wide_head", "", (0.3, 8.0, 1.0), "factor of a FLOP in heads of twice `GOOD_HEAD`"),
             _recipe("odd_head", "", (0.8, 8.0, 1.1), "factor of heads that are no multiple of 16"),
-            _recipe("window_use", "", (0.01, 1.0, 0.8), "how much of what a window masks is skipped"),
+            _recipe("window_keys", "", (1.0, 30000.0, 128.0), "keys outside its window that a query's tile works on"),
             _recipe("kv_passes", "", (0.1, 40.0, 1.5), "how many times keys and values are moved"),
             _recipe("overlap_norm", "", _ORDER, "order of the norm of compute and memory"),
         ),
@@ -144,11 +145,13 @@ CONSTANTS: Mapping[KernelKind, tuple[KernelConstant, ...]] = MappingProxyType(
             _machine("cache_rate", "bytes", (1.0, 100.0, 12.0), _CACHE_RATE),
             _machine("efficiency", "", (0.02, 1.5, 0.6), "share of the peak in full waves", widths=True),
             _recipe("launch_s", "s", (1e-6, 4e-4, 2.5e-5), "launches of routing, gather, matmuls and scatter"),
+            _recipe("expert_s", "s", (1e-10, 1e-5, 3e-8), "time of an expert of the rank, with rows or without"),
             _recipe("memory", "", (0.1, 1.6, 1.0), "recipe's share of the bandwidth over the machine's"),
             _recipe("rate", "", (0.05, 4.0, 1.0), "recipe's share of the peak over the machine's"),
             _recipe("k_ramp", "", (1.0, 1500.0, 64.0), "depth that takes as long as filling and draining"),
             _recipe("small_tile", "", (0.01, 3.0, 0.3), "how much more a FLOP costs in lower tiles"),
             _recipe("overlap_norm", "", _ORDER, "order of the norm of compute and memory"),
+            _recipe("strangers", "", (0.01, 2.0, 0.5), "share of the work that a row of another rank's experts costs"),
             _recipe("activation_passes", "", (0.02, 20.0, 0.7), "times that activations go at the full bandwidth"),
             _recipe("token_passes", "", (0.01, 20.0, 1.0), "times that all tokens go at the full bandwidth"),
         ),
@@ -224,29 +227,36 @@ def kernel_values(
         fitted: constants of measured machines and recipes.
     """
     own = machine_values(kernel, device, width, fitted=fitted) | recipe_values(kernel, recipes, fitted=fitted)
-    if kernel not in _PAIRED or fitted.has(kernel_group(kernel, Owner.MACHINE, device.name)):
+    found = () if kernel not in _PAIRED else donors(kernel, device, width, recipes, fitted=fitted)
+    if not found:
         return own
     logs: dict[str, float] = {}
-    for donor in donors(kernel, device, width, recipes, fitted=fitted):
+    for donor in found:
         values = _as_if(kernel, donor.device, device, width, fitted=fitted)
         values |= recipe_values(kernel, [donor.recipe], fitted=fitted)
         for name, value in values.items():
             logs[name] = logs.get(name, 0.0) + donor.weight * math.log(value)
-    found = own | {name: math.exp(value) for name, value in logs.items()}
-    return found | {name: own[name] for name in (HOST, HOST_CALLS) if name in own}
+    values = own | {name: math.exp(value) for name, value in logs.items()}
+    return values | {name: own[name] for name in (HOST, HOST_CALLS) if name in own}
 
 
 def donors(
     kernel: KernelKind, device: Device, width: Width, recipes: Sequence[str], *, fitted: FittedConstants
 ) -> tuple[Donor, ...]:
-    """What stands in for an unmeasured machine: measured machines, of its maker if there are any, each with a recipe.
+    """What stands in for an unmeasured machine, or for a measured one whose class lacks a recipe; else nothing.
 
-    A recipe that its class has under the row's own library counts more than one of another library; formats are not
-    mixed.
+    It is measured machines, of its maker if there are any, each with a recipe. A recipe that its class has under the
+    row's own library counts more than one of another library; formats are not mixed. The nearest library that any class
+    has decides whether a measured machine's own lacks it.
     """
-    measured = [each for each in _measured(kernel, fitted) if each.name != device.name]
+    is_measured = fitted.has(kernel_group(kernel, Owner.MACHINE, device.name))
+    if is_measured and _is_known(kernel, recipes[0], fitted):
+        return ()
+    measured = _measured(kernel, fitted)
     own = [each for each in measured if each.maker == device.maker]
     pairs = _pairs(kernel, own, recipes, fitted) or _pairs(kernel, measured, recipes, fitted)
+    if any(each.name == device.name and rank == 0 for rank, each, _ in pairs):
+        return ()
     far = [_distance(each, device, width) + ANOTHER_LIBRARY * rank for rank, each, _ in pairs]
     weights = [(SAME + value) ** -2.0 for value in far]
     total = sum(weights)
@@ -337,6 +347,11 @@ def nearest_kin(kernel: KernelKind, device: Device, width: Width, *, fitted: Fit
     return min(alike or own or measured, key=lambda each: (_distance(each, device, width), each.name), default=None)
 
 
+def is_of_a_measured_maker(kernel: KernelKind, device: Device, *, fitted: FittedConstants) -> bool:
+    """Whether kernels of a machine of its maker were measured, so that libraries of its own are known."""
+    return any(each.maker == device.maker for each in _measured(kernel, fitted))
+
+
 def kin_distance(kernel: KernelKind, device: Device, width: Width, *, fitted: FittedConstants) -> float:
     """How far the nearest other measured machine's data sheet is, a sum of squared logarithms; infinite without one."""
     kin = nearest_kin(kernel, device, width, fitted=fitted)
@@ -360,6 +375,15 @@ def width_peak(device: Device, width: Width) -> float:
     wide = device.peak_flops_per_s.get(ComputePath.BF16) or max(device.peak_flops_per_s.values())
     eight = device.peak_flops_per_s.get(ComputePath.FP8, wide)
     return {Width.WIDE: wide, Width.EIGHT: eight, Width.FOUR: device.fp4_peak_flops_per_s or eight}[width]
+
+
+def unit_ratio(device: Device) -> float:
+    """Rate that multiprocessors are made for over the 16-bit peak: GeForce boards sum in 32 bits at half of it.
+
+    Eight-bit integers, which no maker slows down, go at twice the whole rate.
+    """
+    wide = width_peak(device, Width.WIDE)
+    return max(1.0, float(round(device.peak_flops_per_s.get(ComputePath.INT8, 0.0) / (2.0 * wide))))
 
 
 def _carried_over(kin: Device, device: Device, width: Width) -> float:

@@ -9,7 +9,8 @@ A matmul takes
 
 waves = ceil(batch x ceil(m / a) x ceil(n / c) x s / SM). L is what one multiprocessor takes to load the operands of a
 tile: where few tiles walk a long k, neither the peak nor the memory is what shows. Multiprocessors load in step with
-what they multiply, some 2 bytes for 100 FLOPs of the peak on HBM and on boards. P is the rate that the power limit
+what they multiply, some 2 bytes for 100 FLOPs of the peak on HBM and on boards; where a maker halves the rate of sums
+in 32 bits, tiles and loads go at the whole one. P is the rate that the power limit
 leaves over long matmuls. M grows faster where the operands of repeated calls still lie in the last cache. Quantising
 the left operand before has launches, bytes, and rows that one block each reads and that take turns at one sum. Every
 constant is an array that holds a value for every matmul priced (`estimate.kernel_constants` says where they come from).
@@ -55,6 +56,7 @@ class GpuSheet:
         exponentials_per_s: of the special function units of all multiprocessors.
         cycles_per_s: of all multiprocessors.
         wide_peak_flops_per_s: of operands of 16 bits.
+        unit_ratio: rate that multiprocessors are made for over the peak; above 1 where sums in 32 bits are slowed down.
     """
 
     num_units: Floats
@@ -64,6 +66,7 @@ class GpuSheet:
     exponentials_per_s: Floats
     cycles_per_s: Floats
     wide_peak_flops_per_s: Floats
+    unit_ratio: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ class WaveOptions:
 def wave_options(rows: MatmulRows, sheet: GpuSheet) -> WaveOptions:
     """Full waves of every tile and split of some matmuls."""
     filled, loads, depth, sums, smallness = [], [], [], [], []
-    part = sheet.wide_peak_flops_per_s / sheet.num_units
+    part = sheet.wide_peak_flops_per_s * sheet.unit_ratio / sheet.num_units
     for a, c in (*TILES, *SLIM_TILES):
         tiles = rows.batch * np.ceil(rows.m / a) * np.ceil(rows.n / c)
         loaded = np.minimum(a, rows.m) * rows.left_bytes + np.minimum(c, rows.n) * rows.right_bytes
@@ -208,7 +211,9 @@ def wave_options(rows: MatmulRows, sheet: GpuSheet) -> WaveOptions:
 def wave_terms(rows: MatmulRows, options: WaveOptions, sheet: GpuSheet, constants: WaveConstants) -> WaveTerms:
     """Times of matmuls by term."""
     cost = 1.0 + constants.small_tile * options.smallness
-    work = 2.0 * options.filled * cost / (sheet.peak_flops_per_s * constants.efficiency)
+    # Where sums are slowed down, a tile goes at what its multiprocessor is made for, but no faster than the peak.
+    cost = np.maximum(cost / (sheet.unit_ratio * constants.efficiency), sheet.unit_ratio > 1.0)
+    work = 2.0 * options.filled * cost / sheet.peak_flops_per_s
     loads = options.loads_s / constants.unit_loads
     tiles = (options.depth + constants.k_ramp) * np.sqrt(work * work + loads * loads)
     waves = (tiles + options.sums_s * constants.split_sums).min(axis=0)

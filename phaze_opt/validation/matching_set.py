@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 from phaze_opt.cost.stacks import find_software
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.kernel_constants import is_priced
+from phaze_opt.estimate.kernel_constants import KernelKind, is_of_a_measured_maker, is_priced
 from phaze_opt.hardware.device import ComputePath, Device, path_of
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device
-from phaze_opt.hardware.number_format import format_of
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.number_format import NumberFormat, format_of
 from phaze_opt.validation.modern.cases import OPERATORS as MODERN_OPERATORS
 from phaze_opt.validation.modern.recipes import says_quantised
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
@@ -93,24 +94,23 @@ def _like_operators(values: Mapping[str, str], device: Device | None) -> str:
 def is_modern(values: Mapping[str, str], device: Device | None) -> bool:
     """Whether a row of an operator is predicted as one of a GPU's library kernels.
 
-    Its machine is a GPU, it was timed on the device or states its library, and it is no fp32 on ordinary cores.
+    Its machine is a GPU and it is no fp32 on ordinary cores; what the host's clock timed must state its library, and of
+    a maker whose kernels nobody measured it must say that the device's clock timed it.
     """
     if device is None or not is_priced(device):
         return False
-    note, timing = values.get("note", ""), values.get("timing", "")
-    path = _path(values)
-    if path is ComputePath.FP32:
-        return "narrower type" in note
-    is_told = bool(values.get("library", "")) or says_quantised(note)
-    return "device" in timing or is_told or (path is None and _has_format(values))
-
-
-def _has_format(values: Mapping[str, str]) -> bool:
+    note = values.get("note", "")
     try:
-        format_of(values.get("dtype", ""))
+        number_format = format_of(values.get("dtype", ""))
     except InputError:
         return False
-    return True
+    if number_format is NumberFormat.FP32:
+        return "narrower type" in note
+    if values.get("library", "") or says_quantised(note):
+        return True
+    timing = values.get("timing", "")
+    is_known = is_of_a_measured_maker(KernelKind.MATMUL, device, fitted=load_fitted())
+    return "device" in timing or ("host" not in timing and is_known)
 
 
 def _like_training(values: Mapping[str, str], device: Device | None) -> str:

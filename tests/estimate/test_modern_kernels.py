@@ -8,7 +8,7 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.expert_load import ROW_TILES, expert_load, exponent_of
-from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
+from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, ExpertTerms, expert_terms
 from phaze_opt.estimate.fused_attention import (
     AttentionConstants,
     AttentionRows,
@@ -27,6 +27,7 @@ from phaze_opt.estimate.kernel_constants import (
     machine_values,
     nearest_kin,
     recipe_values,
+    unit_ratio,
 )
 from phaze_opt.estimate.wave_matmul import (
     K_SPLITS,
@@ -51,9 +52,15 @@ NONE = FittedConstants({})
 
 
 def sheet(
-    count: int = 1, *, units: float = 132, peak: float = 1e15, bandwidth: float = 3e12, exponentials: float = 4e12
+    count: int = 1,
+    *,
+    units: float = 132,
+    peak: float = 1e15,
+    bandwidth: float = 3e12,
+    exponentials: float = 4e12,
+    ratio: float = 1.0,
 ) -> GpuSheet:
-    values = (units, peak, bandwidth, 50e6, exponentials, units * 1.8e9, 1e15)
+    values = (units, peak, bandwidth, 50e6, exponentials, units * 1.8e9, 1e15 / ratio, ratio)
     return GpuSheet(*(np.full(count, value) for value in values))
 
 
@@ -133,6 +140,17 @@ def test_the_power_limit_is_the_rate_of_long_matmuls() -> None:
     assert rows.flops[0] / time / 1e15 == pytest.approx(0.4, rel=0.01)
 
 
+def test_slowed_sums_hold_full_tiles_to_the_peak_and_leave_thin_ones_as_they_are() -> None:
+    thin, full = (matmuls([(1.0, m, 4096.0, 4096.0)]) for m in (8.0, 16896.0))
+    constants = wave_constants(efficiency=1.5, sustained=1.3, overlap_norm=12.0)
+    whole, halved = sheet(bandwidth=1e14), sheet(bandwidth=1e14, peak=5e14, ratio=2.0)
+    assert seconds(thin, constants, halved) == pytest.approx(seconds(thin, constants, whole), rel=0.05)
+    share = full.flops[0] / seconds(full, constants, halved)[0] / 5e14
+    assert 0.85 < share <= 1.0
+    found = {name: unit_ratio(load_device(name)) for name in ("rtx4090", "rtx3090", "l40s", "h100", "b300", "mi355x")}
+    assert found == {"rtx4090": 2.0, "rtx3090": 2.0, "l40s": 1.0, "h100": 1.0, "b300": 1.0, "mi355x": 1.0}
+
+
 def test_quantising_and_the_host_add_what_they_take() -> None:
     plain, quantised = (matmuls([(1.0, 512.0, 4096.0, 4096.0)], quantise=moved) for moved in (0.0, 5.0))
     extra = seconds(quantised, wave_constants(), sheet()) - seconds(plain, wave_constants(), sheet())
@@ -166,8 +184,8 @@ def test_visible_pairs_are_counted(queries: int, before: int, window: int, causa
 
 
 def attention_constants(**given: float) -> AttentionConstants:
-    values = dict(launch_s=1e-5, efficiency=0.8, ramp=64, softmax=0.4, lost_wave=0.5, odd_head=2.0, window_use=1.0)
-    values |= dict(memory_share=0.7, kv_passes=1.0, overlap_norm=3.0)
+    values = dict(launch_s=1e-5, efficiency=0.8, ramp=64, softmax=0.4, lost_wave=0.5, odd_head=2.0, wide_head=1.0)
+    values |= dict(window_keys=64.0, memory_share=0.7, kv_passes=1.0, overlap_norm=3.0)
     return AttentionConstants(**{name: np.array([float(value)]) for name, value in (values | given).items()})
 
 
@@ -188,7 +206,25 @@ def test_attention_approaches_its_share_and_pays_for_heads_and_passes() -> None:
     assert rates[0] < 0.9 * rates[1]
     windowed = replace(long, window=np.array([1024.0]))
     assert time(windowed) < 0.2 * time(long)
-    assert time(windowed, window_use=1e-9) == pytest.approx(time(long))
+    assert time(windowed, window_keys=1e9) == pytest.approx(time(long))
+    assert time(windowed, window_keys=1088.0) / time(windowed) == pytest.approx(2.0, rel=0.1)
+    big = replace(long, head_size=np.array([256.0]), value_size=np.array([256.0]))
+    assert (time(big, wide_head=3.0) - 1e-5) / (time(big) - 1e-5) == pytest.approx(3.0, rel=1e-3)
+    assert time(long, wide_head=3.0) == time(long)
+
+
+def test_one_causal_tile_takes_as_long_as_its_last_query() -> None:
+    """Alone on the machine it waits for all keys; among many tiles the mean is half of them."""
+    alone, many = (
+        attention(batch=batch, heads=1, queries=64, keys=8192, head_size=128, value_size=128) for batch in (1, 132 * 64)
+    )
+    constants = attention_constants(ramp=1e-9, lost_wave=1e-9, softmax=1e-9, memory_share=1e9)
+    first, all_of_them = (attention_terms(rows, sheet(), constants).below_peak_s for rows in (alone, many))
+    ideal = [attention_flops(rows)[0] / 1e15 for rows in (alone, many)]
+    # A single tile leaves 131 of 132 multiprocessors idle.
+    tiles = 2 * 64 * 8192 * 256 / (1e15 / 132 * 0.8) * 1.15
+    assert first[0] + ideal[0] == pytest.approx(tiles, rel=1e-6)
+    assert all_of_them[0] + ideal[1] == pytest.approx(64 * tiles, rel=0.01)
 
 
 def test_twice_the_exponentials_halve_the_softmax_and_nothing_else() -> None:
@@ -253,23 +289,40 @@ def test_distributions_have_names() -> None:
             exponent_of(name)
 
 
-def test_experts_of_few_rows_read_their_weights() -> None:
+def experts(pairs: int, **given: float) -> tuple[ExpertRows, ExpertTerms]:
+    """64 tokens over 128 experts of one rank, and constants that hide nothing."""
     load = expert_load(64, 8, 128, 1, None)
-    sizes = dict(
-        tokens=64, rows=load.rows, active=load.active, hidden=4096, ffn=1536, matrices=3, left_bytes=2, right_bytes=2
-    )
+    sizes = dict(tokens=64, pairs=pairs, experts=128, rows=load.rows, active=load.active, hidden=4096, ffn=1536)
+    sizes |= dict(matrices=3, left_bytes=2, right_bytes=2)
     rows = ExpertRows(
         **{name: np.array([float(value)]) for name, value in sizes.items()}, tiles=np.array(load.tiles)[:, None]
     )
-    values = dict(launch_s=2e-5, efficiency=0.6, memory_share=0.8, cache_ratio=1.0, k_ramp=64, small_tile=0.3)
-    values |= dict(overlap_norm=12.0, activation_passes=1.0, token_passes=1.0)
-    constants = ExpertConstants(**{name: np.array([float(value)]) for name, value in values.items()})
-    terms = expert_terms(rows, sheet(), constants)
+    values = dict(launch_s=2e-5, expert_s=1e-7, efficiency=0.6, memory_share=0.8, cache_ratio=1.0, k_ramp=64)
+    values |= dict(small_tile=0.3, overlap_norm=12.0, strangers=0.5, activation_passes=1.0, token_passes=1.0) | given
+    return rows, expert_terms(
+        rows, sheet(), ExpertConstants(**{name: np.array([float(value)]) for name, value in values.items()})
+    )
+
+
+def test_experts_of_few_rows_read_their_weights() -> None:
+    rows, terms = experts(512)
     assert terms.weights_s == pytest.approx(128 * 3 * 4096 * 1536 * 2 / (3e12 * 0.8))
     assert terms.compute_s < 0.1 * terms.weights_s
+    assert terms.launch_s == pytest.approx(2e-5 + 128e-7)
     assert terms.seconds == pytest.approx(
-        2e-5 + terms.weights_s + terms.compute_s + (rows.activation_bytes + rows.token_bytes) / 3e12
+        terms.launch_s + terms.weights_s + terms.compute_s + (rows.activation_bytes + rows.token_bytes) / 3e12
     )
+
+
+def test_pairs_of_other_ranks_cost_their_share() -> None:
+    _, alone = experts(512)
+    rows, among = experts(512 * 64)
+    assert among.activations_s == pytest.approx(alone.activations_s * (1.0 + 0.5 * 63))
+    matmuls_s = 2 * 0.5 * 63 * 512 * 3 * 4096 * 1536 / (1e15 * 0.6)
+    assert among.compute_s + among.weights_s > matmuls_s
+    _, none = experts(512 * 64, strangers=1e-12)
+    assert none.seconds == pytest.approx(alone.seconds)
+    assert rows.flops == 2 * 512 * 3 * 4096 * 1536
 
 
 def test_formats_have_bytes_units_and_other_names() -> None:
@@ -336,6 +389,10 @@ def test_an_unmeasured_machine_takes_machines_and_recipes_of_one_class_together(
     near = donors(KernelKind.MATMUL, gb300, Width.WIDE, names, fitted=both)
     assert sum(each.weight for each in near if each.recipe == names[0]) > 0.99
     assert max(near, key=lambda each: each.weight).device.name == "b300"
+    # A measured machine whose class lacks the recipe does the same, and does not mix it with its own constants.
+    b200 = donors(KernelKind.MATMUL, load_device("b200"), Width.WIDE, names, fitted=one)
+    assert {each.device.name for each in b200} == {"h100", "h200"}
+    assert donors(KernelKind.MATMUL, load_device("b200"), Width.WIDE, names, fitted=both) == ()
     # What is measured is its own, and experts keep the nearest machine and the nearest recipe.
     own = kernel_values(KernelKind.MATMUL, load_device("h100"), Width.WIDE, names[1:], fitted=both)
     assert (own["memory_share"], own["memory"]) == (0.7, 2.0)

@@ -103,7 +103,10 @@ def test_rows_without_id_are_named_by_their_place(tmp_path):
 @pytest.mark.parametrize(
     ("header", "row", "like"),
     [
-        (HEADER, GOOD, "op_llmcompass"),
+        (HEADER, GOOD, "op_modern"),
+        (f"{HEADER},timing", f"{GOOD},device events", "op_modern"),
+        (f"{HEADER},timing", f"{GOOD},host wall clock", "op_llmcompass"),
+        (f"{HEADER},timing,library", f"{GOOD},host wall clock,vllm", "op_modern"),
         (HEADER, "L4,linear,8,8,fp32,1", "op_neusight_fp32"),
         (HEADER, "L4,linear,8,8,Float32,1", "op_neusight_fp32"),
         (HEADER, "TPUv6e,matmul,8,8,bf16,1", "op_tpu_gemm"),

@@ -71,6 +71,26 @@ def test_public_tables_say_library_and_quantisation(source: str, note: str, libr
     assert (told.library, told.is_quantised) == ("mine", False)
 
 
+def test_libraries_work_on_more_than_is_asked() -> None:
+    """All scores where attention is not fused, all keys in 8-bit gradients of cuDNN, all pairs in Triton's experts."""
+    shape = {"seq_q": "4096", "heads": "8", "head_dim": "64", "causal": "1", "window": "128", "k": ""}
+
+    def worked(library: str, op: str, dtype: str) -> tuple[tuple[float, ...], float]:
+        case = read_case(row(ATTENTION, op=op, dtype=dtype, library=library, **shape))
+        return case.sizes[7:9], case.repeats
+
+    forward, backward, both = (f"flash_attention_{name}" for name in ("fwd", "bwd", "fwd_bwd"))
+    assert worked("eager", forward, "bf16") == ((0.0, 0.0), 2.0)
+    assert worked("eager", both, "bf16") == ((0.0, 0.0), 1.25)
+    assert worked("cudnn", backward, "fp8") == ((1.0, 0.0), 1.0)
+    for given in (("cudnn", backward, "bf16"), ("cudnn", forward, "fp8"), ("mine", backward, "fp8")):
+        assert worked(*given) == ((1.0, 128.0), 1.0)
+    sizes = {"tokens": "96", "hidden": "64", "ffn": "64", "experts": "64", "experts_per_token": "8", "ep": "4"}
+    for library, pairs in (("vllm-triton", 768.0), ("vllm-cutlass", 192.0)):
+        case = read_case(row(EXPERTS, op="fused_moe", dtype="bf16", library=library, **sizes))
+        assert case.sizes[1:4] == (pairs, 16.0, 192.0)
+
+
 def test_casts_take_the_longest_of_bytes_a_row_and_turns() -> None:
     def seconds(m: int, n: int, op: str = "quantise_scale") -> float:
         case = read_case(row(op=op, m=str(m), n=str(n), k="", dtype="bf16", library="vllm"))
@@ -203,10 +223,10 @@ def test_what_cannot_be_predicted_has_a_reason() -> None:
 
 
 def test_the_shipped_constants_reach_what_is_recorded(datasets) -> None:
-    """Figures of docs/validation.md, by type; a goal of 12 % is missed by experts."""
+    """Figures of docs/validation.md, by type; a goal of 12 % is just missed by experts."""
     fitted = load_fitted()
     limits = {"matmul bf16": 8.5, "matmul fp8": 8.5, "matmul fp8_block": 8.5, "matmul nvfp4": 9.0, "matmul tf32": 12.0}
-    limits |= {"attention": 12.0, "experts": 15.5}
+    limits |= {"attention": 8.5, "experts": 12.5}
     errors = defaultdict(list)
     for dataset in datasets.values():
         compiled = MODERN.compile(dataset.rows)

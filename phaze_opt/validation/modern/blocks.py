@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
 from phaze_opt.estimate.fused_attention import AttentionConstants, attention_rows, attention_terms
-from phaze_opt.estimate.kernel_constants import CONSTANTS, KernelKind, Owner, kernel_group, kernel_values, width_peak
+from phaze_opt.estimate.kernel_constants import (
+    CONSTANTS,
+    KernelKind,
+    Owner,
+    kernel_group,
+    kernel_values,
+    unit_ratio,
+    width_peak,
+)
 from phaze_opt.estimate.wave_matmul import (
     LIMIT_ORDER,
     GpuSheet,
@@ -131,8 +139,9 @@ class KernelBlock:
             ramp=values["ramp"],
             softmax=values["softmax"],
             lost_wave=values["lost_wave"],
+            wide_head=values["wide_head"],
             odd_head=values["odd_head"],
-            window_use=values["window_use"],
+            window_keys=values["window_keys"],
             memory_share=values["memory_share"] * values["memory"],
             kv_passes=values["kv_passes"],
             overlap_norm=values["overlap_norm"],
@@ -146,10 +155,12 @@ class KernelBlock:
         ]
 
     def _expert_terms(self, values: dict[str, Floats]) -> list[tuple[str, Floats]]:
-        tokens, rows, active, hidden, ffn, matrices, *tiles = self.sizes
+        tokens, pairs, local, rows, active, hidden, ffn, matrices, *tiles = self.sizes
         facts = [facts_of(case.number_format) for case in self.cases]
         experts = ExpertRows(
             tokens=tokens,
+            pairs=pairs,
+            experts=local,
             rows=rows,
             active=active,
             tiles=np.array(tiles),
@@ -161,12 +172,14 @@ class KernelBlock:
         )
         constants = ExpertConstants(
             launch_s=values["launch"] * values["launch_s"],
+            expert_s=values["expert_s"],
             efficiency=values["efficiency"] * values["rate"],
             memory_share=values["memory_share"] * values["memory"],
             cache_ratio=cache_ratio(values["cache_rate"], self.sheet, values["memory_share"] * values["memory"]),
             k_ramp=values["k_ramp"],
             small_tile=values["small_tile"],
             overlap_norm=values["overlap_norm"],
+            strangers=values["strangers"],
             activation_passes=values["activation_passes"],
             token_passes=values["token_passes"],
         )
@@ -224,6 +237,7 @@ def _sheet(cases: Sequence[KernelCase]) -> GpuSheet:
         exponentials_per_s=cycles * np.array([float(case.device.exponentials_per_cycle) for case in cases]),
         cycles_per_s=cycles,
         wide_peak_flops_per_s=np.array([width_peak(case.device, Width.WIDE) for case in cases]),
+        unit_ratio=np.array([unit_ratio(case.device) for case in cases]),
     )
 
 

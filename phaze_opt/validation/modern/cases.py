@@ -14,6 +14,7 @@ from phaze_opt.validation.modern.recipes import (
     Recipe,
     attention_recipes,
     expert_recipes,
+    has_all_pairs,
     matmul_recipes,
     recipe_of,
     stream_recipes,
@@ -22,12 +23,14 @@ from phaze_opt.validation.modern.recipes import (
 from phaze_opt.validation.modern.shapes import (
     STREAM_BYTES,
     attention_passes,
+    attention_repeats,
     attention_shape,
     grouped_cost,
     matmul_sizes,
     operator_name,
     row_format,
     weight_pass_bytes,
+    worked_shape,
 )
 
 OPERATORS, ATTENTION, EXPERTS = "op_modern", "attn_modern", "moe_modern"
@@ -120,7 +123,9 @@ def _attention(row: Row, device: Device, number_format: NumberFormat) -> KernelC
     if suffix and "deterministic_bwd True" in row.text("note", "") and "det" not in recipe.library:
         recipe = Recipe(f"{recipe.library}+det", recipe.is_eager, recipe.is_quantised)
     names = with_classes(attention_recipes(recipe, number_format, suffix), machine_classes(device))
-    return KernelCase(device, KernelKind.ATTENTION, number_format, names, recipe, 1.0, attention_shape(row))
+    shape = worked_shape(attention_shape(row), recipe.library, number_format)
+    repeats = attention_repeats(row, recipe.library)
+    return KernelCase(device, KernelKind.ATTENTION, number_format, names, recipe, repeats, shape)
 
 
 def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCase | str:
@@ -136,6 +141,8 @@ def _experts(row: Row, device: Device, number_format: NumberFormat) -> KernelCas
     ffn = row.number("ffn") / row.number("tp", 1.0)
     sizes = (
         float(tokens),
+        max(load.rows, float(tokens * per_token)) if has_all_pairs(recipe) else load.rows,
+        float(max(1, experts // ranks)),
         load.rows,
         load.active,
         row.number("hidden"),

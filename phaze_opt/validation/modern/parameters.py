@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from phaze_opt.estimate.fused_attention import HEAD_STEP
+from phaze_opt.estimate.fused_attention import GOOD_HEAD, HEAD_STEP
 from phaze_opt.estimate.kernel_constants import (
     CONSTANTS,
     FLOOR,
@@ -22,8 +22,9 @@ LEAST_ROWS = 8
 """Fewer rows fix no constant."""
 HIDDEN_S = 3e-7
 """Time at the peak below which nothing of an eager kernel shows behind a launch of some 50 us."""
-_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS = 5, 8, 4, 1
-"""Places of a head's size and the window, of bytes to quantise, and of rows that take turns, among a case's sizes."""
+_HEAD_SIZE, _WINDOW, _QUANTISE, _ROWS, _PAIRS, _OWN_PAIRS = 5, 8, 4, 1, 1, 3
+"""Places of a head's size and the window, of bytes to quantise, of rows that take turns, and of pairs of a token and an
+expert, all and a rank's own, among a case's sizes."""
 
 
 def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
@@ -66,10 +67,12 @@ def _num_showing(constant: KernelConstant, cases: list[KernelCase]) -> int:
         "quantise_share": lambda case: case.sizes[_QUANTISE] > 0,
         "quantise_element_s": lambda case: case.sizes[_QUANTISE] > 0,
         "quantise_row_s": lambda case: case.sizes[_QUANTISE] > 0,
+        "wide_head": lambda case: case.sizes[_HEAD_SIZE] > GOOD_HEAD,
         "odd_head": lambda case: case.sizes[_HEAD_SIZE] % HEAD_STEP > 0,
         "row_s": lambda case: case.sizes[_ROWS] > 0,
+        "strangers": lambda case: case.sizes[_PAIRS] > case.sizes[_OWN_PAIRS],
         FLOOR: lambda case: case.sizes[_ROWS] == 0,
-        "window_use": lambda case: case.sizes[_WINDOW] > 0,
+        "window_keys": lambda case: case.sizes[_WINDOW] > 0,
     }
     show = shows.get(constant.name)
     return len(cases) if show is None else sum(map(show, cases))

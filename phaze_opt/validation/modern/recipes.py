@@ -30,6 +30,8 @@ _ENGINES = (
 )
 """Words of engines of fused experts, and the library meant; the first that is found."""
 _NORM_LIBRARIES = ("cudnn", "torch_compile", "pytorch")
+ALL_PAIRS_ENGINES = ("triton", "fused")
+"""Ends of names of engines whose grouped matmuls go over the pairs of other ranks' experts too."""
 SUSPECT = "SUSPECT"
 """In a note: its reader does not believe the row, and no fit sees it."""
 GB200_SLOW_FLOPS = 1e12
@@ -160,6 +162,11 @@ def attention_recipes(recipe: Recipe, number_format: NumberFormat, passes: str) 
     formats = (number_format, NumberFormat.BF16)
     exact = [f"{name}/{each}{passes}" for name in known for each in formats]
     return tuple(dict.fromkeys([*exact, *(f"{name}/{each}" for name in known for each in formats)]))
+
+
+def has_all_pairs(recipe: Recipe) -> bool:
+    """Whether an engine of fused experts lays out the pairs of all tokens and experts on every rank."""
+    return recipe.library.endswith(ALL_PAIRS_ENGINES)
 
 
 @lru_cache(maxsize=1024)

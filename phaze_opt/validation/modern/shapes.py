@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from phaze_opt.estimate.fused_attention import BACKWARD_PASSES, HEAD_STEP, head_note
 from phaze_opt.estimate.wave_matmul import GOOD_TILE, waste_note, wave_waste
-from phaze_opt.hardware.number_format import NumberFormat, format_of
+from phaze_opt.hardware.number_format import NumberFormat, Width, facts_of, format_of
 from phaze_opt.validation.measured_row import Row
 
 STREAM_BYTES: Mapping[str, float] = MappingProxyType(
@@ -33,6 +33,12 @@ ONE_PASS_LIBRARIES = ("cudnn",)
 WEIGHT_GRADIENT_COST = 2.0
 """Time of a grouped matmul that sums over each group's rows, over one of the same FLOPs that does not (assumption, 1.3
 to 2.7: mxfp8 on B200 1.26, fp8 with block scales on H100 2.7)."""
+UNFUSED = "eager"
+"""Library that writes all scores down."""
+MASK_PASSES = 1.0
+"""Forwards that adding a mask to them takes as long as (assumption, 0.9 to 1.4)."""
+WHOLE_BACKWARD = ("cudnn",)
+"""Libraries whose 8-bit gradients work on all that a query sees without its window."""
 MOST_WASTE = 1.25
 """Waves over those that are filled, from which a shape is said to cost."""
 
@@ -101,6 +107,22 @@ def attention_shape(row: Row) -> tuple[float, ...]:
         row.number("window", 0.0),
         attention_passes(row),
     )
+
+
+def worked_shape(shape: tuple[float, ...], library: str, number_format: NumberFormat) -> tuple[float, ...]:
+    """The shape that a library works on: one that is not fused knows no mask, and some kernels no window."""
+    *sizes, is_causal, window, passes = shape
+    if library == UNFUSED:
+        return (*sizes, 0.0, 0.0, passes)
+    is_narrow = facts_of(number_format).width is not Width.WIDE
+    is_whole = passes > 1.0 and is_narrow and library.startswith(WHOLE_BACKWARD)
+    return (*sizes, is_causal, 0.0 if is_whole else window, passes)
+
+
+def attention_repeats(row: Row, library: str) -> float:
+    """Time over that of the shape that is worked on: one that is not fused adds the mask to its scores, forward."""
+    is_masked = library == UNFUSED and row.number("causal", 0.0) > 0.0
+    return 1.0 + MASK_PASSES / attention_passes(row) if is_masked else 1.0
 
 
 def attention_passes(row: Row) -> float:
