@@ -174,8 +174,6 @@ class MLflowSession:
             case _:
                 self._check_open("trial" if isinstance(event, TrialFinished) else "proof")
 
-    observe_study = observe_proof = observe
-
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Copy files beside the order, where they wait for the store.
 

@@ -423,7 +423,7 @@ def test_killed_at_twenty_random_moments_it_ends_with_the_same_table(undisturbed
 
 
 class _Broken:
-    def observe_study(self, event: StudyEvent) -> None:
+    def observe(self, event: StudyEvent) -> None:
         raise RuntimeError(str(event)[:10])
 
 
