@@ -1,9 +1,9 @@
 """Write phaze_opt/hardware/spreads.json, the ranges of predictions, and spreads.json beside this file, how they hold.
 
 Every family's rows are predicted with their cells kept out of the fit, then with a source or a machine kept out whole.
-Sets that are a sample of larger tables need no fit for that: given the tables' folder (--beside), rows that the package
-does not carry are predicted as the constants stand.
-Run: python experiments/validation/spreads.py [--only FAMILY ...] [--beside FOLDER ...]
+Of sets that are a sample of larger tables, rows that the package does not carry are predicted as the constants stand,
+given the tables' folder (--beside); without it ranges of these are of the carried rows alone.
+Run: python experiments/validation/spreads.py --beside FOLDER ... [--only FAMILY ...]
 """
 
 import argparse
@@ -23,11 +23,20 @@ from phaze_opt.hardware.spreads import BETWEEN_NODES, NAMED, UNSEEN
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.units import MICRO
 from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import Fold, predict_held_out
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.spreads import CELLS, Residual, cross_coverage, fit_spreads, kept_out_residuals, sized
+from phaze_opt.validation.spreads import (
+    CELLS,
+    CrossCoverage,
+    Residual,
+    cross_coverage,
+    fit_spreads,
+    kept_out_residuals,
+    row_facts,
+)
 from phaze_opt.validation.training.entries import LAYER, SINGLE
 from phaze_opt.validation.training.left_out_sources import SOURCES, predict_left_out
 
@@ -48,44 +57,46 @@ def main() -> None:
         "--beside", nargs="*", default=[], type=Path, metavar="FOLDER", help="tables that rows came from"
     )
     options = parser.parse_args()
-    spreads = json.loads(OWN.read_text())["spreads"] if OWN.exists() else {}
-    found = json.loads(OUT.read_text())["kinds"] if OUT.exists() else {}
+    own, found = (
+        (json.loads(OWN.read_text()), json.loads(OUT.read_text())["kinds"])
+        if options.only
+        else ({"spreads": {}, "scales": {}}, {})
+    )
     start = load_fitted()
     rows = [row for data in read_datasets(None)[0] for row in data.rows]
-    if options.beside:
-        save(beside_residuals(options.beside, {row.id for row in rows}, start), spreads, found)
-        return
     names = [name for name in options.only if name not in (SOURCES_TOO, ADAPTERS_TOO)]
     for family in () if options.only and not names else load_families(names):
-        own = [row for row in rows if row.dataset in family.datasets]
-        if not family.parameters(own):
+        carried = [row for row in rows if row.dataset in family.datasets]
+        if not family.parameters(carried):
             continue
-        save(list(kept_out_residuals(family, own, start)), spreads, found)
+        residuals = list(kept_out_residuals(family, carried, start))
+        if not SAMPLED.isdisjoint(family.datasets):
+            residuals += beside_residuals(family, options.beside, {row.id for row in carried}, start)
+        save(residuals, own, found)
     if not options.only or SOURCES_TOO in options.only:
-        save(left_out_residuals(rows, start), spreads, found)
+        save(left_out_residuals(rows, start), own, found)
     if not options.only or ADAPTERS_TOO in options.only:
-        save(between_nodes_residuals(rows, start), spreads, found)
+        save(between_nodes_residuals(rows, start), own, found)
 
 
-def beside_residuals(folders: list[Path], known: set[str], start: FittedConstants) -> list[Residual]:
-    """Rows of the sampled sets' tables that the package does not carry; those marked as suspect left away."""
+def beside_residuals(family: Family, folders: list[Path], known: set[str], start: FittedConstants) -> list[Residual]:
+    """Rows of a sampled family's tables that the package does not carry; those marked as suspect left away."""
     found = []
-    families = [family for family in load_families(()) if not SAMPLED.isdisjoint(family.datasets)]
     for path in sorted(path for folder in folders for path in folder.glob("*.csv")):
         try:
             (data,), _ = read_datasets(path)
         except InputError as error:
             print(f"{path.name}: {error}", flush=True)
             continue
-        rows = [row for row in data.rows if row.id not in known]
-        predictions = predict_rows(families, rows, start)
+        rows = [row for row in data.rows if row.id not in known and row.dataset in family.datasets]
+        predictions = predict_rows([family], rows, start)
+        terms = predictions.longest(start)
         for at in np.flatnonzero(predictions.is_scored).tolist():
-            row, family = rows[at], predictions.families[at]
-            if family is not None and family.is_fitted(row):
-                predicted, kinds = float(predictions.predicted_s[at]), family.kinds(row)
-                quotient = float(predictions.measured_s[at]) / predicted
-                names = (sized(kinds[0], predicted), *kinds)
-                found.append(Residual(names, family.cell(row), CELLS, math.log(quotient)))
+            row, predicted = rows[at], float(predictions.predicted_s[at])
+            if family.is_fitted(row):
+                error = math.log(float(predictions.measured_s[at]) / predicted)
+                facts, cell = row_facts(family, row, predicted, terms.get(at, "")), f"{row.dataset}|{family.cell(row)}"
+                found.append(Residual((family.name,), cell, CELLS, error, facts=facts, traits=family.scaled_by))
     return found
 
 
@@ -129,19 +140,28 @@ def between_nodes_residuals(rows: list[Row], start: FittedConstants) -> list[Res
     return found
 
 
-def save(residuals: list[Residual], spreads: dict[str, Any], found: dict[str, Any]) -> None:
+def save(residuals: list[Residual], own: dict[str, Any], found: dict[str, Any]) -> None:
     """Fit ranges to residuals, and write both files with them."""
     fitted, held = fit_spreads(residuals), cross_coverage(residuals)
-    spreads |= {kind: asdict(spread) for kind, spread in fitted.items()}
-    found |= {kind: {"held": round(held[kind], 4), "rows": fitted[kind].num_rows} for kind in fitted}
-    for kind, spread in fitted.items():
-        print(
-            f"{kind:60} {spread.low:.3f} {spread.high:.3f} apart {spread.apart:.3f} held {held[kind]:.3f}", flush=True
-        )
-    write(OWN, {"format": 1, "spreads": spreads})
+    own["spreads"] |= {kind: asdict(each.spread) for kind, each in fitted.items()}
+    own["scales"] |= {kind: each.scale for kind, each in fitted.items() if each.scale}
+    for kind, each in fitted.items():
+        found[kind] = figures(held[kind], has_scale=bool(each.scale))
+        print(f"{kind:60} {each.spread.low:.3f} {each.spread.high:.3f} {found[kind]}", flush=True)
+    write(OWN, {"format": 2, "spreads": own["spreads"], "scales": own["scales"]})
     meta = {"command": "python experiments/validation/spreads.py", "versions": {"phaze-opt": version("phaze-opt")}}
     meta["figures"] = "shares of kept-out rows within ranges that were made without their cell, source or machine"
     write(OUT, {"_meta": meta, "kinds": found})
+
+
+def figures(held: CrossCoverage, *, has_scale: bool) -> dict[str, object]:
+    """Of a kind and its sets, as written; without a scale all rows have one width, that of the range."""
+    found: dict[str, object] = {"held": round(held.held, 4), "rows": held.num_rows}
+    if not has_scale:
+        return found
+    found |= {"half_width": round(held.half_width, 4), "least": round(held.least, 4)}
+    sets = {name: figures(each, has_scale=True) for name, each in held.sets.items()}
+    return {**found, "sets": sets} if sets else found
 
 
 def write(path: Path, document: dict[str, object]) -> None:

@@ -75,7 +75,7 @@ class PricedDesign(Result):
 
     @property
     def plan(self) -> ParallelPlan | None:
-        """The best parallel plan; None of Phaze's placements, of several models and where none fits."""
+        """The plan to run, which the figures are of; None of placements, of several models and where none fits."""
         return None if self.evaluation.placement is None else self.evaluation.placement.plan
 
     @property
@@ -133,14 +133,18 @@ class PricedDesign(Result):
         return {**job, **figures, **plan, **cost_facts(self.bill)}
 
     def rows(self) -> Iterable[Mapping[str, Fact]]:
-        """The plans that fit, fastest first, at most ``top``; of a placement and of several models one row each."""
-        if self.job.plans is None:
+        """The ``top`` fastest plans and the one to run; of a placement and of several models one row each."""
+        plans = self.job.plans
+        if plans is None:
             for each in self.job.members or (self.job,):
                 found = each.evaluation
                 yield {"model": found.model, **{name: found.known(name) for name in FIGURES}}
             return
-        for ranked in self.job.plans.ranking.ranked[: self.top]:
-            yield _plan_row(ranked, self.job.setting)
+        ranked, to_run = plans.ranking.ranked, plans.to_run
+        for place, plan in enumerate(ranked[: self.top]):
+            yield _plan_row(plan, self.job.setting, is_to_run=place == to_run)
+        if self.top is not None and self.top <= to_run:
+            yield _plan_row(ranked[to_run], self.job.setting, is_to_run=True)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``evaluate --json``, with ``top`` plans or ten."""
@@ -165,8 +169,9 @@ class PlanList(Result):
 
     @property
     def best(self) -> ParallelPlan | None:
-        """The fastest; None where none fits."""
-        return self.priced.plan
+        """The fastest, which need not be the one to run; None where none fits."""
+        plans = self.priced.job.plans
+        return plans.ranking.ranked[0].plan if plans is not None and self.num_fitting else None
 
     @property
     def num_fitting(self) -> int:
@@ -180,7 +185,7 @@ class PlanList(Result):
 
     @property
     def facts(self) -> Mapping[str, Fact]:
-        """The best plan, and how many others there are."""
+        """The plan to run, and how many others there are."""
         counts: dict[str, Fact] = {"num_fitting": self.num_fitting, "num_misfits": self.num_misfits}
         return {**counts, **self.priced.facts}
 
@@ -281,8 +286,8 @@ def plan_words(plan: ParallelPlan) -> str:
     return describe_plan(plan).removeprefix("plan: ")
 
 
-def _plan_row(ranked: RankedPlan, setting: PriceSetting) -> dict[str, Fact]:
-    """A plan's words and degrees, its figures."""
+def _plan_row(ranked: RankedPlan, setting: PriceSetting, *, is_to_run: bool) -> dict[str, Fact]:
+    """A plan's words and degrees, its figures, and whether it is the one to run."""
     values: Mapping[str, Fact] = json.loads(json.dumps(field_values(ranked.plan)))
     return {
         "plan": plan_words(ranked.plan),
@@ -291,4 +296,5 @@ def _plan_row(ranked: RankedPlan, setting: PriceSetting) -> dict[str, Fact]:
         "throughput_tokens_per_s": float(setting.tokens_per_s(ranked.time)),
         "mfu": float(setting.mfu(ranked)),
         "peak_memory_gib": float(ranked.memory.peak_bytes) / 2**30,
+        "is_to_run": is_to_run,
     }

@@ -11,10 +11,8 @@ from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from phaze_opt.hardware.chip_template import DesignPoint
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.hardware.device import Device
-    from phaze_opt.objective.scenario import Scenario
     from phaze_opt.report.table import TableContent
 
 NOTE = (
@@ -160,8 +158,3 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
         ("source", row["source"]),
     )
     return pairs_table(name, tuple((key, value) for key, value in facts if value))
-
-
-def inline_architecture(point: DesignPoint, scenario: Scenario) -> str:
-    """The design as ``evaluate --arch`` takes it; beside Phaze's placements with its micro-batch, else a plan's."""
-    return point.inline() + ("" if scenario.plans is not None else f" --micro-batch {point.micro_batch}")

@@ -151,7 +151,7 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
 
 def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path], *, is_detailed: bool) -> None:
     """How well it fits in sentences and a table, the constants if all is asked for, and how to use them."""
-    from phaze_opt.report.validation_tables import calibration_tables, few_rows_sentences, fit_sentences
+    from phaze_opt.report.calibration import calibration_tables, few_rows_sentences, fit_sentences
 
     screen = out()
     for sentence in fit_sentences(found):

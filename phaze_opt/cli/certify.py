@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROOF = "Proof"
 MAX_SAMPLES = 1000
+MOST_HELD = 5
+"""Certificates that a refusal names."""
 CHECK_OPTIONS = ("check", "json")
 """Parameters that the check of a certificate reads."""
 ROBUST_OPTIONS = ("robust_samples", "seed")
@@ -246,16 +248,17 @@ def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport | FrontReport"
         InputError: there is no certificate.
         CertificateError: it is refused; the sentence names the row and the rule.
     """
-    if not is_there(path):
-        message = f"'{path}' does not exist; give the directory of a certificate"
-        raise InputError(message, source="--check")
-    from phaze_opt.certify.certificate import FRONT_FILE
+    from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE
     from phaze_opt.certify.check.check import check_certificate
     from phaze_opt.cli.progress import progress
     from phaze_opt.record.input_files import is_directory, is_file
 
     directory = path if is_directory(path) else path.parent
     is_over_worlds = is_file(directory / FRONT_FILE)
+    if not is_there(path) or not (is_over_worlds or is_file(directory / CERTIFICATE_FILE)):
+        what = "holds no certificate" if is_there(path) else "does not exist"
+        message = f"'{path}' {what}; {_held_words(path, (CERTIFICATE_FILE, FRONT_FILE))}"
+        raise InputError(message, source="--check")
 
     with progress("check", is_transient=is_quiet) as show:
 
@@ -267,6 +270,19 @@ def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport | FrontReport"
 
             return check_front_over_worlds(directory, on_progress=on_progress)
         return check_certificate(path, on_progress=on_progress)
+
+
+def _held_words(path: Path, names: Collection[str]) -> str:
+    """The certificates below a folder, or beside what does not exist, the newest first; else what to give."""
+    from phaze_opt.record.input_files import is_directory
+
+    folder = path if is_directory(path) else path.parent
+    files = [each for name in names for depth in ("*", "*/*") for each in folder.glob(f"{depth}/{name}")]
+    held = list(dict.fromkeys(str(each.parent) for each in sorted(files, key=lambda each: -each.stat().st_mtime)))
+    if not held:
+        return "give the directory of a certificate"
+    more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
+    return f"{folder} has {', '.join(held[:MOST_HELD])}{more}: give one of them"
 
 
 def _check(path: Path, *, is_json: bool) -> None:

@@ -12,7 +12,6 @@ from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.cli import output
-from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bill import Bill
@@ -23,9 +22,18 @@ from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import LeastDesign, LeastOf
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
 from phaze_opt.report import certificate as words
-from phaze_opt.report.answer import ShortAnswer, design_sentences, is_told, near_sentence, told_notes
+from phaze_opt.report.answer import (
+    ShortAnswer,
+    design_sentences,
+    is_told,
+    near_sentence,
+    range_sentence,
+    range_to_json,
+    told_notes,
+)
 from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
+from phaze_opt.report.chip import arch_option
 from phaze_opt.report.design import members_table
 from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
@@ -41,7 +49,6 @@ from phaze_opt.report.front import (
     machines_to_json,
     members_of,
 )
-from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.robust import (
     front_check_sentence,
@@ -126,7 +133,7 @@ def answer_to_json(answer: ProofAnswer, session: TrackingSession[ProofEvent]) ->
         "choices": choices_to_json(
             members_of(answer.result),
             answer.result.certificate.axes,
-            has_plans=answer.result.certificate.scenario.plans is not None,
+            answer.result.certificate.scenario,
             ranges=answer.ranges,
         ),
         "baselines": machines_to_json(
@@ -215,24 +222,19 @@ def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
         )
     if answer.robust is not None:
         print_robust(answer.robust, answer.robust_file)
-    if answer.over_worlds is not None:
-        where = answer.robust_file.parent
-        output.print_more("The front over worlds; check it with:", f"  phaze-opt certify --check '{where}'")
-    output.print_more(
-        *_again(result),
-        f"The certificate: {result.directory}; check it with:",
-        f"  phaze-opt certify --check '{result.directory}'",
+    held = [result.directory, *([] if answer.over_worlds is None else [answer.robust_file.parent])]
+    what = (
+        "Check the certificate with:" if len(held) == 1 else "Check the certificate, and the front over worlds, with:"
     )
+    output.print_more(*_again(result), what, *(f"  phaze-opt certify --check '{each}'" for each in held))
 
 
 def _again(result: CertifyResult) -> tuple[str, ...]:
     """How to evaluate the best design, or designs of a front."""
     scenario, axes = result.certificate.scenario, result.certificate.axes
     if axes:
-        return again_lines(members_of(result), axes, has_plans=scenario.plans is not None)
-    return tuple(
-        f"The best design again: --arch {inline_architecture(each.point, scenario)}" for each in result.best[:1]
-    )
+        return again_lines(members_of(result), axes, scenario)
+    return tuple(f"The best design again: {arch_option(each.point, scenario)}" for each in result.best[:1])
 
 
 def result_to_json(
@@ -330,8 +332,7 @@ def _print_front(result: CertifyResult) -> None:
     if result.front:
         out().print(front_ties_sentence(result))
         certificate = result.certificate
-        has_plans = certificate.scenario.plans is not None
-        for line in arch_lines(members_of(result), certificate.axes, has_plans=has_plans):
+        for line in arch_lines(members_of(result), certificate.axes, certificate.scenario):
             out().print(line, soft_wrap=True)
     if result.front and len(result.history) > 1:
         print_tables(words.history_table(result))

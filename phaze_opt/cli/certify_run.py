@@ -31,7 +31,7 @@ from phaze_opt.objective.chip_limits import why_infeasible
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
-from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.headline_range import HeadlineRange, fusion_words, range_of_point
 from phaze_opt.objective.least_within import LeastDesign, amounts_of, ranges_of
 from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
@@ -287,7 +287,7 @@ class ProofRun:
             headline=self._range(result) if has_range else None,
             notes=(
                 *notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space),
-                *_fusion_notes(problem),
+                *_fusion_notes(problem, best),
             ),
             constants=problem.constants,
             held=held,
@@ -318,7 +318,7 @@ class ProofRun:
         if best is None or self.problem.space.silicon is None:
             return {}
         with output.working("pricing the reference machines"):
-            return self._machines((*(name for name in self.baselines if name not in REFERENCES), *REFERENCES))
+            return self._machines(tuple(dict.fromkeys((*self.baselines, *REFERENCES))))
 
     def find_bills(self, best: Evaluation | None) -> tuple[tuple[DieBeside, ...], Mapping[str, Bill]]:
         """The best die beside reference machines, and what they cost where that is asked for."""
@@ -456,12 +456,13 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     return second, True
 
 
-def _fusion_notes(problem: CertifyProblem) -> tuple[Note, ...]:
-    """What of a proof with layers in groups its gap holds."""
-    if not problem.scenario.layer_fusion:
+def _fusion_notes(problem: CertifyProblem, best: Evaluation | None) -> tuple[Note, ...]:
+    """What groups of layers gain the best design of a proof, and what of them its gap holds."""
+    gain = fusion_words(best, Objective(problem.scenario, constants=problem.constants))
+    if not gain:
         return ()
     sentence = (
-        "layer fusion: designs attain what they do with their layers in groups, and the bound holds for layers in any "
-        "groups; the gap is between them, as the bound takes the best place of every operator for itself"
+        f"{gain}; the bound holds for layers in any groups, and takes the best place of every operator for itself: the "
+        "gap has what lies between"
     )
     return (Note("layer_fusion", sentence),)

@@ -231,20 +231,16 @@ def _first_of(
         said = words.attained_sentence(best, setting.machine, setting.num_devices)
         return words.ShortAnswer((said, times, end, *training), tuple(compared) if compared else (own,), notes)
     notes = (*notes, f"Note: {IDEAL_NOTE}.") if setting.is_ideal else notes
-    ranked = plans.ranking.ranked
-    to_run = words.chosen_plan(ranked, setting)
-    table = plans_table(plans.ranking, setting, top=top, to_run=to_run)
+    ranked, chosen = plans.ranking.ranked, plans.chosen
+    table = plans_table(plans.ranking, setting, top=top, to_run=plans.to_run)
     near = words.told_apart_sentence(ranked, setting)
-    chosen = ranked[to_run]
     launch = launch_sentences(plans.flags(chosen, setting))[:1] if setting.is_real else ()
     sparse, phase = "", ""
     if answer.recipe is not None:
         sparse, phase = recipe_sentence(answer.recipe), phase_words(answer.recipe)
-    ran = f"{phase}{words.run_sentence(ranked, setting)}"
-    if to_run and (times or any(training)):
-        ran += " Ratios, costs and days that follow are of the fastest plan of each machine (here plan 1)."
-    end = end.replace("It may", "Plan 1 may", 1) if to_run else end
-    sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, *training)
+    ran = f"{phase}{words.run_sentence(chosen, setting)}"
+    beside = words.fastest_sentence(ranked, setting, plans.to_run)
+    sentences = (ran, " ".join(filter(None, (times, near))), sparse, end, beside, *training)
     return words.ShortAnswer(sentences, tuple(compared) if compared else (table,), notes, launch)
 
 
@@ -276,10 +272,10 @@ def _print_sensitivity(answer: PricedJob) -> None:
 
 def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has_plans: bool) -> None:
     """All tables but that of plans if it is printed already, and what they rest on."""
-    from phaze_opt.report.answer import is_told
+    from phaze_opt.objective.recipe import PUBLISHED
+    from phaze_opt.report.answer import is_told, range_sentence
     from phaze_opt.report.design import members_table, sensitivity_content
     from phaze_opt.report.die import area_table
-    from phaze_opt.report.headline import range_sentence
 
     for each in answer.members or (answer,):
         if each.plans is not None and each.evaluation.is_feasible:
@@ -295,6 +291,8 @@ def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has
         print_tables(sensitivity_content(answer.sensitivity))
     if answer.headline is not None:
         out().print(range_sentence(answer.headline))
+    if answer.recipe is not None:
+        out().print(f"{PUBLISHED[0].upper()}{PUBLISHED[1:]}.")
     if not answer.is_by_plans:
         print_notes([note for note in answer.notes if not is_told(note)])
         if request.micro_batch is None:
@@ -336,7 +334,7 @@ def _say_default_micro_batch(answer: PricedJob) -> None:
 
 
 def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
-    """Tables of plans (if any are to be shown), of the best one's step and memory, and of the machine; its launch."""
+    """Tables of plans (if any are to be shown), of the step and memory of the one to run, the machine; its launch."""
     from phaze_opt.report.design import time_shares
     from phaze_opt.report.plans import (
         alone_sentences,
@@ -350,8 +348,8 @@ def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:
     screen, ranking, setting = out(), plans.ranking, answer.setting
     is_alone = len(ranking.ranked) == 1 and not ranking.num_misfits
     if top and not is_alone:
-        print_tables(plans_table(ranking, setting, top=top))
-    best = ranking.ranked[0]
+        print_tables(plans_table(ranking, setting, top=top, to_run=plans.to_run))
+    best = plans.chosen
     shares = () if setting.is_real else time_shares(answer.evaluation.breakdown)
     causes = [(name, seconds) for name, seconds, _ in shares]
     print_tables(step_table(best, setting, causes), memory_table(best), machine_table(answer.evaluation, setting))

@@ -125,7 +125,6 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
     notes = _notes(request, job, chip, network, software=software, device=device, path=path)
     setting = _setting(request, job, chip, path, notes, device=device, choice=software.choice)
     die = die_of(chip.accelerator, known) if device is None and has_die(known) else None
-    ranked = RankedJob(job, ranking)
     parts, unbilled = _parts(chip, device, link_rate(links), known)
     fused = None
     chosen = _fused(request, job, ranking, choices, has_die=has_die(known))
@@ -134,12 +133,14 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         if chosen.ranked.plan != ranking.ranked[0].plan:
             ranking = _rank(job, choices, has_cuts=True, also=chosen.ranked.plan)
             ranking = replace(ranking, ranked=ranking.ranked.led_by(chosen.ranked.plan))
-        ranked = RankedJob(job, ranking)
-    evaluation = evaluate_ranking(job, ranking, fused=fused)
+    to_run = setting.place_to_run(ranking.ranked)
+    evaluation = evaluate_ranking(job, ranking, place=to_run, fused=fused)
     if fused is not None:
         notes = (*notes, Note("layer_fusion", fused.sentence))
-        ranked = RankedJob(job, replace(ranking, ranked=ranking.ranked.with_time(fused.time)))
-    return PricedJob(evaluation, setting, notes, ranked, die=die, parts=parts, unbilled=unbilled)
+        ranking = replace(ranking, ranked=ranking.ranked.with_time(fused.time))
+    return PricedJob(
+        evaluation, setting, notes, RankedJob(job, ranking, to_run), die=die, parts=parts, unbilled=unbilled
+    )
 
 
 def _fused(

@@ -11,7 +11,7 @@ import typer
 
 from phaze_opt import __version__
 from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAULT
-from phaze_opt.cli.help import missing_of
+from phaze_opt.cli.help import extra_of, missing_of
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 
 USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
@@ -38,7 +38,7 @@ LIMITS = {
 def describe_failure(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of what ended a command."""
     if isinstance(error, USAGE_ERRORS):
-        return missing_of(error) or error.format_message(), EXIT_BAD_INPUT
+        return missing_of(error) or extra_of(error) or error.format_message(), EXIT_BAD_INPUT
     if isinstance(error, InputError | PluginError):
         return str(error), EXIT_BAD_INPUT
     if isinstance(error, PhazeOptError):

@@ -30,6 +30,8 @@ EXAMPLES: Mapping[str, str] = {
     "ui": "ui --port 8080",
 }
 """A line for each command that works as it stands, but for the files it names."""
+EXTRA = "Got unexpected extra argument"
+"""Beginning of what typer says of words that no option takes."""
 EITHER = ("model", "models")
 """Parameters of which one has to be given where a command has both."""
 
@@ -50,6 +52,16 @@ def missing_sentence(flags: Collection[str], path: str) -> str:
     *first, last = flags
     names = f"{', '.join(first)} and {last} are" if first else f"{last} is"
     return f"{names} missing; an example: {example_of(path)}"
+
+
+def extra_of(error: Any) -> str:
+    """What to type in place of a word that belongs to no option; empty of any other error."""
+    context, text = getattr(error, "ctx", None), str(getattr(error, "message", ""))
+    if context is None or not text.startswith(EXTRA):
+        return ""
+    word = text.partition("(s) (")[2].removesuffix(")") or text.rpartition("(")[2].removesuffix(")")
+    path = context.command_path.removeprefix("phaze-opt").strip()
+    return f"'{word[:60]}' needs the option that it is of before it; an example: {example_of(path)}"
 
 
 def missing_of(error: Any) -> str:

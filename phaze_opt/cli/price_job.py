@@ -1,7 +1,7 @@
 """Prices what ``evaluate`` is asked for: by plans or placements, on baselines, under every doubt and assumption."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from phaze_opt.cli.evaluate_chip import DESIGNED, load_chip_scenario, price_chip
 from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
@@ -34,7 +34,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
-from phaze_opt.plan.plan_search import rank_plans
+from phaze_opt.plan.plan_search import RankedPlan, rank_plans
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
@@ -75,8 +75,8 @@ def find_range(request: EvaluateRequest, answer: PricedJob) -> HeadlineRange | N
 
 
 def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest) -> HeadlineRange:
-    """The range of the best plan of a real machine: the same plan under other software, where it fits."""
-    job, best = plans.job, plans.ranking.ranked[0]
+    """The range of the plan to run on a real machine: the same plan under other software, where it fits."""
+    job, best = plans.job, plans.chosen
     fitted = load_fitted(request.machine.constants)
     prices = {}
     for name in OTHER_SOFTWARE:
@@ -222,38 +222,47 @@ def _suited(request: EvaluateRequest) -> tuple[str, ...]:
 def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     """The job under the software in the middle of those that suit the plan, with the range of all of them.
 
-    Of the best plans under each software the one is answered whose middle is the fastest. A plan that is given whole
-    has the middle that `validate` gives its row.
+    Of the plans to run under each software that one is answered which is to run of their middles. A plan that is given
+    whole has the middle that `validate` gives its row.
     """
     asked = replace(request, is_one_of_several=True)
     answers = {name: _price(replace(asked, scenario=replace(request.scenario, software=name))) for name in suited}
     best = {
-        name: each.plans.ranking.ranked[0].plan
+        name: each.plans.chosen.plan
         for name, each in answers.items()
         if each.plans is not None and each.evaluation.is_feasible
     }
     if not best:
         return _middle_of(answers, tuple(answers), request)
-    priced = {plan: _prices_of(plan, answers, request) for plan in dict.fromkeys(best.values())}
-    plan = min(priced, key=lambda each: (priced[each][1][middle_place(priced[each][1])], str(each)))
-    names, seconds = priced[plan]
-    chosen = names[middle_place(seconds)]
+    middles = sorted(
+        (_middle_price(plan, answers, request) for plan in dict.fromkeys(best.values())),
+        key=lambda each: (each.ranked.time.seconds, str(each.ranked.plan)),
+    )
+    setting = answers[middles[0].software].setting
+    middle = middles[setting.place_to_run([each.ranked for each in middles])]
+    plan, chosen = middle.ranked.plan, middle.software
     if best.get(chosen) != plan:
         answers[chosen] = _price(_pinned(request, plan, chosen))
-    rates = {name: request.scenario.global_batch / taken for name, taken in zip(names, seconds, strict=True)}
-    return _with_middle(answers[chosen], rates, chosen, request)
+    return _with_middle(answers[chosen], middle.rates, chosen, request)
 
 
-def _prices_of(
-    plan: ParallelPlan, answers: Mapping[str, PricedJob], request: EvaluateRequest
-) -> tuple[list[str], list[float]]:
-    """What a plan takes under each software that suits it and that it fits under, each as often as rows have it.
+@dataclass(frozen=True, slots=True)
+class _MiddlePrice:
+    """A plan under the software in the middle of those that suit it, and samples/s under each of these."""
+
+    software: str
+    ranked: RankedPlan
+    rates: Mapping[str, float]
+
+
+def _middle_price(plan: ParallelPlan, answers: Mapping[str, PricedJob], request: EvaluateRequest) -> _MiddlePrice:
+    """A plan under each software that suits it and that it fits under, each as often as rows have it.
 
     One that fits under none of those, but is the best under another, is priced under all that it fits under.
     """
     first = next(each.plans.job for each in answers.values() if each.plans is not None)
     length = first.training.sequence_length
-    found: dict[str, float] = {}
+    found: dict[str, RankedPlan] = {}
     names = [name for name in suited_software(plan, request.device, sequence_length=length) if name in answers]
     for name in answers:
         plans = answers[name].plans
@@ -261,9 +270,11 @@ def _prices_of(
             continue
         ranked = rank_plans(plans.job.model, plans.job.training, [plan], machine=plans.job.machine).ranked
         if len(ranked):
-            found[name] = float(ranked[0].time.seconds)
+            found[name] = ranked[0]
     own = [name for name in names if name in found] or list(found)
-    return own, [found[name] for name in own]
+    chosen = own[middle_place([float(found[name].time.seconds) for name in own])]
+    rates = {name: request.scenario.global_batch / float(found[name].time.seconds) for name in own}
+    return _MiddlePrice(chosen, found[chosen], rates)
 
 
 def _pinned(request: EvaluateRequest, plan: ParallelPlan, software: str) -> EvaluateRequest:

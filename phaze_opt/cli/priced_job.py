@@ -25,18 +25,23 @@ from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
-from phaze_opt.report.answer import chosen_plan
+from phaze_opt.report.answer import fastest_sentence, gain_of_fastest, range_to_json
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.bill import bill_to_json
-from phaze_opt.report.headline import range_to_json
 
 
 @dataclass(frozen=True, slots=True)
 class RankedJob:
-    """The plans of a job, fastest first, and what they were priced for."""
+    """The plans of a job, fastest first, what they were priced for, and the place of the one to run among them."""
 
     job: PlannedJob
     ranking: PlanRanking
+    to_run: int = 0
+
+    @property
+    def chosen(self) -> RankedPlan:
+        """The plan to run, where any fits."""
+        return self.ranking.ranked[self.to_run]
 
     def flags(self, ranked: RankedPlan, setting: PriceSetting) -> LaunchFlags:
         """What starts a run of one of them: under MaxText, and on TPUs, MaxText's settings."""
@@ -63,7 +68,7 @@ class PricedJob:
     """An answer of ``evaluate``.
 
     Attributes:
-        evaluation: of the best placement or plan, or why there is none.
+        evaluation: of the best placement or the plan to run, or why there is none.
         setting: what it was priced under.
         notes: what it rests on.
         plans: the plans; None of a placement, and of several models.
@@ -120,13 +125,17 @@ class PricedJob:
             "num_dominated": None if ranking is None else len(ranking.beaten),
             "dominated": [] if ranking is None else beaten_to_json(ranking, top=top),
             "plans": [] if self.plans is None else plans_to_json(self.plans, self.setting, top=top),
-            "plan_to_run": None if self.plans is None else self._plan_to_run(self.plans),
+            **self._named_plans(),
         }
 
-    def _plan_to_run(self, plans: RankedJob) -> dict[str, Any] | None:
-        """The plan that the answer names; of none that fits, nothing."""
-        ranked = plans.ranking.ranked
-        return plan_to_json(plans, chosen_plan(ranked, self.setting), self.setting) if ranked else None
+    def _named_plans(self) -> dict[str, dict[str, Any] | None]:
+        """The plan that all figures are of, and the fastest with what it would gain; of none that fits, nothing."""
+        plans, setting = self.plans, self.setting
+        if plans is None or not plans.ranking.ranked:
+            return {"plan_to_run": None, "fastest": None}
+        ranked, place = plans.ranking.ranked, plans.to_run
+        beside = {"gain": gain_of_fastest(ranked, place), "why_not": fastest_sentence(ranked, setting, place)}
+        return {"plan_to_run": plan_to_json(plans, place, setting), "fastest": plan_to_json(plans, 0, setting) | beside}
 
 
 def job_to_json(

@@ -13,7 +13,7 @@ from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, goal_directions, goal_values, problem_digest
-from phaze_opt.objective.headline_range import HeadlineRange, range_of_point
+from phaze_opt.objective.headline_range import HeadlineRange, fusion_words, range_of_point
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.least_within import (
     FrontMember,
@@ -127,6 +127,9 @@ def find_answer(
     named = evaluate_machines(scenario, batches, others, constants=constants)
     shown = dict(zip(others, named, strict=True))
     references = {**named, **evaluate_references(scenario, batches, constants=constants)}
+    held = tuple(shown.get(name, name) for name in baselines)
+    # What the design is held against in words stands beside it in pictures and tables too.
+    references = {name: references[name] for name in dict.fromkeys((*held, *references))}
     beside = dies_beside(result.best, machines_of(references), constants)
     answer = SearchAnswer(
         result=result,
@@ -136,18 +139,25 @@ def find_answer(
         references=references,
         optimum=None,
         pipeline=pipeline,
-        notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
+        notes=_find_notes(result, scenario, constants, space),
         headline=headline,
         beside=beside,
         bills=bills_beside(beside, scenario, constants, costs),
         amounts={} if result.best is None else amounts_of(result.best, scenario, constants, costs.prices),
-        baselines=tuple(shown.get(name, name) for name in baselines),
+        baselines=held,
         later_s=later_s,
         ranges=ranges,
         least=_find_least(result, config, scenario, constants, costs.prices),
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
+
+
+def _find_notes(result: SearchResult, scenario: Scenario, constants: Constants, space: SearchSpace) -> tuple[Note, ...]:
+    """What the best design's numbers hang on, and what groups of its layers gain."""
+    notes = notes_about(result.best, scenario=scenario, constants=constants, space=space)
+    gain = fusion_words(result.best, Objective(scenario, constants=constants))
+    return (*notes, Note("layer_fusion", gain)) if gain else notes
 
 
 def _find_least(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli import output
-from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.exit_codes import TRIALS_KEPT
 from phaze_opt.cli.search_answer import SearchAnswer
 from phaze_opt.objective.caveats import notes_to_json
@@ -28,15 +27,17 @@ from phaze_opt.report.answer import (
     is_told,
     near_sentence,
     overturn_sentence,
+    range_sentence,
+    range_to_json,
     told_notes,
 )
 from phaze_opt.report.bill import bills_to_json
+from phaze_opt.report.chip import arch_option
 from phaze_opt.report.design import limits_sentence, members_table
 from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.front import again_lines, choices_to_json, front_table, spans_words, trade_off_sentences
 from phaze_opt.report.gantt import gantt_figure
-from phaze_opt.report.headline import range_sentence, range_to_json
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.page import write_report
 from phaze_opt.report.pipeline import pipeline_figure
@@ -82,9 +83,7 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession[SearchEvent]) 
         "least_within": least_to_json(answer.least),
         "own_best": own_to_json(answer.own),
         "range": range_to_json(answer.headline),
-        "choices": choices_to_json(
-            answer.front, PARETO_AXES, has_plans=answer.scenario.plans is not None, ranges=answer.ranges
-        ),
+        "choices": choices_to_json(answer.front, PARETO_AXES, answer.scenario, ranges=answer.ranges),
         **beside_to_json(answer.beside),
         **bills_to_json(answer.bills),
         "search_id": result.search_id,
@@ -143,14 +142,14 @@ def first_of(answer: SearchAnswer) -> ShortAnswer:
         bills=answer.bills,
         headline=answer.headline,
     )
-    again = inline_architecture(result.trials[result.best_number].point, answer.scenario)
-    more = (f"This design again: --arch {again}",)
+    again = arch_option(result.trials[result.best_number].point, answer.scenario)
+    more = (f"This design again: {again}",)
     return ShortAnswer(sentences, _first_tables(answer, best), told_notes(answer.notes), more)
 
 
 def _front_first(answer: SearchAnswer, best: Evaluation) -> ShortAnswer:
     """What is said of several goals first: the front, then the fastest design against the baselines."""
-    result, has_plans = answer.result, answer.scenario.plans is not None
+    result = answer.result
     count, standing = len(answer.front), standing_words(result, space_size=answer.space.size, optimum=answer.optimum)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
     held = {name: answer.references[name] for name in answer.baselines}
@@ -165,9 +164,9 @@ def _front_first(answer: SearchAnswer, best: Evaluation) -> ShortAnswer:
         overturn.replace("It may", "The fastest may", 1),
     )
     own = (members_table(best),) if best.members else ()
-    table = front_table(answer.front, PARETO_AXES, has_plans=has_plans, numbered="trial")
+    table = front_table(answer.front, PARETO_AXES, has_plans=answer.scenario.plans is not None, numbered="trial")
     return ShortAnswer(
-        sentences, (*own, table), told_notes(answer.notes), again_lines(answer.front, PARETO_AXES, has_plans=has_plans)
+        sentences, (*own, table), told_notes(answer.notes), again_lines(answer.front, PARETO_AXES, answer.scenario)
     )
 
 

@@ -69,7 +69,7 @@ def validate(
         if json:
             print_json(result.to_json())
         else:
-            _print(result, is_detailed=details)
+            _print(result, constants, is_detailed=details)
     finally:
         # Who reads the answer may stop reading (`validate | head`): files are written all the same.
         _write_files(result, predictions, report, constants)
@@ -131,15 +131,23 @@ def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
     write_page(path, build_document(result, read_own_file() if constants is None else read_fitted_file(constants)))
 
 
-def _print(result: Validation, *, is_detailed: bool) -> None:
-    """How far off the models are, in sentences and by set; then what that comes from if it is asked for."""
+def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> None:
+    """How far off the models are, in sentences and by set; then what that comes from if it is asked for.
+
+    Of many sets a table of what no fit saw, by kind, stands before them, and small ones stand together.
+    """
+    from phaze_opt.cli.evaluate_request import fitted_errors
     from phaze_opt.report import validation_tables as tables
 
-    screen = out()
+    screen, is_many = out(), len(result.sets) > tables.MOST_SETS
     for sentence in (*tables.unit_sentences(result), *tables.score_sentences(result)):
         screen.print(sentence)
     screen.print()
-    print_plain_table(tables.overview_table(result), has_title=False)
+    if is_many:
+        print_plain_table(tables.kinds_table(result, fitted_errors(constants)), has_title=False)
+        screen.print()
+    is_short = is_many and not is_detailed
+    print_plain_table(tables.short_table(result) if is_short else tables.overview_table(result), has_title=False)
     told = (tables.own_unscored_sentences, tables.middle_sentences, tables.unmeasured_sentences)
     for sentence in (each for say_of in told for each in say_of(result)):
         screen.print(sentence)

@@ -250,6 +250,14 @@ def has_transformer(models: Iterable[AnyModel]) -> bool:
     return any(not isinstance(model, TracedWorkload) or model.has_attention for model in models)
 
 
+def sparse_note(answer: Answer) -> str:
+    """That weights are sparse, which a design alone does not show."""
+    weights = None if answer.scenario is None else answer.scenario.sparsity
+    if weights is None:
+        return ""
+    return f"weights of blocks are sparse ({weights}), as --sparsity asks; what that does to accuracy is not modelled."
+
+
 RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
     {
         "hbm_bandwidth": hbm_bandwidth_note,
@@ -257,6 +265,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "no_die": die_note,
         "traced_model": traced_model_note,
         "no_attention": no_attention_note,
+        "sparse_weights": sparse_note,
         "padded_batch": padding_note,
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,

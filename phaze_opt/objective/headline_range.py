@@ -6,7 +6,7 @@ software are those of `alternatives`. What other designs would do in such worlds
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phaze_opt.cost.stacks import measured_rows, unmeasured_parts
 from phaze_opt.hardware.accelerator import Accelerator
@@ -111,6 +111,19 @@ def range_of_design(
         alternatives={doubt.value: priced[doubt] for doubt in Doubt},
         unmeasured=unmeasured_of(plans, scenario.stack.name),
     )
+
+
+def fusion_words(best: Evaluation | None, objective: Objective) -> str:
+    """What groups of layers gain a design, beside the same with each layer alone; empty without layer fusion."""
+    scenario = objective.scenario
+    if best is None or not scenario.layer_fusion:
+        return ""
+    alone = objective.under(objective.constants, scenario=replace(_unbounded(scenario), layer_fusion=""))
+    rate = alone.evaluate_accelerator(best.accelerator, best.micro_batch).throughput_samples_per_s
+    gain = best.throughput_samples_per_s / rate - 1.0
+    who = "in groups the layers" if gain > 0.0 else "no groups of the layers"
+    more = f"{100.0 * gain:.2g} % more" if gain > 0.0 else "more"
+    return f"layer fusion: {who} of the best design train {more} than each layer alone"
 
 
 def plans_of_evaluation(evaluation: Evaluation) -> tuple[ParallelPlan, ...]:

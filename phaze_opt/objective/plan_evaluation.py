@@ -95,13 +95,16 @@ class PlanTimes:
     bound_s: float = 0.0
 
 
-def evaluate_ranking(job: PlannedJob, ranking: PlanRanking, *, fused: FusedStep | None = None) -> Evaluation:
-    """The evaluation of the fastest plan of a ranking, or why there is none; budgets come first.
+def evaluate_ranking(
+    job: PlannedJob, ranking: PlanRanking, *, place: int = 0, fused: FusedStep | None = None
+) -> Evaluation:
+    """The evaluation of one plan of a ranking, or why there is none; budgets come first.
 
     Args:
         job: what the plans are for.
         ranking: of them.
-        fused: the fastest plan's step with its layers in groups, where these are asked for.
+        place: of the plan; the fastest unless given.
+        fused: the plan's step with its layers in groups, where these are asked for.
     """
     blank = _blank(job)
     broken = broken_budget(blank, job)
@@ -111,7 +114,7 @@ def evaluate_ranking(job: PlannedJob, ranking: PlanRanking, *, fused: FusedStep 
         machine = job.machine
         least_bytes = ranking.least_bytes * machine.memory_bytes / machine.room_bytes
         return refuse_misfits(blank, ranking.num_misfits, least_bytes, machine.memory_bytes)
-    return evaluate_plan(job, ranking.ranked[0], fused=fused)
+    return evaluate_plan(job, ranking.ranked[place], fused=fused)
 
 
 def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memory_bytes: float) -> Evaluation:

@@ -1,6 +1,8 @@
 """What a job was priced under: machine, network, software, formats and sizes; of designed chips and real machines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.spreads import Spread
@@ -77,3 +79,21 @@ class PriceSetting:
             return None
         limit_s = best.time.seconds * (1.0 + self.error_share)
         return bool(comparable(ranked.time.seconds) <= comparable(limit_s))
+
+    def is_over(self, ranked: RankedPlan) -> bool:
+        """Whether a plan is expected to take more than the memory, and fits by the low end of its range alone."""
+        return ranked.memory.peak_bytes > self.memory_bytes
+
+    def place_to_run(self, plans: Sequence[RankedPlan]) -> int:
+        """Place of the plan to run, of plans that stand fastest first; 0 of none.
+
+        On a machine that exists the fastest that leaves room in the memory, of all that are too near to the first to
+        tell apart; where none does, the fastest whose figure fits, though slower plans be looked at for it. Else, and
+        of a design, whose proofs count predicted peaks, the fastest.
+        """
+        if not self.is_real:
+            return 0
+        near = takewhile(lambda pair: pair[0] == 0 or self.is_within_error(pair[1], plans[0]), enumerate(plans))
+        roomy = (place for place, each in near if not self.is_to_the_brim(each))
+        fitting = (place for place, each in enumerate(plans) if not self.is_over(each))
+        return next(roomy, next(fitting, 0))

@@ -1,7 +1,8 @@
 """What an answer says first: what to build or run, how much better it is, and what would overturn it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.bill import Bill
@@ -22,7 +23,7 @@ from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, 
 from phaze_opt.units import bytes_to_gib
 
 OF_THE_QUESTION = (
-    "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
+    "sparse_weights", "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
     "measured_elsewhere", "unlike_measured", "layer_fusion", "no_attention",
 )  # fmt: skip
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
@@ -206,6 +207,31 @@ def _doubt(part: RangePart, setting: str) -> str:
     return words.get(part.name, setting)
 
 
+def range_sentence(found: HeadlineRange) -> str:
+    """One line: the lowest and the highest figure, and what each doubt alone makes of it."""
+    parts = "; ".join(_part_words(part) for part in found.parts)
+    ends = f"{format_number(found.low)} .. {format_number(found.high)}"
+    if not found.parts:
+        return f"No range: nothing is known of the error of {format_number(found.value)} samples/s."
+    beyond = f" What was never measured of the plan is in none of them: {', '.join(found.unmeasured)}."
+    return f"Range {ends} samples/s, each doubt alone: {parts}.{beyond if found.unmeasured else ''}"
+
+
+def range_to_json(found: HeadlineRange | None) -> dict[str, Any] | None:
+    """The range with its ends; null where none was asked for or nothing is feasible."""
+    if found is None:
+        return None
+    parts = [asdict(part) for part in found.parts]
+    return {"low": found.low, "high": found.high, "parts": parts, "unmeasured": list(found.unmeasured)}
+
+
+def _part_words(part: RangePart) -> str:
+    low, high = format_number(part.low), format_number(part.high)
+    if part.low_setting == part.high_setting:
+        return f"{part.name} {low} .. {high} ({part.low_setting})"
+    return f"{part.name} {low} ({part.low_setting}) .. {high} ({part.high_setting})"
+
+
 def attained_sentence(best: Evaluation, machine: str, num_devices: int) -> str:
     """What a machine attains: of one model under its plan, of several their mean."""
     models = joined([each.model for each in best.members or (best,)])
@@ -216,32 +242,8 @@ def attained_sentence(best: Evaluation, machine: str, num_devices: int) -> str:
     )
 
 
-def chosen_plan(plans: Sequence[RankedPlan], setting: PriceSetting) -> int:
-    """Place of the plan to run, of all that are too near to tell apart.
-
-    The fastest that leaves room in the memory; where none does, the fastest whose figure fits, though slower plans be
-    looked at for it; else the fastest.
-    """
-    near = (place for place, each in enumerate(plans) if place == 0 or setting.is_within_error(each, plans[0]))
-    roomy = (place for place in near if not setting.is_to_the_brim(plans[place]))
-    fitting = (place for place, each in enumerate(plans) if not _is_over(each, setting))
-    return next(roomy, next(fitting, 0))
-
-
-def _is_over(plan: RankedPlan, setting: PriceSetting) -> bool:
-    """Whether a plan is expected to take more than the memory, and fits by the low end of its range alone."""
-    return plan.memory.peak_bytes > setting.memory_bytes
-
-
-def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
-    """Which plan to run, what a step takes, and what speaks against a faster one.
-
-    Args:
-        plans: fastest first.
-        setting: what they were priced under.
-    """
-    place = chosen_plan(plans, setting)
-    chosen, first = plans[place], plans[0]
+def run_sentence(chosen: RankedPlan, setting: PriceSetting) -> str:
+    """Which plan to run, what a step takes, and what speaks against it."""
     rate = setting.tokens_per_s(chosen.time)
     samples = f" ({format_number(setting.global_batch / chosen.time.seconds)} samples/s)"
     samples = "" if setting.counted == "samples" else samples
@@ -251,17 +253,33 @@ def run_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
         f"{format_share(setting.mfu(chosen))} of the {setting.peak_type} peak, "
         f"{bytes_to_gib(chosen.memory.peak_bytes):.1f} of {bytes_to_gib(setting.memory_bytes):.1f} GiB"
     )
-    if place:
-        gain = format_percentage(1.0 - first.time.seconds / chosen.time.seconds)
-        text += f"; plan 1 is {gain} faster, but {_brim_words(first, setting)}"
-    elif setting.is_to_the_brim(first):
-        text += f", which {_brim_words(first, setting)}"
-    return f"{text}."
+    return f"{text}, which {_brim_words(chosen, setting)}." if setting.is_to_the_brim(chosen) else f"{text}."
+
+
+def gain_of_fastest(plans: Sequence[RankedPlan], place: int) -> float:
+    """By how much more the fastest plan trains in a second than the one to run, as a share."""
+    return float(plans[place].time.seconds / plans[0].time.seconds) - 1.0
+
+
+def fastest_sentence(plans: Sequence[RankedPlan], setting: PriceSetting, place: int) -> str:
+    """What the fastest plan would gain, and why it is not the answer; empty where it is.
+
+    Args:
+        plans: fastest first.
+        setting: what they were priced under.
+        place: of the plan to run.
+    """
+    if not place:
+        return ""
+    first = plans[0]
+    rate = f"{format_number(setting.tokens_per_s(first.time))} {setting.counted}/s"
+    gain = format_percentage(gain_of_fastest(plans, place))
+    return f"The fastest, plan 1, would train {gain} more ({rate}), but {_brim_words(first, setting)}."
 
 
 def _brim_words(plan: RankedPlan, setting: PriceSetting) -> str:
     """What speaks against the memory of a plan: more than there is, or perhaps more."""
-    if _is_over(plan, setting):
+    if setting.is_over(plan):
         return f"takes more memory than a device has unless {bytes_to_gib(plan.memory.peak_bytes):.1f} GiB is too high"
     return BRIM_NOTE.partition(":")[0]
 

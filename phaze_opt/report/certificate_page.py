@@ -16,7 +16,7 @@ from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.headline_range import HeadlineRange
-from phaze_opt.report.answer import ShortAnswer
+from phaze_opt.report.answer import ShortAnswer, range_sentence
 from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import (
     RunnerUp,
@@ -47,7 +47,6 @@ from phaze_opt.report.front import (
     machines_beside,
     members_of,
 )
-from phaze_opt.report.headline import range_sentence
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.robust import minimax_sentences, over_worlds_figures, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
@@ -177,7 +176,7 @@ def _front_document(
         front, has_plans = members_of(result), certificate.scenario.plans is not None
         tables += [
             front_table(front, certificate.axes, has_plans=has_plans),
-            arch_table(front, certificate.axes, has_plans=has_plans),
+            arch_table(front, certificate.axes, certificate.scenario),
         ]
         figures |= front_figures(front, certificate.axes, machines)
         figures |= {} if over_worlds is None else over_worlds_figures(over_worlds)

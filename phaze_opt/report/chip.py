@@ -12,6 +12,7 @@ from phaze_opt.hardware.flexibility import SWITCHES, flexibility_class, stated_s
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.table import Fields, number
 from phaze_opt.report.text import format_capacity, format_mib
 from phaze_opt.units import GIGA, KIBI, bytes_to_gib, bytes_to_mib
@@ -112,6 +113,18 @@ def _hbm(point: DesignPoint) -> str:
 def trained_fields(point_of: Callable[[T], DesignPoint], evaluation_of: Callable[[T], Evaluation]) -> Fields[T]:
     """The chip and the micro-batch, of each model where each has its own; `POINT_NOTE` explains them."""
     return (*chip_fields(point_of), number("mb", lambda item: " ".join(map(str, evaluation_of(item).micro_batches))))
+
+
+def arch_of(point: DesignPoint, scenario: Scenario) -> str:
+    """The design as ``evaluate --arch`` takes it; beside Phaze's placements with its micro-batch, else a plan's."""
+    return point.inline() + ("" if scenario.plans is not None else f" --micro-batch {point.micro_batch}")
+
+
+def arch_option(point: DesignPoint, scenario: Scenario) -> str:
+    """The design as an option of ``evaluate``, with those that say what it trains and how its layers run."""
+    sparse = f" --sparsity {scenario.sparsity.option}" if scenario.sparsity is not None else ""
+    fused = f" --layer-fusion {scenario.layer_fusion}" if scenario.layer_fusion else ""
+    return f"--arch {arch_of(point, scenario)}{sparse}{fused}"
 
 
 def describe_chip(point: DesignPoint) -> str:

@@ -12,6 +12,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
+from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import format_mib, format_number, format_ratio, format_share
@@ -169,7 +170,7 @@ def plain_sentences(beside: Sequence[DieBeside]) -> tuple[str, ...]:
     if not ratios or not rate_of(first.evaluation) > 0.0:
         return ()
     text = f"At {_built(first.evaluation)} it is {', '.join(ratios)}: {EACH_AS_IT_IS}."
-    return (text, f"`{ASKED_BY} {beside[-1].name}` proves the optimum at its area, its watts, its HBM rate and buffer.")
+    return (text, f"`{ASKED_BY} {REFERENCES[-1]}` proves the optimum at its area, its watts, its HBM rate and buffer.")
 
 
 def _ratio(first: Evaluation, other: Evaluation) -> str:

@@ -13,10 +13,10 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import FASTEST, KNEE, LEAST, WITHIN, FrontChoice, FrontMember, choices_of
-from phaze_opt.report.answer import joined
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.answer import joined, range_to_json
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
-from phaze_opt.report.chip import chip_fields, chip_note, describe_chip
-from phaze_opt.report.headline import range_to_json
+from phaze_opt.report.chip import arch_of, arch_option, chip_fields, chip_note, describe_chip
 from phaze_opt.report.style import (
     BEST_COLOUR,
     MUTED_COLOUR,
@@ -427,45 +427,40 @@ def _called(choices: Sequence[FrontChoice]) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def again_lines(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool) -> tuple[str, ...]:
+def again_lines(front: Sequence[FrontMember], axes: Sequence[FrontAxis], scenario: Scenario) -> tuple[str, ...]:
     """How to evaluate the fastest design and the knee, a line each."""
     asked = [each for each in choices_of(front, axes) if each.within is None]
     firsts = {each.member.number: each for each in asked if each.name in (FASTEST, KNEE)}
-    return tuple(f"The {each.name} again: --arch {arch_of(each.member, has_plans)}" for each in firsts.values())
+    return tuple(f"The {each.name} again: {arch_option(each.member.point, scenario)}" for each in firsts.values())
 
 
-def arch_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool) -> TableContent:
+def arch_table(front: Sequence[FrontMember], axes: Sequence[FrontAxis], scenario: Scenario) -> TableContent:
     """Each design of the front's table as ``evaluate`` takes it."""
     fields: Fields[FrontMember] = (
         number("no.", lambda each: f"{each.number:,}"),
-        words("--arch", lambda each: arch_of(each, has_plans)),
+        words("--arch", lambda each: arch_option(each.point, scenario).removeprefix("--arch ")),
     )
     return table_of("Evaluate a design of the front", fields, shown_members(front, axes), "")
 
 
-def arch_lines(front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool) -> tuple[str, ...]:
+def arch_lines(front: Sequence[FrontMember], axes: Sequence[FrontAxis], scenario: Scenario) -> tuple[str, ...]:
     """The same for a terminal: whole lines, as cells of a table break where it is narrow and cannot be copied."""
     shown = shown_members(front, axes)
     return (
         "Evaluate a design of the front, by its number:",
-        *(f"{each.number}: --arch {arch_of(each, has_plans)}" for each in shown),
+        *(f"{each.number}: {arch_option(each.point, scenario)}" for each in shown),
     )
 
 
-def arch_of(member: FrontMember, has_plans: bool) -> str:
-    """A design as ``evaluate --arch`` takes it; beside Phaze's placements with its micro-batch, else a plan's."""
-    return member.point.inline() + ("" if has_plans else f" --micro-batch {member.point.micro_batch}")
-
-
 def choices_to_json(
-    front: Sequence[FrontMember], axes: Sequence[FrontAxis], *, has_plans: bool, ranges: Mapping[int, HeadlineRange]
+    front: Sequence[FrontMember], axes: Sequence[FrontAxis], scenario: Scenario, *, ranges: Mapping[int, HeadlineRange]
 ) -> list[dict[str, Any]]:
     """The designs of a front that have a name, one object a design.
 
     Args:
         front: its designs.
         axes: its goals.
-        has_plans: whether designs train under full plans.
+        scenario: what they train.
         ranges: of designs by number; null for the others.
     """
     choices = choices_of(front, axes)
@@ -474,7 +469,7 @@ def choices_to_json(
         {
             "number": number,
             "names": list(called[number]),
-            "arch": arch_of(member, has_plans),
+            "arch": arch_of(member.point, scenario),
             "architecture": asdict(member.point),
             "throughput_samples_per_s": member.throughput_samples_per_s,
             **{KEYS[axis]: amount for axis, amount in member.amounts.items()},

@@ -87,7 +87,7 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int, to_run
         note += f"; up to {counted(idle, 'device')} idle, which MFU counts"
     note = "; ".join(filter(None, (note, coverage, caution)))
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
-    return table_of(title, fields, items, note, emphasis=lambda item: item[1] is best[0])
+    return table_of(title, fields, items, note, emphasis=lambda item: item[1] is best[places.index(to_run)])
 
 
 def _range_note(plans: Sequence[RankedPlan]) -> str:

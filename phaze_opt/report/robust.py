@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,15 @@ from phaze_opt.certify.robust.result import (
     Conclusion,
     ConclusionKind,
     GroupEffect,
+    NamedWorld,
     OverWorlds,
     RobustDesign,
     RobustResult,
     WorldOptimum,
+    worlds_of_front,
+    worlds_of_result,
 )
-from phaze_opt.certify.robust.worlds import UncertainConstant, words_of
+from phaze_opt.certify.robust.worlds import UncertainConstant
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.least_within import FrontMember
 from phaze_opt.report.answer import joined
@@ -83,7 +86,7 @@ def _nominal_sentences(result: RobustResult, nominal: RobustDesign) -> Iterator[
     regrets = {row: regret for row, regret in enumerate(nominal.regrets) if regret < 1.0}
     worst = max(regrets, key=regrets.__getitem__)
     if missing:
-        where = ", ".join(name_world(result, row) for row in missing)
+        where = "; ".join(_where(result, row) for row in missing)
         yield (
             f"In {len(missing)} of the {len(result.worlds)} worlds the nominal best design cannot be built or breaks a "
             f"budget ({where}); in the others it forgoes up to {_percent(regrets[worst])} of the optimum "
@@ -104,13 +107,14 @@ def conclusions_table(result: RobustResult) -> TableContent:
         words("conclusion", lambda conclusion: conclusion.statement),
         number("holds in", _held),
         words("over the worlds", _spread),
-        words("worst in", lambda found: name_world(result, found.worst_world) if found.worst_world >= 0 else "-"),
+        words("worst in", lambda found: result.worlds[found.worst_world].name if found.worst_world >= 0 else "-"),
     )
+    worst = [found.worst_world for found in result.conclusions if found.worst_world >= 0]
     survivors = sum(conclusion.survives for conclusion in result.conclusions)
     note = (
         f"{survivors} of {len(result.conclusions)} conclusions survive every world; a best design is one within "
-        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding; "
-        "+ and -: that group of assumptions at the high and the low end of its range"
+        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding"
+        f"{_corners_note(worlds_of_result(result), worst)}"
     )
     return table_of(
         "Which conclusions survive", fields, result.conclusions, note, emphasis=lambda conclusion: conclusion.survives
@@ -120,12 +124,12 @@ def conclusions_table(result: RobustResult) -> TableContent:
 def designs_table(result: RobustResult) -> TableContent:
     """Good designs and references by the most that they forgo."""
     fields: Fields[RobustDesign] = (
-        words("design", lambda design: design.name if design.point is None else _role(result, design)),
+        words("design", lambda design: design.name if design.point is None else _role(design)),
         words("cores, GLB, HBM", lambda d: "reference" if d.point is None else short_point(d.point)),
         number("worst", _worst),
         number("mean", lambda design: _percent(math.fsum(design.regrets) / len(design.regrets))),
         number("nominal", lambda design: _regret(design.regrets[0])),
-        words("worst in", lambda design: name_world(result, design.worst_world)),
+        words("worst in", lambda design: result.worlds[design.worst_world].name),
     )
     ranked = sorted(result.designs, key=lambda design: design.worst_regret)
     in_space = [design for design in ranked if design.point is not None]
@@ -135,6 +139,7 @@ def designs_table(result: RobustResult) -> TableContent:
     note = (
         "regret: share of the world's optimum that the design forgoes; worst, mean over worlds, in the nominal one; "
         "infeasible counts as 100 %, in so many worlds"
+        f"{_corners_note(worlds_of_result(result), _rows_named(result, shown))}"
     )
     left = len(result.designs) - len(shown)
     if left:
@@ -191,9 +196,10 @@ def assumptions_table(result: RobustResult) -> TableContent:
 
 def worlds_table(result: RobustResult) -> TableContent:
     """The certified optimum of every world."""
-    goal, base = Goal(result.goal), result.optima[0].value
+    goal, base, named = Goal(result.goal), result.optima[0].value, worlds_of_result(result)
     fields: Fields[tuple[int, WorldOptimum]] = (
-        words("world", lambda item: name_world(result, item[0])),
+        words("world", lambda item: named[item[0]].label),
+        words("which is", lambda item: named[item[0]].words),
         number(
             GOAL_UNITS[goal],
             lambda item: "infeasible" if item[1].point is None else format_number(shown_value(goal, item[1].value)),
@@ -221,9 +227,10 @@ def _regret(regret: float) -> str:
     return "infeasible" if regret == 1.0 else _percent(regret)
 
 
-def name_world(result: RobustResult, row: int) -> str:
-    """A world in words."""
-    return words_of(result.worlds[row], result.assumptions)
+def _corners_note(worlds: Sequence[NamedWorld], rows: Iterable[int]) -> str:
+    """What the corners are that a table names, each once, as the end of its note."""
+    named = [worlds[row] for row in sorted(set(rows))]
+    return "".join(f"; {each.label}: {each.words}" for each in named if each.words != each.label)
 
 
 def _held(conclusion: Conclusion) -> str:
@@ -246,13 +253,19 @@ def _spread(conclusion: Conclusion) -> str:
     return ", ".join(f"{word} ({count})" for word, count in counts)
 
 
-def _role(result: RobustResult, design: RobustDesign) -> str:
-    """The first reason for a design, corners by their ends, and how many others."""
+def _role(design: RobustDesign) -> str:
+    """The first reason for a design, and how many others."""
     others = len(design.roles) - 1
-    worlds = {f"best in {world.name}": row for row, world in enumerate(result.worlds)}
-    first = design.roles[0]
-    role = f"best in {name_world(result, worlds[first])}" if first in worlds else first
-    return f"{role} (+{others})" if others > 0 else role
+    return f"{design.roles[0]} (+{others})" if others > 0 else design.roles[0]
+
+
+def _rows_named(result: RobustResult, designs: Sequence[RobustDesign]) -> Iterator[int]:
+    """Worlds that a table of designs names: where they are worst, and where they are the best."""
+    rows = {f"best in {world.name}": row for row, world in enumerate(result.worlds)}
+    for each in designs:
+        yield each.worst_world
+        if each.roles and each.roles[0] in rows:
+            yield rows[each.roles[0]]
 
 
 def _nominal_best(result: RobustResult) -> RobustDesign | None:
@@ -270,7 +283,7 @@ def _nominal_regret(result: RobustResult, row: int) -> str:
 
 def _where(result: RobustResult, row: int) -> str:
     """A world, as part of a sentence."""
-    return f"at {name_world(result, row)}"
+    return worlds_of_result(result)[row].place
 
 
 def _percent(share: float) -> str:
@@ -284,11 +297,12 @@ def over_worlds_sentences(over: OverWorlds) -> tuple[str, ...]:
     """How many designs are on a front over worlds, how safe the safest is, and what is left of the nominal front."""
     front, nominal = over.front, over.nominal
     state = "Proved" if front.is_proved else "Not proved"
+    named = worlds_of_front(front)
     if not front.designs:
         return (
             f"No design works in each of {_counted_worlds(front)}: in some each cannot be built, breaks a budget or "
             "fits no memory.",
-            *_where_unbuilt(over),
+            *_where_unbuilt(over, named),
         )
     count = len(front.designs)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
@@ -303,8 +317,8 @@ def over_worlds_sentences(over: OverWorlds) -> tuple[str, ...]:
         found,
         f"The safest of them, {describe_chip(safest.point)}, attains at least {_percent(safest.share)} of the best "
         f"design of each, which is known within {format_gap(front.tolerance)} "
-        f"(least at {front.worlds[safest.worst_world].name}).",
-        *_fate_of_nominal(over),
+        f"(least {named[safest.worst_world].place}).",
+        *_fate_of_nominal(over, named),
     )
 
 
@@ -315,43 +329,43 @@ def _counted_worlds(front: FrontOverWorlds) -> str:
     return f"{len(front.worlds) - left_out:,} worlds{others}"
 
 
-def _where_unbuilt(over: OverWorlds) -> tuple[str, ...]:
+def _where_unbuilt(over: OverWorlds, named: Sequence[NamedWorld]) -> tuple[str, ...]:
     """Where most designs of the nominal front cannot be built."""
-    worlds = over.front.worlds
     ranked = sorted((at for at in over.counted if over.unbuilt[at]), key=lambda at: -len(over.unbuilt[at]))
     if not ranked:
         return ()
     first, *others = ranked[:MOST_NAMED]
     worst = joined(
-        [f"{len(over.unbuilt[first]):,} cannot be built within the budgets at {worlds[first].name}"]
-        + [f"{len(over.unbuilt[at]):,} at {worlds[at].name}" for at in others]
+        [f"{len(over.unbuilt[first]):,} cannot be built within the budgets {named[first].place}"]
+        + [f"{len(over.unbuilt[at]):,} {named[at].place}" for at in others]
     )
     left = len(ranked) - MOST_NAMED
     more = f", and some in {counted(left, 'world')} more" if left > 0 else ""
     return (f"Of the {len(over.nominal):,} on the front as the assumptions stand {worst}{more}.",)
 
 
-def _fate_of_nominal(over: OverWorlds) -> tuple[str, ...]:
+def _fate_of_nominal(over: OverWorlds, named: Sequence[NamedWorld]) -> tuple[str, ...]:
     """In how many worlds the design that is fastest as the assumptions stand cannot be built, and how many others."""
     lost = [point for point in over.nominal if over.names_without(point)]
     if not lost:
         return ()
     all_worlds = f"of the {len(over.counted):,} worlds"
     several = f"of the {len(over.nominal):,} on the front as the assumptions stand {len(lost):,} cannot"
-    fastest, names = over.nominal[0], over.names_without(over.nominal[0])
+    fastest = over.nominal[0]
+    names = [named[at].words for at in over.counted if fastest in over.unbuilt[at]]
     if not names:
         return (f"{several[0].upper()}{several[1:]} be built within the budgets in some {all_worlds}.",)
     left = len(names) - MOST_NAMED
-    named = joined([*names[:MOST_NAMED], *([f"{left:,} more"] if left > 0 else [])])
+    which = "; ".join([*names[:MOST_NAMED], *([f"{left:,} more"] if left > 0 else [])])
     return (
         f"The fastest as the assumptions stand, {describe_chip(fastest)}, cannot be built within the budgets in "
-        f"{len(names):,} {all_worlds} ({named}); {several} in some.",
+        f"{len(names):,} {all_worlds} ({which}); {several} in some.",
     )
 
 
 def over_worlds_table(front: FrontOverWorlds) -> TableContent:
     """Designs on a front over worlds, the safest first; of a long one the ends and some between."""
-    ranked = sorted(front.designs, key=lambda each: (-each.share, each.row))
+    ranked, named = sorted(front.designs, key=lambda each: (-each.share, each.row)), worlds_of_front(front)
     places = np.unique(np.linspace(0, len(ranked) - 1, MAX_DESIGNS).round().astype(int))
     shown = [ranked[place] for place in places]
     fields: Fields[DesignOverWorlds] = (
@@ -366,13 +380,13 @@ def over_worlds_table(front: FrontOverWorlds) -> TableContent:
         *fields,
         *chip_fields(lambda each: each.point),
         *(() if front.scenario.plans is not None else (number("mb", lambda each: f"{each.point.micro_batch}"),)),
-        words("least at", lambda each: front.worlds[each.worst_world].name),
+        words("least at", lambda each: named[each.worst_world].label),
     )
     note = (
         "least: share of the best design of a world, over all that count; samples/s: as the assumptions stand; "
         f"{'mm2, W and USD' if FrontAxis.COST in front.axes else 'mm2 and W'}: the most in any of these; "
-        "+ and -: ends of ranges; "
         + chip_note([each.point for each in shown], has_micro_batch=front.scenario.plans is None)
+        + _corners_note(named, [each.worst_world for each in shown])
     )
     if len(shown) < len(ranked):
         note = f"{len(shown)} of {len(ranked):,}; {note}"

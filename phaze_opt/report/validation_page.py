@@ -13,11 +13,13 @@ from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, Rep
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_tables import (
+    MOST_SETS,
     describe_goal,
     format_figure,
     format_rank,
     format_signed,
     group_table,
+    kinds_table,
     overview_table,
     sources_table,
     worst_table,
@@ -105,6 +107,8 @@ def _overview(result: Validation, constants: FittedFile) -> Section:
             figure=overview_figure(result, constants.sets),
         )
         blocks.insert(0, figure)
+    if len(result.sets) > MOST_SETS:
+        blocks.insert(0, TableBlock(kinds_table(result, constants.sets)))
     return Section("overview", "Overview", tuple(blocks))
 
 

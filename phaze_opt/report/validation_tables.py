@@ -3,24 +3,26 @@
 import csv
 import io
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
-from phaze_opt.hardware.fitted import FittedGroup, FittedValue
+import numpy as np
+
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_number, format_time
-from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
 from phaze_opt.validation.modern.shapes import shape_notes
-from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
+from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation, range_scores
 from phaze_opt.validation.schema import DIES, MEMORY
+from phaze_opt.validation.scores import score
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "range", "held", "bias", "rank"))
 GROUP_COLUMNS = (Column(""), *numbers("rows", "MAPE", "trivial", "median", "p90", "bias", "rank"))
@@ -36,12 +38,34 @@ _SOURCES_NOTE = (
     "per cent of its rows that lie in the range that the other publications make. Named: the same with its software "
     "known by name, with constants that others say."
 )
-CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
+STEPS, OTHERS = "training steps", "others"
+KINDS = MappingProxyType(
+    {
+        STEPS: ("training", "modern-training", "experts"),
+        "operators": ("operators", "modern", "fp32_operators", "fp32_models"),
+        "collectives": ("collectives", "collective-kinds"),
+        "exchanges of experts": ("expert-exchange",),
+        "peak memory": ("memory",),
+        "die areas": ("dies",),
+    }
+)
+"""Families by what they predict."""
+KEPT_OUT = MappingProxyType(
+    {"source": "publication", "device": "machine", "machine": "machine", "chip": "chip", "fabric": "fabric"}
+)
+"""What is a source by itself, by the word of a test."""
+KIND_COLUMNS = (
+    Column("kind"), *numbers("rows", "MAPE"), Column("kept out whole"), *numbers("so many", "MAPE then")
+)  # fmt: skip
+KIND_NOTE = (
+    "Mean errors in per cent: of rows of which most were fitted, then of each publication, machine and so on by "
+    "constants fitted to the others; of training by publication, of whole steps, their software taken as unknown (the "
+    "README's counts vTrain's profiles of layers too)."
+)
+SMALL, MOST_SETS = 40, 12
+"""Rows below which a set is small, and sets beyond which small ones stand together."""
 THOUSAND, NEAR_A_UNIT = 1000.0, 0.2
 """Between prefixes of units, and how near to a power of it (in such powers) a ratio is taken for another unit."""
-AT_BOUND = 1e-3
-"""Share of itself, or of its range, within which a constant is at a bound."""
-_BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."
 _LAST_DIGITS = 1e-9
 _INDENT = 2 * "\N{NO-BREAK SPACE}"
 PREDICTED_COLUMNS = ("dataset", "id", "line", "measured", "predicted", "low", "high", "unscored")
@@ -68,6 +92,80 @@ def overview_table(result: Validation) -> TableContent:
             missed |= {len(rows)} if _is_missed(goals[group]) else set()
             rows.append(_group_row(entry, goals[group]))
     return TableContent("Data sets", OVERVIEW_COLUMNS, _with_room(rows), OVERVIEW_NOTE, frozenset(missed))
+
+
+def short_table(result: Validation) -> TableContent:
+    """The same with a row for all small sets of a kind, none for groups, and none for sets of context."""
+    times = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
+    small: dict[str, list[SetResult]] = {}
+    for entry in (each for each in times if each.scores.num_rows < SMALL):
+        small.setdefault(_kind_of(entry), []).append(entry)
+    joined = [_joined(f"{counted(len(own), 'small set')}: {kind}", own) for kind, own in small.items()]
+    goals = tuple(goal for goal in result.goals if not goal.group)
+    large = [entry for entry in times if entry.scores.num_rows >= SMALL]
+    return overview_table(replace(result, sets=(*large, *joined), goals=goals))
+
+
+def _joined(name: str, entries: Sequence[SetResult]) -> SetResult:
+    """Several sets as one, whose rows have no rank among one another."""
+    rows = tuple(row for entry in entries for row in entry.rows)
+    scored = [row for row in rows if not row.reason]
+    scores = score(np.array([row.predicted_s for row in scored]), np.array([row.measured_s for row in scored]))
+    known = [(entry.baseline_mape, entry.scores.num_rows) for entry in entries if math.isfinite(entry.baseline_mape)]
+    return replace(
+        entries[0],
+        dataset=replace(entries[0].dataset, name=name),
+        rows=rows,
+        scores=replace(scores, spearman=math.nan),
+        baseline_mape=_mean(known),
+        ranges=range_scores(scored),
+    )
+
+
+def _mean(values: Sequence[tuple[float, int]]) -> float:
+    """Of figures by their rows; nan of none."""
+    rows = sum(count for _, count in values)
+    return sum(value * count for value, count in values) / rows if rows else math.nan
+
+
+def _kind_of(entry: SetResult) -> str:
+    return next((kind for kind, names in KINDS.items() if entry.family in names), OTHERS)
+
+
+def kinds_table(result: Validation, errors: Mapping[str, Mapping[str, float]]) -> TableContent:
+    """What was fitted beside what no fit saw, a row a kind: sources kept out whole, a publication or a machine each.
+
+    Args:
+        result: of the published sets.
+        errors: of sets when the constants were fitted, by name.
+    """
+    rows = []
+    for kind, names in KINDS.items():
+        entries = [entry for entry in result.sets if entry.family in names and entry.scores.num_rows]
+        if not entries:
+            continue
+        fitted = [(entry.scores.mape, entry.scores.num_rows) for entry in entries]
+        what, seen, error = _unseen_of(kind, entries, errors)
+        count = sum(count for _, count in fitted)
+        rows.append((kind, f"{count}", format_figure(_mean(fitted)), what, f"{seen}" if seen else "", error))
+    return TableContent("What no fit saw", KIND_COLUMNS, tuple(rows), KIND_NOTE)
+
+
+def _unseen_of(
+    kind: str, entries: Sequence[SetResult], errors: Mapping[str, Mapping[str, float]]
+) -> tuple[str, int, str]:
+    """What was kept out whole, of how many rows, and their error; steps of publications are a record of their own."""
+    steps = load_spreads().find([UNSEEN]) if kind == STEPS else None
+    if steps is not None:
+        return "publication", steps.num_rows, format_figure(steps.mape)
+    found: dict[str, list[tuple[float, int]]] = {}
+    for entry in entries:
+        own = errors.get(entry.name, {})
+        key = next((key for key in KEPT_OUT if f"leave_one_{key}_out_mape" in own), "")
+        if key:
+            found.setdefault(KEPT_OUT[key], []).append((own[f"leave_one_{key}_out_mape"], entry.scores.num_rows))
+    every = [value for values in found.values() for value in values]
+    return " or ".join(found), sum(count for _, count in every), format_figure(_mean(every))
 
 
 def _with_room(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
@@ -159,39 +257,28 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     scored = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     if not scored:
         return ("No row is scored: nothing is known of the models' error here. What is below the table says why.",)
-    count = sum(entry.scores.num_rows for entry in scored)
-    mape = sum(entry.scores.mape * entry.scores.num_rows for entry in scored) / count
-    held = [entry for entry in scored if math.isfinite(entry.baseline_mape)]
+    count, every = sum(entry.scores.num_rows for entry in scored), sum(len(entry.rows) for entry in result.sets)
+    mape = _mean([(entry.scores.mape, entry.scores.num_rows) for entry in scored])
+    trivial = _mean([(e.baseline_mape, e.scores.num_rows) for e in scored if math.isfinite(e.baseline_mape)])
     measured = f"{counted(count, 'row')} of {counted(len(scored), 'data set')}"
+    others = sum(entry.scores.num_rows for entry in result.sets) - count
+    measured += (
+        f" (of {every:,} read: {others} are no times, {every - count - others} not scored)" if every > count else ""
+    )
     text = f"Over {measured} predictions are {mape:.3g} % off in the mean"
-    if held:
-        rows = sum(entry.scores.num_rows for entry in held)
-        trivial = sum(entry.baseline_mape * entry.scores.num_rows for entry in held) / rows
+    if math.isfinite(trivial):
         text += f"; one constant a set in their place would be {trivial:.3g} % off"
     best, worst = (pick(scored, key=lambda entry: entry.scores.mape) for pick in (min, max))
     ends = f"The least is {best.scores.mape:.3g} % ({best.name}), the most {worst.scores.mape:.3g} % ({worst.name})"
     if any(entry.scores.num_rows and entry.dataset.is_context for entry in result.sets):
-        ends += "; sets that are not of times (die areas, say), last in the table, count in none of these"
+        ends += "; sets that are not of times (die areas, say) count in none of these"
     bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."
     sources = sources_sentence([UNSEEN])
     expected = f"{sources[:1].upper()}{sources[1:]}." if sources else ""
-    return tuple(filter(None, (f"{text}.", f"{ends}." if len(scored) > 1 else bias, expected)))
-
-
-def fit_sentences(found: Calibration) -> tuple[str, ...]:
-    """What was fitted to how many rows, and how far off rows are that were fitted and that were kept out."""
-    fits = [item for family in found.families for item in family.sets if item.whole.fitted.num_rows]
-    count = sum(item.whole.fitted.num_rows for item in fits)
-    constants = sum(family.num_constants for family in found.families)
-    mape = sum(item.whole.fitted.mape * item.whole.fitted.num_rows for item in fits) / max(count, 1)
-    fitted = f"{counted(constants, 'constant')} fitted to {counted(count, 'row')}"
-    first = f"{fitted}: these are predicted {mape:.3g} % off in the mean."
-    kept = [item for item in fits if math.isfinite(item.cross_validated_mape)]
-    if not kept:
-        return (first, "Rows that were kept out of a fit would say how well others are predicted: none were.")
-    rows = sum(item.whole.fitted.num_rows for item in kept)
-    out = sum(item.cross_validated_mape * item.whole.fitted.num_rows for item in kept) / rows
-    return (first, f"Configurations that were kept out of the fit in turn are {out:.3g} % off: expect that of others.")
+    said = (f"{text}.", f"{ends}." if len(scored) > 1 else bias)
+    # What nobody fitted comes first where all that is scored was fitted.
+    is_fitted = all(entry.dataset.name in entry.dataset.likes for entry in scored)
+    return tuple(filter(None, (expected, *said) if is_fitted else (*said, expected)))
 
 
 def goals_sentence(result: Validation) -> str:
@@ -264,7 +351,8 @@ def middle_sentences(result: Validation) -> tuple[str, ...]:
         if own:
             found.append(
                 f"{entry.name}: {len(own)} of {len(entry.rows)} rows name no measured software: each is priced as the "
-                f"middle of those that suit its machine and sharding; {within} were measured within their range."
+                f"middle of those that suit its machine and sharding, and {within} of the {len(own)} were measured "
+                "between the fastest and the slowest of these (held, above, is of the range of 90 %)."
             )
     return tuple(found)
 
@@ -344,68 +432,6 @@ def common_columns(entry: SetResult) -> dict[str, str]:
     if len(rows) < 2:
         return {}
     return {name: text for name, text in rows[0].items() if all(row.get(name) == text for row in rows)}
-
-
-def constants_table(title: str, groups: dict[str, FittedGroup], *, note: str = "") -> TableContent:
-    """Every constant with bounds, unit and meaning; those at a bound stand out and have an asterisk."""
-    rows: list[tuple[str, ...]] = []
-    at_bound: set[int] = set()
-    for name, group in sorted(groups.items()):
-        for index, (key, item) in enumerate(sorted(group.constants.items())):
-            if is_at_bound(item):
-                at_bound.add(len(rows))
-            value = f"{item.value:.4g} *" if len(rows) in at_bound else f"{item.value:.4g}"
-            bounds = f"{item.low:.3g} to {item.high:.3g}"
-            rows.append((name if index == 0 else "", key, value, bounds, item.unit, item.meaning))
-    notes = ([_BOUND_NOTE] if at_bound else []) + ([note] if note else [])
-    return TableContent(title, CONSTANT_COLUMNS, tuple(rows), " ".join(notes), frozenset(at_bound))
-
-
-def is_at_bound(item: FittedValue) -> bool:
-    """Whether the bound rather than the measurements decides; ranges may span decades, so nearness is relative."""
-    width = item.high - item.low
-    near = [AT_BOUND * min(width, max(abs(item.value), abs(bound))) for bound in (item.low, item.high)]
-    # A bound of zero is approached in steps of the range.
-    near[0] = max(near[0], AT_BOUND**2 * 2 * width) if item.low <= 0 else near[0]
-    return item.value - item.low <= near[0] or item.high - item.value <= near[1]
-
-
-def calibration_tables(found: Calibration) -> tuple[TableContent, ...]:
-    """Fits by set, and constants by family."""
-    note = "The file says what each means."
-    tables = [_fit_table(found.families)]
-    for family in found.families:
-        full = constants_table(f"Constants of {family.family}", dict(family.groups), note=note)
-        # A terminal has no room for the meanings, which are the last column.
-        rows = tuple(row[:-1] for row in full.rows)
-        tables.append(replace(full, columns=full.columns[:-1], rows=rows))
-    return tuple(tables)
-
-
-def few_rows_sentences(found: Calibration) -> tuple[str, ...]:
-    """A warning for each family that has more constants than rows."""
-    counts = {family.family: sum(item.whole.fitted.num_rows for item in family.sets) for family in found.families}
-    return tuple(
-        f"{family.family}: {family.num_constants} constants were fitted to {counts[family.family]} "
-        f"{'row' if counts[family.family] == 1 else 'rows'}; they may say little of other configurations"
-        for family in found.families
-        if family.num_constants >= counts[family.family]
-    )
-
-
-def _fit_table(families: tuple[FamilyFit, ...]) -> TableContent:
-    fields: Fields[tuple[FamilyFit, SetFit]] = (
-        words("data set", lambda fit: fit[1].name),
-        words("family", lambda fit: fit[0].family),
-        number("constants", lambda fit: f"{fit[0].num_constants}"),
-        number("rows", lambda fit: f"{fit[1].whole.fitted.num_rows}"),
-        number("MAPE", lambda fit: format_figure(fit[1].whole.fitted.mape)),
-        number("by cells kept out", lambda fit: format_figure(fit[1].cross_validated_mape)),
-        words("others kept out", lambda fit: ", ".join(f"{k} {format_figure(v)}" for k, v in fit[1].others.items())),
-    )
-    fits = ((family, item) for family in families for item in family.sets)
-    note = "Mean absolute errors in per cent: on the rows fitted, and on rows kept out of the fit."
-    return table_of("Fits", fields, fits, note)
 
 
 def write_predictions(result: Validation, path: Path) -> None:

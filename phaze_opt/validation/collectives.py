@@ -1,7 +1,7 @@
 """Measured collectives, predicted by the network model: few constants a fabric and kind (docs/networks.md)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -22,7 +22,7 @@ from phaze_opt.hardware.fabrics import CURVE_PRIOR, CollectiveSoftware, Fabric, 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.spreads import BETWEEN_NODES
+from phaze_opt.hardware.spreads import BETWEEN_NODES, octave
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
@@ -405,6 +405,17 @@ def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParam
     )
 
 
+SCALED_BY = ("machine", "regime, bytes", "regime, nodes", "machine, regime", "kind, bytes", "machine, devices")
+"""What errors of collectives differ by; a regime knows the software."""
+
+
+def _facts(row: Row) -> Mapping[str, str]:
+    """Kind, octave of the payload and size of the group."""
+    kind = _letters(row.text("collective", CollectiveKind.ALL_REDUCE.value))
+    sizes = {"devices": row.text("n_devices"), "nodes": row.text("n_nodes", "1")}
+    return {"kind": kind, "bytes": octave(max(1.0, row.number("bytes"))), **sizes}
+
+
 COLLECTIVES = Family(
     name="collectives",
     datasets=(EARLIER_SET,),
@@ -417,6 +428,8 @@ COLLECTIVES = Family(
         {"configuration": lambda row: f"{_fabric_of(row)}, {row.integer('n_devices')} devices", "fabric": _fabric_of}
     ),
     apart=_apart,
+    facts=_facts,
+    scaled_by=SCALED_BY,
 )
 """All-reduces (and other collectives) by size, number of devices and fabric; tested on configurations (machine, fabric,
 devices) and fabrics that no constant was fitted to."""
@@ -440,5 +453,7 @@ COLLECTIVE_KINDS = Family(
     cell=_cell,
     splits=MappingProxyType({"machine": _machine}),
     apart=_apart,
+    facts=_facts,
+    scaled_by=SCALED_BY,
 )
 """Collectives of every kind on modern machines, by libraries, XLA and kernels of serving frameworks."""

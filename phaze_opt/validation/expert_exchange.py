@@ -212,5 +212,6 @@ EXPERT_EXCHANGE = Family(
     regime=lambda row: f"{kernels_of(row)}{', across nodes' if row.integer('n_nodes', 1) > 1 else ''}",
     cell=lambda row: row.joined("collective", "tokens", "hidden", "experts", "experts_per_token", "n_nodes"),
     splits=MappingProxyType({"machine": _label}),
+    scaled_by=("machine", "regime", "size"),
 )
 """Dispatch and combination of tokens; tested on machines that nothing was fitted to."""

@@ -70,6 +70,15 @@ class RangedRows(Protocol):
         ...
 
 
+@runtime_checkable
+class TermedRows(Protocol):
+    """Compiled rows whose predictions are sums of named terms."""
+
+    def longest(self, fitted: FittedConstants) -> Sequence[str]:
+        """Name of the term that takes longest of every row, ``(num_rows,)``; empty where unscored."""
+        ...
+
+
 class CompiledBlock(Protocol):
     """Rows that are predicted in one call: one device, one type, one kind of operator or the like."""
 
@@ -131,6 +140,8 @@ class Family:
         splits: what generalisation is tested over, such as devices or hidden sizes: by name of a test the label of a
             row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
         is_fitted: which rows fits may see; the others are predicted alone.
+        facts: what decides how far off a row's prediction may be, by name, beside `validation.spreads.row_facts`.
+        scaled_by: traits of the scale of its errors (`hardware.spreads.Scale`).
         unseen: the kind of ranges of a row of which nobody knows the software; empty where none plays a part.
         nearness: how near a row's machine is to others that were measured, in a word or two: what ranges of a machine
             never seen differ by; empty where nothing is known of it.
@@ -147,17 +158,9 @@ class Family:
     fit: Callable[[Sequence[Row], FittedConstants], FittedConstants] | None = None
     splits: Mapping[str, Label] = field(default_factory=dict)
     is_fitted: Callable[[Row], bool] = lambda row: True
+    facts: Callable[[Row], Mapping[str, str]] = lambda row: {}
+    scaled_by: tuple[str, ...] = ("set", "machine", "regime")
     unseen: str = ""
     nearness: Label = lambda row: ""
     apart: Label = lambda row: ""
     predict_unmeasured: Callable[[Sequence[Row], FittedConstants], Mapping[int, float]] = lambda rows, fitted: {}
-
-    def kinds(self, row: Row) -> tuple[str, ...]:
-        """Kinds of ranges that a row with its cell kept out tells of, the narrowest first (`hardware.spreads`).
-
-        Its regime on its machine, its machine, its regime, its set, the family.
-        """
-        device = row.find_device()
-        machine = row.text("hardware", "") if device is None else device.name
-        regime, own = self.regime(row), row.dataset
-        return (f"{own}, {regime}, {machine}", f"{own}, {machine}", f"{own}, {regime}", own, self.name)

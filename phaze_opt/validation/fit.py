@@ -1,11 +1,12 @@
 """Fit a family's constants to rows: bounded least squares on the logarithm of predicted over measured time.
 
-Decision 0222 says how fits come to the same six digits on every CPU.
+Decision 0222 says how fits come to the same six digits on every CPU. Errors that are left are fitted a scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.spreads import OTHER, Scale, level_of
 from phaze_opt.validation.family import CompiledRows, FitParameter
 
 if TYPE_CHECKING:
@@ -213,3 +215,55 @@ def _from_unit(parameter: FitParameter, place: float) -> float:
     if parameter.is_log:
         return float(low * (high / low) ** place)
     return low + place * (high - low)
+
+
+SCALE_SHARE = 0.8
+"""Share of errors that lie within the scale: near the level of a range, so that every machine and recipe is held."""
+LEVEL_ROWS = 8
+"""Rows that a level of a trait needs to have a factor of its own."""
+LEVEL_PRIOR = 5.0
+"""Rows that pull a level to the middle."""
+LEAST_ERROR = 0.005
+"""Added to errors: what is nearly exact says no more than this."""
+SCALE_STEPS = 8
+SCALE_EDGE = 0.1
+"""Log error within which the fit is a square: it has one minimum then."""
+
+
+def fit_scale(facts: Sequence[Mapping[str, str]], errors: Floats, traits: Sequence[str]) -> tuple[float, Scale]:
+    """What most errors stay within: a middle, and factors of every level of some traits.
+
+    A quantile of the logarithm of the absolute error, a sum over the levels of a row, found by weighted least squares
+    again and again; levels are pulled to 0.
+
+    Args:
+        facts: of every row.
+        errors: log errors, shape (num_rows,).
+        traits: of `hardware.spreads.Scale`; without any the middle is 1.
+    """
+    from scipy.linalg import solve
+    from scipy.sparse import csr_array, diags_array
+
+    if not traits:
+        return 1.0, {}
+    levels = [[(trait, level) for trait in traits if (level := level_of(trait, each))] for each in facts]
+    counts = Counter(level for own in levels for level in own)
+    levels = [[each if counts[each] >= LEVEL_ROWS else (each[0], OTHER) for each in own] for own in levels]
+    place = {each: at for at, each in enumerate(dict.fromkeys(level for own in levels for level in own), 1)}
+    own = [[0, *(place[level] for level in each)] for each in levels]
+    starts = np.cumsum([0, *(len(each) for each in own)])
+    columns = np.concatenate(own)
+    table = csr_array((np.ones(len(columns)), columns, starts), shape=(len(own), len(place) + 1))
+    target = np.log(np.abs(errors) + LEAST_ERROR)
+    prior = np.diag([0.0, *[LEVEL_PRIOR] * len(place)])
+    found, pull = np.zeros(len(place) + 1), np.ones(len(own))
+    for _ in range(SCALE_STEPS):
+        found = solve(
+            (table.T @ diags_array(pull) @ table).toarray() + prior, table.T @ (pull * target), assume_a="pos"
+        )
+        rest = target - table @ found
+        pull = np.where(rest > 0.0, SCALE_SHARE, 1.0 - SCALE_SHARE) / np.maximum(np.abs(rest), SCALE_EDGE)
+    scale: dict[str, dict[str, float]] = {}
+    for (trait, level), at in place.items():
+        scale.setdefault(trait, {})[level] = float(f"{found[at]:.3f}")
+    return float(np.exp(found[0])), scale

@@ -1,4 +1,4 @@
-"""Writing the file of fitted constants: whole groups are replaced, everything else in it stays as it was."""
+"""Writing the file of fitted constants: what was fitted is replaced, everything else in it stays as it was."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +25,16 @@ def merged(
 
     Args:
         known: the file as it is.
-        groups: by name; each replaces the group of that name as a whole.
+        groups: by name; constants of the same name are replaced, others of a group stay as they are.
         removed: names of groups to drop.
         sets: figures by data set, which replace those of the same sets.
     """
     kept = {name: group for name, group in known.groups.items() if name not in removed}
     figures = {name: {key: rounded(value) for key, value in item.items()} for name, item in sets.items()}
-    return FittedFile(format=FORMAT, groups=kept | dict(groups), sets=dict(known.sets) | figures)
+    for name, group in groups.items():
+        before = kept[name].constants if name in kept else {}
+        kept[name] = group.model_copy(update={"constants": {**before, **group.constants}})
+    return FittedFile(format=FORMAT, groups=kept, sets=dict(known.sets) | figures)
 
 
 def write_fitted_file(path: Path, file: FittedFile) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import CompiledRows, Family, Part, RangedRows
+from phaze_opt.validation.family import CompiledRows, Family, Part, RangedRows, TermedRows
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.schema import NOT_PREDICTED
 
@@ -57,6 +57,15 @@ class Predictions:
             for index, place in places.items():
                 if low[place] < high[place]:
                     found[index] = float(low[place]), float(high[place])
+        return found
+
+    def longest(self, fitted: FittedConstants) -> dict[int, str]:
+        """Name of the term that takes longest, by index; of rows whose prediction is no sum of terms none."""
+        found: dict[int, str] = {}
+        for rows, places in self.compiled:
+            if isinstance(rows, TermedRows):
+                names = rows.longest(fitted)
+                found |= {index: names[place] for index, place in places.items()}
         return found
 
     def again(self, fitted: FittedConstants) -> Floats:

@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from phaze_opt.hardware.fitted import FittedConstants
@@ -69,6 +70,15 @@ class RangeScores:
     num_rows: int
     held: float
     half_width: float
+
+
+def range_scores(rows: Sequence[RowResult]) -> RangeScores:
+    """How the ranges of some rows hold, of those that have one."""
+    known = [row for row in rows if math.isfinite(row.low_s)]
+    if not known:
+        return RangeScores(0, math.nan, math.nan)
+    held = sum(row.is_held for row in known) / len(known)
+    return RangeScores(len(known), held, median((row.high_s - row.low_s) / (2.0 * row.predicted_s) for row in known))
 
 
 @dataclass(frozen=True, slots=True)

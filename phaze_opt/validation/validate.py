@@ -19,13 +19,13 @@ from phaze_opt.validation.result import (
     ExplainedRow,
     GoalResult,
     GroupResult,
-    RangeScores,
     RowResult,
     SetResult,
     Validation,
+    range_scores,
 )
 from phaze_opt.validation.scores import mape, mape_by_cell, score
-from phaze_opt.validation.spreads import kinds_of
+from phaze_opt.validation.spreads import kinds_of, row_facts
 
 Floats = NDArray[np.float64]
 NUM_WORST = 10
@@ -63,7 +63,7 @@ def _validate_set(
     dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline]
 ) -> SetResult:
     predictions = predict_rows(families, dataset.rows, fitted)
-    rows = _row_results(dataset, predictions, predictions.ranges(fitted))
+    rows = _row_results(dataset, predictions, fitted)
     scored = np.flatnonzero(predictions.is_scored).tolist()
     predicted, measured = predictions.predicted_s, predictions.measured_s
     trivial = _trivial(dataset.rows, baselines)
@@ -99,31 +99,20 @@ def _validate_set(
         groups=groups(labels),
         regimes=groups(lambda result: (result.regime,)),
         worst=tuple(ExplainedRow(rows[index], predictions.explain(fitted, index)) for index in worst),
-        ranges=_range_scores([rows[index] for index in scored]),
+        ranges=range_scores([rows[index] for index in scored]),
     )
 
 
-def _range_scores(rows: Sequence[RowResult]) -> RangeScores:
-    known = [row for row in rows if math.isfinite(row.low_s)]
-    if not known:
-        return RangeScores(0, math.nan, math.nan)
-    held = sum(row.is_held for row in known) / len(known)
-    return RangeScores(
-        len(known), held, float(np.median([(row.high_s - row.low_s) / (2.0 * row.predicted_s) for row in known]))
-    )
-
-
-def _row_results(
-    dataset: Dataset, predictions: Predictions, ranges: Mapping[int, tuple[float, float]]
-) -> tuple[RowResult, ...]:
+def _row_results(dataset: Dataset, predictions: Predictions, fitted: FittedConstants) -> tuple[RowResult, ...]:
     results = []
+    middles, terms = predictions.ranges(fitted), predictions.longest(fitted)
     for index, (row, family) in enumerate(zip(dataset.rows, predictions.families, strict=True)):
         reason = predictions.unscored.get(index, "")
         predicted_s = float(predictions.unmeasured.get(index, predictions.predicted_s[index]))
-        is_own = row.dataset == dataset.name
-        kinds = () if family is None or reason else _kinds(family, row, predicted_s, is_published=is_own)
-        spread = load_spreads().find(kinds)
-        low_s, high_s = (math.nan, math.nan) if spread is None else spread.around(predicted_s)
+        low_s = high_s = math.nan
+        if family is not None and not reason:
+            is_own = row.dataset == dataset.name
+            low_s, high_s = _range(family, row, predicted_s, terms.get(index, ""), is_published=is_own)
         results.append(
             RowResult(
                 row=row,
@@ -134,8 +123,8 @@ def _row_results(
                 regime="" if reason or family is None else _name(family.regime, row),
                 cell="" if reason or family is None else _name(family.cell, row),
                 reason=reason,
-                least_s=ranges.get(index, (math.nan, math.nan))[0],
-                most_s=ranges.get(index, (math.nan, math.nan))[1],
+                least_s=middles.get(index, (math.nan, math.nan))[0],
+                most_s=middles.get(index, (math.nan, math.nan))[1],
             )
         )
     return tuple(results)
@@ -149,12 +138,14 @@ def _name(name: Label, row: Row) -> str:
         return UNTOLD
 
 
-def _kinds(family: Family, row: Row, predicted_s: float, *, is_published: bool) -> tuple[str, ...]:
-    """Ranges that suit a row; a blank column that the prediction can do without is no reason to fail here."""
+def _range(family: Family, row: Row, predicted_s: float, term: str, *, is_published: bool) -> tuple[float, float]:
+    """Range of a row; a blank column that the prediction can do without is no reason to fail here."""
     try:
-        return kinds_of(family, row, predicted_s, is_published=is_published)
+        facts = row_facts(family, row, predicted_s, term)
+        kinds = kinds_of(family, row, facts, is_published=is_published)
     except InputError:
-        return (family.name,)
+        facts, kinds = {}, (family.name,)
+    return load_spreads().around(kinds, predicted_s, facts)
 
 
 def _trivial(rows: Sequence[Row], baselines: Mapping[str, Baseline]) -> Floats:

@@ -28,7 +28,9 @@ from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.headline_range import fusion_words
 from phaze_opt.objective.scheduled_plan import FusedPlan
+from phaze_opt.report.chip import arch_option
 from phaze_opt.schedule.layer_fusion import FusionGroup, no_groups
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
@@ -36,6 +38,7 @@ from phaze_opt.study.certified_truth import certified_truth
 from phaze_opt.units import MEBI
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.sparsity import Pattern, SparseWeights
 
 WIDE = small_model("wide", hidden_size=512, num_heads=8, num_kv_heads=8, ffn_size=2048, embedding_size=512)
 DEEP = replace(WIDE, name="deep", num_layers=8)
@@ -68,6 +71,13 @@ def test_what_is_attained_is_with_groups_and_studies_take_it_for_the_truth(tmp_p
     values, of_layers_alone = brute_force(problem)[0], brute_force(alone)[0]
     gains = np.array(values) / np.array(of_layers_alone) - 1.0
     assert gains.max() > 5e-3
+    best, objective = result.best[0], Objective(problem.scenario, constants=problem.constants)
+    said = f"in groups the layers of the best design train {100 * gains[best.index]:.2g} % more"
+    assert said in fusion_words(best.evaluation, objective)
+    assert fusion_words(best.evaluation, Objective(alone.scenario, constants=problem.constants)) == ""
+    words = arch_option(best.point, replace(problem.scenario, sparsity=SparseWeights(Pattern(2, 4))))
+    assert words == f"--arch {best.point.inline()} --sparsity 2:4 --layer-fusion exact"
+    assert arch_option(best.point, alone.scenario) == f"--arch {best.point.inline()}"
     assert gains.min() >= 0.0
     assert report.claim.value == pytest.approx(max(values), rel=1e-9)
     assert max(values) <= report.claim.value_upper

@@ -26,7 +26,7 @@ from phaze_opt.certify.robust import front as front_module
 from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
 from phaze_opt.certify.robust.front import front_beside, unbuilt
 from phaze_opt.certify.robust.objective_prover import SharedGraphs
-from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustStage
+from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustStage, worlds_of_front
 from phaze_opt.certify.robust.worlds import (
     Assumptions,
     World,
@@ -190,6 +190,7 @@ def _over(proved: tuple[CertifyProblem, Path]) -> OverWorlds:
 def test_an_answer_says_in_which_worlds_dies_of_the_nominal_front_cannot_be_built(proved, over):
     problem, front, points = proved[0], over.front, over.nominal
     worlds = build_worlds(problem, find_assumptions(problem), num_samples=ONE.num_samples, seed=ONE.seed)
+    assert [each.label for each in worlds_of_front(front)] == [world.name for world in worlds]
     whole = searched_in(problem)[1]
     posed = [problem_in(whole, world).space for world in worlds]
     assert over.unbuilt == tuple(tuple(point for point in points if not space.contains(point)) for space in posed)
@@ -211,7 +212,9 @@ def test_an_answer_says_in_which_worlds_dies_of_the_nominal_front_cannot_be_buil
     kept = replace(over, unbuilt=((),) * len(worlds))
     assert len(over_worlds_sentences(kept)) == 2
     none = replace(over, front=replace(front, designs=()), unbuilt=(points, *([()] * (len(worlds) - 1))))
-    assert f"{len(points)} cannot be built within the budgets at nominal." in over_worlds_sentences(none)[1]
+    assert (
+        f"{len(points)} cannot be built within the budgets as the assumptions stand." in over_worlds_sentences(none)[1]
+    )
     assert len(over_worlds_sentences(replace(none, unbuilt=kept.unbuilt))) == 1
 
 

@@ -1,6 +1,7 @@
 """The words and tables of an analysis of robustness say what the result holds."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from robust_toys import PowerProver, make_problem
 
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness
-from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
+from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult, worlds_of_result
 from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.chip import short_point
@@ -18,7 +19,6 @@ from phaze_opt.report.robust import (
     designs_table,
     effects_table,
     minimax_sentences,
-    name_world,
     robust_contents,
     worlds_table,
 )
@@ -59,7 +59,9 @@ def test_conclusions_count_worlds(result: RobustResult) -> None:
     assert {table.rows.index(row) for row in table.rows if row[1] == f"{NUM_WORLDS}/{NUM_WORLDS}"} == set(
         table.emphasised
     )
-    assert "+ and -" in table.note
+    corners = {row[3] for row in table.rows if row[3].startswith("corner ")}
+    assert corners
+    assert all(f"; {name}: vector operators" in table.note for name in corners)
     assert table.note.startswith(f"{sum(c.survives for c in result.conclusions)} of {len(result.conclusions)} ")
 
 
@@ -69,16 +71,22 @@ def test_designs_rise_in_regret_and_references_come_last(result: RobustResult) -
     shown = [float(row[2].removesuffix(" %")) for row in table.rows]
     assert shown[: len(in_space)] == pytest.approx([100 * regret for regret in in_space], rel=0.05)
     assert {row[0] for row in table.rows[-2:]} == {"tpu-v4", "tpu-v4-published"}
-    assert not [row[0] for row in table.rows if "corner" in row[0]], "the other tables name corners by their ends"
+    named = {name for row in table.rows for name in re.findall(r"corner \d+", f"{row[0]} {row[5]}")}
+    assert named == set(re.findall(r"; (corner \d+): ", table.note))
     (best,) = table.emphasised
     assert table.rows[best][1] == short_point(PROBLEM.space.point(result.minimax.index))
 
 
 def test_worlds_and_effects(result: RobustResult) -> None:
     table = worlds_table(result)
-    assert [row[0] for row in table.rows] == [name_world(result, row) for row in range(NUM_WORLDS)]
-    assert table.rows[0][:3] == ("nominal", f"{result.optima[0].value:.2f}", "1.00x")
-    assert table.rows[1][0] == "cycles- GLB- HBM- network-"
+    assert [row[0] for row in table.rows] == [world.name for world in result.worlds]
+    assert table.rows[0][:4] == ("nominal", "nominal", f"{result.optima[0].value:.2f}", "1.00x")
+    low, last = (worlds_of_result(result)[row] for row in (1, 16))
+    share = 100 * (1 - 225 / 400)
+    assert table.rows[1][1] == low.words
+    assert low.words == f"vector operators twice as fast, buffer and network half as fast, HBM {share:.0f} % slower"
+    assert last.words == "vector operators half as fast, buffer and network twice as fast, HBM 50 % faster"
+    assert (low.place, worlds_of_result(result)[0].place) == (f"with {low.words}", "as the assumptions stand")
     assert len(effects_table(result).rows) == 4
     moved = [abs(float(row[1].removesuffix("x")) - 1.0) for row in effects_table(result).rows]
     assert moved[0] == max(moved)
@@ -105,11 +113,11 @@ def test_sentences(result: RobustResult) -> None:
 
 def test_per_watt_is_told_per_kilowatt(result: RobustResult) -> None:
     table = worlds_table(replace(result, goal=Goal.THROUGHPUT_PER_TDP.value))
-    assert table.columns[1].heading == "samples/s/kW"
-    assert float(table.rows[0][1].replace(",", "")) == pytest.approx(1000 * result.optima[0].value, rel=0.01)
+    assert table.columns[2].heading == "samples/s/kW"
+    assert float(table.rows[0][2].replace(",", "")) == pytest.approx(1000 * result.optima[0].value, rel=0.01)
 
 
 def test_a_world_without_a_point_is_told(result: RobustResult) -> None:
     infeasible = replace(result.optima[1], is_feasible=False, index=-1, point=None, value=0.0, value_upper=0.0)
     table = worlds_table(replace(result, optima=(result.optima[0], infeasible, *result.optima[2:])))
-    assert table.rows[1][1:] == ("infeasible", "-", "-", "-", "-")
+    assert table.rows[1][2:] == ("infeasible", "-", "-", "-", "-")

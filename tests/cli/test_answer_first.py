@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from command_runs import printed, run
+from command_runs import printed, run, run_json
 from sample_files import space_text
 
 from phaze_opt.errors import InputError
@@ -83,11 +83,29 @@ def fail_pages(monkeypatch):
     monkeypatch.setattr(page, "write_text", write_text)
 
 
-def test_ratios_of_the_fastest_plan_are_said_to_be_of_it_where_another_is_named(capsys):
-    job = "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --tp 1 --pp 1 --mbs 2,4 --zero 1,3 --no-range"
-    alone = " ".join(printed(job.split(), capsys).split())
-    beside = " ".join(printed([*job.split(), "--baseline", "h200"], capsys).split())
-    aside = "Ratios, costs and days that follow are of the fastest plan of each machine (here plan 1)."
-    assert "; plan 1 is" in alone
-    assert aside not in alone
-    assert aside in beside.partition("The throughput of h100")[0]
+def test_all_figures_are_of_the_plan_to_run_and_the_fastest_stands_beside(capsys):
+    job = (
+        "evaluate --model llama-2-7b --arch h100 --devices 64 --gbs 512 --tp 1 --pp 1 --mbs 2,4 --zero 1,3 --tokens 1T"
+    )
+    line = run_json([*job.split(), "--baseline", "h200", "--top", "1"], capsys)
+    run, fastest, (first,) = line["plan_to_run"], line["fastest"], line["plans"]
+    assert first.items() <= fastest.items()
+    assert fastest["peak_memory_bytes"] > line["setting"]["memory_bytes"] > run["peak_memory_bytes"]
+    assert fastest["gain"] == pytest.approx(run["iteration_time_s"] / fastest["iteration_time_s"] - 1.0)
+    assert fastest["gain"] > 0.0
+    other = line["baselines"][0]
+    for each in (line, other):
+        assert each["iteration_time_s"] == each["plan_to_run"]["iteration_time_s"]
+        assert each["placement"]["plan"]["micro_batch"] == each["plan_to_run"]["micro_batch"]
+    rate = 512 / run["iteration_time_s"]
+    assert other["throughput_ratio"] == pytest.approx(512 / other["plan_to_run"]["iteration_time_s"] / rate)
+    part = next(part for part in line["range"]["parts"] if part["name"] == "model error")
+    assert part["low"] == pytest.approx(rate / line["setting"]["spread"]["high"])
+    days = line["cost"]["training_run"]["days"]
+    assert days == pytest.approx(1e12 / (rate * 4096) / 86400)
+    text = " ".join(printed([*job.split(), "--baseline", "h200"], capsys).split())
+    assert fastest["why_not"] in text
+    assert f"would train {100 * fastest['gain']:.2g} % more" in fastest["why_not"]
+    assert "takes more memory than a device has unless" in fastest["why_not"]
+    assert f"takes {days:.1f} days" in text
+    assert f"{512 / other['plan_to_run']['iteration_time_s']:.0f}" in text.partition("The same job")[2]

@@ -1,6 +1,7 @@
 """``phaze-opt certify`` as its users call it; prover and checker are stand-ins, whose own tests are elsewhere."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -410,3 +411,16 @@ def test_a_search_for_the_runner_up_that_is_cut_short_says_so(tmp_path, monkeypa
     result = ToyProver(looseness=0.9)(problem, CertifyOptions(directory=tmp_path))
     cut = certify_run.find_runner_up(replace(result, best=result.best[:2]), problem)
     assert cut is None or not cut.is_certain
+
+
+def test_a_folder_without_a_certificate_names_those_below_it(capsys, tmp_path):
+    for age, name in enumerate(("robust/second", "first", "robust/third")):
+        file = tmp_path / name / ("certificate.json" if name == "first" else "front.json")
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+        os.utime(file, (1000 - age, 1000 - age))
+    said = refused(["certify", "--check", tmp_path], capsys)
+    places = [str(tmp_path / name) for name in ("robust/second", "first", "robust/third")]
+    assert f"holds no certificate; {tmp_path} has {', '.join(places)}: give one of them" in said
+    said = refused(["certify", "--check", tmp_path / "robust" / "fourth"], capsys)
+    assert f"does not exist; {tmp_path / 'robust'} has {places[0]}, {places[2]}: give one of them" in said

@@ -167,4 +167,6 @@ def test_a_plan_that_fits_under_other_software_alone_is_priced_by_that(monkeypat
     training = SimpleNamespace(sequence_length=8)
     jobs = {name: SimpleNamespace(model=None, training=training, machine=name) for name in taken}
     answers = {name: SimpleNamespace(plans=SimpleNamespace(job=job)) for name, job in jobs.items()}
-    assert price_job._prices_of(None, answers, SimpleNamespace(device=None)) == (["fits"], [2.0])
+    request = SimpleNamespace(device=None, scenario=SimpleNamespace(global_batch=16))
+    priced = price_job._middle_price(None, answers, request)
+    assert (priced.software, priced.ranked, priced.rates) == ("fits", taken["fits"][0], {"fits": 8.0})

@@ -15,7 +15,7 @@ from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
 from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.report.answer import chosen_plan, near_sentence, overturn_sentence
+from phaze_opt.report.answer import near_sentence, overturn_sentence
 from phaze_opt.report.front import (
     FrontMachine,
     beside_sentences,
@@ -71,7 +71,8 @@ def test_a_search_says_what_to_build_how_much_better_and_its_range(folder, capsy
     assert first.startswith("Build ")
     assert "8 of them train tiny at" in first
     assert f"{best['area_mm2']:,.0f} mm2" in first
-    reference = next(each for each in answer["references"] if each["name"] == "tpu-v4-published")
+    reference, other = answer["references"]  # pictures have the first beside the design, as the sentence does
+    assert (reference["name"], other["name"]) == ("tpu-v4-published", "tpu-v4")
     assert f"{reference['ratio']:.2f} times the throughput" in second
     dollars = answer["cost"]["throughput_per_usd"] / answer["cost_references"]["tpu-v4-published"]["throughput_per_usd"]
     assert f"{dollars:.2f} times per dollar of tpu-v4-published" in second
@@ -300,9 +301,12 @@ def plan_of(seconds, gib):
     ],
 )
 def test_no_plan_that_exceeds_the_memory_is_named_where_one_fits(error, sizes, place):
-    setting = PriceSetting("m", "s", "n", "model", 8, 1, 1.0, 1.0, memory_bytes=80.0 * 2**30, error_share=error)
+    setting = PriceSetting(
+        "m", "s", "n", "model", 8, 1, 1.0, 1.0, memory_bytes=80.0 * 2**30, error_share=error, is_real=True
+    )
     plans = [plan_of(seconds, gib) for seconds, gib in zip((1.0, 1.04, 1.1), sizes, strict=True)]
-    assert chosen_plan(plans, setting) == place
+    assert setting.place_to_run(plans) == place
+    assert replace(setting, is_real=False).place_to_run(plans) == 0
 
 
 def test_of_several_baselines_those_are_named_that_stay_beaten():

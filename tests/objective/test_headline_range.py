@@ -19,7 +19,7 @@ from phaze_opt.objective.headline_range import (
     range_of_prices,
     unmeasured_of,
 )
-from phaze_opt.report.headline import range_sentence, range_to_json
+from phaze_opt.report.answer import range_sentence, range_to_json
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 
 POINT = make_point()

@@ -8,27 +8,34 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.resources import files
 
+import numpy as np
 import pytest
 from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
+from phaze_opt.report import validation_page
+from phaze_opt.report.calibration import constants_table
 from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, TableBlock, all_blocks
 from phaze_opt.report.page import render_html
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document, read_sources
 from phaze_opt.report.validation_tables import (
-    constants_table,
     format_rank,
     goals_sentence,
+    kinds_table,
     overview_table,
     score_sentences,
+    short_table,
     worst_table,
 )
 from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.result import GoalResult
+from phaze_opt.validation.scores import score
 from phaze_opt.validation.validate import validate
+
+TIMES = ("predicted", "measured")
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +62,37 @@ def test_sets_that_are_not_of_times_are_said_to_count_in_no_error(found):
         for name, sets in {"two": (times, times), "three": (times, times, replace(times, dataset=areas))}.items()
     }
     assert len(said["two"]) == len(said["three"]) == 1
-    aside = "sets that are not of times (die areas, say), last in the table, count in none of these"
+    aside = "sets that are not of times (die areas, say) count in none of these"
     assert said["three"] == [f"{said['two'][0][:-1]}; {aside}."]
+
+
+def test_small_sets_of_a_kind_stand_together_and_kinds_have_what_no_fit_saw(found):
+    result, _ = found
+    (times,) = result.sets
+    some, all_of_them = (replace(times, family="operators", rows=times.rows[:stop]) for stop in (10, 38))
+    some = replace(some, scores=score(*(np.array([getattr(row, f"{name}_s") for row in some.rows]) for name in TIMES)))
+    memory = replace(times, family="memory")
+    many = replace(result, sets=(some, all_of_them, memory))
+    small, other = short_table(many).rows
+    errors = [100 * abs(row.error) for each in (some, all_of_them) for row in each.rows if not row.reason]
+    assert small[:2] == ("2 small sets: operators", "47/48")
+    assert float(small[2]) == pytest.approx(sum(errors) / 47, rel=0.005)
+    assert small[-1] == ""
+    assert other[:2] == ("1 small set: peak memory", "37/38")
+    kept_out = {"op_llmcompass": {"leave_one_device_out_mape": 33.0, "leave_one_sweep_out_mape": 2.0}}
+    operators, peaks = kinds_table(many, kept_out).rows
+    assert operators == ("operators", "47", small[2], "machine", "47", "33.0")
+    assert peaks[3:] == ("machine", "37", "33.0")
+    assert kinds_table(many, {}).rows[0][3:] == ("", "", "")
+
+
+def test_the_page_of_many_sets_begins_with_what_no_fit_saw(found, monkeypatch):
+    result, file = found
+    monkeypatch.setattr(validation_page, "MOST_SETS", 0)
+    many = replace(result, sets=tuple(replace(each, family="operators") for each in result.sets))
+    (first, *_) = validation_page._overview(many, file).blocks
+    assert first.content.rows == kinds_table(many, file.sets).rows
+    assert first.content.rows[0][3:] == ("machine", "37", "33.0")
 
 
 def test_the_overview_has_every_set_and_goal(found, snapshot):

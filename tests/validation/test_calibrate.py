@@ -114,9 +114,13 @@ def group_of(value, *, low=0.0, high=1.0):
     return FittedGroup(constants={"share": constant}, datasets={}, residuals={}, source="test")
 
 
-def test_writing_replaces_whole_groups_and_keeps_the_others(tmp_path):
+def test_writing_replaces_constants_and_keeps_the_others(tmp_path):
     path = tmp_path / "deep" / "constants.json"
-    write_groups(path, {"a": group_of(0.25), "b": group_of(0.5)})
+    more = FittedValue(value=3.0, low=1.0, high=9.0, unit="s", meaning="a time that few rows show")
+    known = group_of(0.5)
+    write_groups(
+        path, {"a": group_of(0.25), "b": known.model_copy(update={"constants": {**known.constants, "t": more}})}
+    )
     write_groups(path, {"b": group_of(0.75), "c": group_of(1.0)})
     file = read_fitted_file(path)
     assert {name: group.constants["share"].value for name, group in file.groups.items()} == {
@@ -124,6 +128,7 @@ def test_writing_replaces_whole_groups_and_keeps_the_others(tmp_path):
         "b": 0.75,
         "c": 1.0,
     }
+    assert file.groups["b"].constants["t"] == more
     write_groups(path, {}, removed=["a"])
     assert set(read_fitted_file(path).groups) == {"b", "c"}
 

@@ -234,10 +234,10 @@ def test_thirty_two_b200_over_efa_are_within_25_per_cent_without_their_rows(data
 
 def test_a_row_of_yours_between_nodes_has_the_range_of_sources_kept_out(kinds):
     row = changed(kinds.rows[0], hardware="H100-SXM", n_devices=16, n_nodes=2, fabric="", source="", note="")
-    assert kinds_of(COLLECTIVE_KINDS, row, 1e-3, is_published=False) == (BETWEEN_NODES,)
+    assert kinds_of(COLLECTIVE_KINDS, row, {}, is_published=False) == (BETWEEN_NODES,)
     assert load_spreads().find((BETWEEN_NODES,)).num_groups == 3
     for within in (changed(row, n_nodes=1, n_devices=8), changed(row, hardware="GB200", n_nodes=4)):
-        assert BETWEEN_NODES not in kinds_of(COLLECTIVE_KINDS, within, 1e-3, is_published=False)
+        assert BETWEEN_NODES not in kinds_of(COLLECTIVE_KINDS, within, {}, is_published=False)
 
 
 def test_the_set_of_earlier_libraries_keeps_its_one_curve(dataset):

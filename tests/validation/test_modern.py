@@ -287,6 +287,25 @@ def test_a_fit_finds_the_constants_that_made_the_times() -> None:
     assert facts_of(cases[0].number_format).left_bytes == 2.0
 
 
+def test_rows_without_a_library_are_one_of_their_own_where_none_has_a_name() -> None:
+    """Twice as slow as the library that they are priced as: found, and operands of other widths stay as they were."""
+    sizes = [(2**a, 2**b, 4096) for a in range(6, 14) for b in (10, 13)]
+    rows = [row(m=str(m), n=str(n), k=str(k), dtype="bf16") for m, n, k in sizes]
+    block = build_block(KernelKind.MATMUL, [read_case(each) for each in rows])
+    times = 2e6 * block.seconds(load_fitted())
+    slow = [
+        row(m=str(m), n=str(n), k=str(k), dtype="bf16", latency_us=str(time))
+        for (m, n, k), time in zip(sizes, times, strict=True)
+    ]
+    found = MODERN.fit(slow, load_fitted())
+    assert mape(block.seconds(found), times / 1e6) < 3.0
+    machine = kernel_group(KernelKind.MATMUL, Owner.MACHINE, "h100")
+    assert found.value(machine, "efficiency.8") == load_fitted().value(machine, "efficiency.8")
+    named = [row(m="64", n=str(n), k="64", dtype="bf16", library="mine") for n in range(64, 72)]
+    groups = {each.group for each in MODERN.parameters([*slow, *named])}
+    assert not any("plain" in name for name in groups)
+
+
 def test_rows_that_share_no_machine_and_no_recipe_are_fitted_apart(datasets) -> None:
     rows = [each for each in datasets[OPERATORS].rows if each.text("op") == "quantise_cast"]
     own = [[each for each in rows if each.text("hardware") == name] for name in ("L40S", "RTX-PRO-6000")]

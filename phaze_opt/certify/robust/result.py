@@ -5,10 +5,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from phaze_opt.certify.certificate import FrontOverWorlds
+from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.prover import ModelFacts
-from phaze_opt.certify.robust.worlds import AssumptionGroup, Assumptions, World
+from phaze_opt.certify.robust.worlds import (
+    AssumptionGroup,
+    Assumptions,
+    World,
+    WorldKind,
+    find_assumptions,
+    words_of,
+    world_words,
+)
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.goals import Goal
 
 NOT_IN_SPACE = -1
 """Index of a design that is no point of the space: a reference machine."""
@@ -305,3 +315,37 @@ class OverWorlds:
     def names_without(self, point: DesignPoint) -> tuple[str, ...]:
         """Worlds that count in which a design of the nominal front cannot be built."""
         return tuple(self.front.worlds[at].name for at in self.counted if point in self.unbuilt[at])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWorld:
+    """What tables call a world, and what it is in words; the same of one that is no corner."""
+
+    label: str
+    words: str
+
+    @property
+    def place(self) -> str:
+        """As the end of a sentence."""
+        if self.words != self.label:
+            return f"with {self.words}"
+        return "as the assumptions stand" if self.label == WorldKind.NOMINAL else f"at {self.label}"
+
+
+def worlds_of_result(result: RobustResult) -> tuple[NamedWorld, ...]:
+    """Every world of an analysis."""
+    return tuple(
+        NamedWorld(world.name, world_words(words_of(world, result.assumptions), result.assumptions))
+        for world in result.worlds
+    )
+
+
+def worlds_of_front(front: FrontOverWorlds) -> tuple[NamedWorld, ...]:
+    """Every world of a front, whose file has names by ends alone; corners follow the nominal one."""
+    constants = front.scenario.constants_of()
+    problem = CertifyProblem(front.scenario, front.space, constants, Goal.PARETO, axes=front.axes)
+    assumptions = find_assumptions(problem)
+    found = [(world.name, world_words(world.name, assumptions)) for world in front.worlds]
+    return tuple(
+        NamedWorld(name if text == name else f"corner {place}", text) for place, (name, text) in enumerate(found)
+    )

@@ -51,6 +51,26 @@ class AssumptionGroup(StrEnum):
         return {"vector cycles": "cycles", "GLB bandwidth": "GLB", "HBM bandwidth": "HBM"}.get(self.value, self.value)
 
 
+SUBJECTS = {
+    AssumptionGroup.VECTOR_CYCLES: "vector operators",
+    AssumptionGroup.GLB: "buffer",
+    AssumptionGroup.HBM: "HBM",
+    AssumptionGroup.NETWORK: "network",
+    AssumptionGroup.ENERGIES: "energies",
+    AssumptionGroup.PRICES: "prices",
+}
+SPEED, AMOUNT = ("fast", "faster", "slower"), ("high", "higher", "lower")
+WAYS = {
+    AssumptionGroup.VECTOR_CYCLES: (True, *SPEED),
+    AssumptionGroup.GLB: (False, *SPEED),
+    AssumptionGroup.HBM: (False, *SPEED),
+    AssumptionGroup.NETWORK: (False, *SPEED),
+    AssumptionGroup.ENERGIES: (False, *AMOUNT),
+    AssumptionGroup.PRICES: (False, *AMOUNT),
+}
+"""Whether more of a group's constants is less of what it is said of, and the words for that."""
+
+
 @dataclass(frozen=True, slots=True)
 class UncertainConstant:
     """A constant of a group, its range in its own unit.
@@ -333,6 +353,36 @@ def words_of(world: World, assumptions: Assumptions) -> str:
         return world.name
     pairs = zip(assumptions.groups, world.ends, strict=True)
     return " ".join(f"{group.group.short}{'-' if end is End.LOW else '+'}" for group, end in pairs)
+
+
+def world_words(name: str, assumptions: Assumptions) -> str:
+    """A world's name (`words_of`) with the factors of a corner, for people; other names as they are."""
+    ends = {
+        f"{group.group.short}{sign}": (SUBJECTS[group.group], _change(group, is_low=sign == "-"))
+        for group in assumptions.groups
+        for sign in "-+"
+    }
+    phrases: dict[str, list[str]] = {}
+    for token in name.split(" "):
+        if token not in ends:
+            return name
+        subject, phrase = ends[token]
+        phrases.setdefault(phrase, []).append(subject)
+    every = ((", ".join(subjects[:-1]), subjects[-1], phrase) for phrase, subjects in phrases.items())
+    return ", ".join(f"{first} and {last} {phrase}" if first else f"{last} {phrase}" for first, last, phrase in every)
+
+
+def _change(group: GroupRange, *, is_low: bool) -> str:
+    """What an end of a group's range makes of it: ``half as fast``, ``44 % slower``, ``up to 60 % lower``."""
+    moved = [each for each in group.constants if not each.is_opposed and each.nominal > 0.0] or group.constants
+    factors = [(each.low if is_low else each.high) / each.nominal for each in moved]
+    factor = (min if is_low else max)(factors)
+    is_inverse, plain, more, less = WAYS[group.group]
+    factor = 1.0 / factor if is_inverse else factor
+    if factor in (0.5, 2.0) and min(factors) == max(factors):
+        return f"{'half' if factor < 1.0 else 'twice'} as {plain}"
+    up_to = "" if min(factors) == max(factors) else "up to "
+    return f"{up_to}{100.0 * abs(factor - 1.0):.0f} % {more if factor > 1.0 else less}"
 
 
 def problem_in(problem: CertifyProblem, world: World) -> CertifyProblem:

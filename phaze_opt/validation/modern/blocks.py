@@ -32,7 +32,7 @@ from phaze_opt.estimate.wave_matmul import (
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.number_format import Width, facts_of, format_peak
-from phaze_opt.validation.family import Part
+from phaze_opt.validation.family import BlockedRows, Part
 from phaze_opt.validation.modern.cases import KernelCase
 
 Floats = NDArray[np.float64]
@@ -83,6 +83,12 @@ class KernelBlock:
         if self.kernel is KernelKind.ATTENTION:
             return self._attention_terms(values)
         return self._expert_terms(values) if self.kernel is KernelKind.EXPERTS else self._stream_terms(values)
+
+    def longest(self, fitted: FittedConstants) -> list[str]:
+        """Name of the term that takes longest of every row."""
+        names, times = zip(*self.terms(fitted), strict=True)
+        table = np.array([np.broadcast_to(each, self.repeats.shape) for each in times])
+        return [names[at] for at in table.argmax(axis=0).tolist()]
 
     def owners(self, group: str, name: str) -> NDArray[np.bool_]:
         """Which rows have a constant as their own, shape (num_rows,)."""
@@ -207,6 +213,18 @@ class KernelBlock:
             ("memory", memory),
             ("rows beyond memory", stable_norm(memory, alone, LIMIT_ORDER) - memory),
         ]
+
+
+class KernelRows(BlockedRows[KernelBlock]):
+    """Rows of several kinds of kernels."""
+
+    def longest(self, fitted: FittedConstants) -> Sequence[str]:
+        """Name of the term that takes longest of every row; empty where unscored."""
+        found = [""] * len(self.measured_s)
+        for places, block in self.blocks:
+            for place, name in zip(places, block.longest(fitted), strict=True):
+                found[place] = name
+        return found
 
 
 def build_block(kernel: KernelKind, cases: Sequence[KernelCase]) -> KernelBlock:

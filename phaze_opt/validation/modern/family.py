@@ -10,10 +10,11 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.kernel_constants import KernelKind, Owner, kernel_group, kin_distance
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.number_format import facts_of
+from phaze_opt.hardware.spreads import octave
 from phaze_opt.units import MICRO
-from phaze_opt.validation.family import BlockedRows, Family, FitParameter
+from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.measured_row import Row, read_rows
-from phaze_opt.validation.modern.blocks import KernelBlock, build_block
+from phaze_opt.validation.modern.blocks import KernelRows, build_block
 from phaze_opt.validation.modern.cases import ATTENTION, EXPERTS, OPERATORS, KernelCase, read_case
 from phaze_opt.validation.modern.fitting import fit_block
 from phaze_opt.validation.modern.parameters import kernel_parameters
@@ -21,7 +22,7 @@ from phaze_opt.validation.modern.recipes import is_suspect
 from phaze_opt.validation.modern.shapes import operator_name
 
 
-def _compile(rows: Sequence[Row]) -> BlockedRows[KernelBlock]:
+def _compile(rows: Sequence[Row]) -> KernelRows:
     """Rows by kind of kernel."""
     measured = np.array([row.number("latency_us") * MICRO for row in rows])
     cases, unscored = read_rows(read_case, rows)
@@ -29,7 +30,7 @@ def _compile(rows: Sequence[Row]) -> BlockedRows[KernelBlock]:
     for index, case in cases.items():
         by_kernel.setdefault(case.kernel, []).append(index)
     blocks = tuple((own, build_block(kernel, [cases[index] for index in own])) for kernel, own in by_kernel.items())
-    return BlockedRows(measured, unscored, blocks)
+    return KernelRows(measured, unscored, blocks)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
@@ -47,7 +48,8 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
         ((_, block),) = compiled.blocks
         seen = {group for index in own for group in _groups(cases[index])}
         moved = [each for each in parameters if each.group in seen]
-        fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, FittedConstants({})).groups)
+        known = FittedConstants({name: start.groups[name] for name in sorted(seen) if name in start.groups})
+        fitted = fitted.updated(fit_block(block, compiled.measured_s, moved, known).groups)
     return fitted
 
 
@@ -87,6 +89,46 @@ def _regime(row: Row) -> str:
     return f"{case.kernel} {case.number_format}{' eager' if case.recipe.is_eager else ''}"
 
 
+SCALED_BY = (
+    "set",
+    "machine",
+    "recipe, term",
+    "machine, recipe",
+    "term, size",
+    "term, m",
+    "term, n",
+    "term, k",
+    "recipe, head_dim",
+    "recipe, window",
+    "term, head_dim",
+    "term, causal",
+    "term, rows of an expert",
+    "ffn",
+)
+"""What errors of kernels differ by: whose kernel, its longest term, and its shape, of each kind its own."""
+
+
+def _facts(row: Row) -> Mapping[str, str]:
+    """Recipe of a kernel and its shape in octaves."""
+    case = read_case(row)
+    if isinstance(case, str):
+        return {}
+    return {"recipe": case.recipes[0], **_shape(case, row)}
+
+
+def _shape(case: KernelCase, row: Row) -> Mapping[str, str]:
+    if case.kernel is KernelKind.MATMUL:
+        _, m, n, k, _ = case.sizes
+        return {"m": octave(m), "n": octave(n, 2), "k": octave(k, 2)}
+    if case.kernel is KernelKind.ATTENTION:
+        window = "window" if row.text("window", "") else "none"
+        return {"head_dim": row.text("head_dim", ""), "window": window, "causal": row.text("causal", "0")}
+    if case.kernel is KernelKind.EXPERTS:
+        _, _, _, rows, active, _, ffn, *_ = case.sizes
+        return {"rows of an expert": octave(rows / active), "ffn": octave(ffn)}
+    return {}
+
+
 NEAR = 0.5
 """Distance of data sheets within which a machine has kin: H100 and H200, B200 and its sisters, not A100 or a board."""
 
@@ -117,5 +159,7 @@ MODERN = Family(
     splits=MappingProxyType({"device": lambda row: row.text("hardware")}),
     is_fitted=lambda row: not is_suspect(row),
     nearness=_nearness,
+    facts=_facts,
+    scaled_by=SCALED_BY,
 )
 """Matmuls, fused attention, fused experts, norms and casts of GPUs from A100 on; a cell is a shape on every machine."""

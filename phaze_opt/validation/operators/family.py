@@ -239,5 +239,6 @@ OPERATORS = Family(
     regime=_regime,
     cell=lambda row: row.joined("hardware", "op", "b", "m", "n", "k", "dtype"),
     splits=MappingProxyType({"device": lambda row: row.text("hardware"), "sweep": _sweep_of}),
+    scaled_by=("set", "machine", "regime", "size"),
 )
 """Matmuls and row operators of single devices, and the best matmuls of many."""
