@@ -306,8 +306,14 @@ def test_rows_without_a_library_are_one_of_their_own_where_none_has_a_name() -> 
     others = build_block(KernelKind.MATMUL, [read_case(row(**each.values | {"library": "vllm"})) for each in rows])
     assert mape(others.seconds(found), others.seconds(load_fitted())) < 10.0
     named = [row(m="64", n=str(n), k="64", dtype="bf16", library="mine") for n in range(64, 72)]
-    groups = {each.group for each in MODERN.parameters([*slow, *named])}
-    assert not any("plain" in name for name in groups)
+
+    def groups(rows: list[Row]) -> set[str]:
+        return {each.group.split("/", 3)[3] for each in MODERN.parameters(rows)}
+
+    assert groups([*slow, *named]) == {"h100", "mine/bf16@hbm-8"}
+    # Too few rows of a library are none; a machine without a library of enough rows is not fitted either.
+    assert groups([*slow, *named[:3]]) == {"h100", "plain/bf16@hbm-8"}
+    assert not groups([*named[:5], *slow[:5]])
 
 
 def test_a_kernel_that_nobody_measured_on_a_machine_has_the_range_of_machines_kept_out() -> None:

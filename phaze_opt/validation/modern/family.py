@@ -35,7 +35,12 @@ def _compile(rows: Sequence[Row]) -> KernelRows:
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
-    return kernel_parameters(read_rows(read_case, rows)[0].values())
+    """Those that a row of a machine and a recipe with constants moves."""
+    cases = read_rows(read_case, rows)[0].values()
+    parameters = kernel_parameters(cases)
+    groups = {each.group for each in parameters}
+    seen = {group for case in cases if _is_own(case, groups) for group in _groups(case)}
+    return tuple(each for each in parameters if each.group in seen)
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:

@@ -30,16 +30,15 @@ expert, all and a rank's own, among a case's sizes."""
 def kernel_parameters(cases: Iterable[KernelCase]) -> tuple[FitParameter, ...]:
     """Constants of the machines and recipes that these cases show often enough."""
     by_group: dict[tuple[KernelKind, Owner, str], list[KernelCase]] = {}
-    named: set[KernelKind] = set()
     for case in cases:
-        named |= set() if case.recipe.library == PLAIN else {case.kernel}
         by_group.setdefault((case.kernel, Owner.MACHINE, case.device.name), []).append(case)
         by_group.setdefault((case.kernel, Owner.RECIPE, case.recipes[0]), []).append(case)
+    by_group = {key: own for key, own in by_group.items() if len(own) >= LEAST_ROWS}
+    named = {kernel for kernel, owner, name in by_group if owner is Owner.RECIPE and not name.startswith(PLAIN)}
     found: list[FitParameter] = []
     for (kernel, owner, name), own in sorted(by_group.items()):
         # Beside libraries with names, one without is none: its rows are priced as another's.
-        is_nobodys = owner is Owner.RECIPE and name.startswith(PLAIN) and kernel in named
-        if len(own) < LEAST_ROWS or is_nobodys:
+        if owner is Owner.RECIPE and name.startswith(PLAIN) and kernel in named:
             continue
         group = kernel_group(kernel, owner, name)
         is_seen = owner is Owner.MACHINE or _is_seen(own)
