@@ -81,7 +81,12 @@ def design_table(evaluation: Evaluation) -> TableContent:
         ("model" if not evaluation.members else "models", _models(evaluation)),
         sizes,
     )
-    return pairs_table(title, rows, note=machine_note(chip))
+    return pairs_table(title, rows, note=machine_note(chip) if _is_as_designed(evaluation) else "")
+
+
+def _is_as_designed(evaluation: Evaluation) -> bool:
+    """Whether it is priced as a design: of machines that exist no energy is modelled."""
+    return (evaluation.members or (evaluation,))[0].known("energy_per_iteration_j") is not None
 
 
 def _models(evaluation: Evaluation) -> str:
@@ -150,7 +155,9 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
     note = "; ".join(
         [
-            MODELLED_NOTE.format(silicon_words(evaluation.accelerator)),
+            MODELLED_NOTE.format(silicon_words(evaluation.accelerator))
+            if _is_as_designed(evaluation)
+            else "area and TDP as published",
             *([MEAN_NOTE] if evaluation.members else []),
             *failed,
         ]

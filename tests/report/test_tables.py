@@ -86,6 +86,9 @@ def test_a_machine_that_exists_is_told_from_a_design(result: SearchResult, snaps
     assert [design_table(replace(result.best, accelerator=machine)).note for machine in machines] == snapshot
     for design in (result.best.accelerator, load_architecture("tpu-v4"), replace(chip, num_tc=64)):
         assert design_table(replace(result.best, accelerator=design)).note == ""
+    real = replace(result.best, accelerator=chip, unknown=("energy_per_iteration_j",))
+    assert design_table(real).note == ""
+    assert performance_table(real, references={}).note == "area and TDP as published"
 
 
 def test_performance_is_the_evaluations_and_the_ratio_is_design_over_reference(result, references) -> None:
