@@ -389,7 +389,7 @@ SCALED_BY = ("machine", "regime, bytes", "regime, nodes", "machine, regime", "ki
 def _facts(row: Row) -> Mapping[str, str]:
     """Kind, octave of the payload and size of the group."""
     kind = _letters(row.text("collective", CollectiveKind.ALL_REDUCE.value))
-    sizes = {"devices": row.text("n_devices"), "nodes": row.text("n_nodes", "1")}
+    sizes = {"devices": str(row.integer("n_devices")), "nodes": str(row.integer("n_nodes", 1))}
     return {"kind": kind, "bytes": octave(max(1.0, row.number("bytes"))), **sizes}
 
 

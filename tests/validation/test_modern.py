@@ -323,6 +323,8 @@ def test_a_kernel_that_nobody_measured_on_a_machine_has_the_range_of_machines_ke
     def first_kind(each: Row) -> str:
         return kinds_of(MODERN, each, row_facts(MODERN, each, 1e-3, ""), is_published=False)[0]
 
+    written = shape | {"head_dim": "128.0", "causal": "0.0", "window": "0"}
+    assert MODERN.facts(row(ATTENTION, **written)) == MODERN.facts(row(ATTENTION, **shape))
     assert first_kind(row(hardware="MI300X", dtype="bf16")) == "modern"
     assert first_kind(row(ATTENTION, hardware="H100-SXM", **shape)) == "modern"
     assert first_kind(row(ATTENTION, hardware="MI300X", **shape)) == "modern, device kept out, attention bf16, kin far"

@@ -136,8 +136,9 @@ def _shape(case: KernelCase, row: Row) -> Mapping[str, str]:
         _, m, n, k, _ = case.sizes
         return {"m": octave(m), "n": octave(n, 2), "k": octave(k, 2)}
     if case.kernel is KernelKind.ATTENTION:
-        window = "window" if row.text("window", "") else "none"
-        return {"head_dim": row.text("head_dim", ""), "window": window, "causal": row.text("causal", "0")}
+        window = "window" if row.number("window", 0.0) else "none"
+        is_causal = f"{row.number('causal', 0.0):g}"
+        return {"head_dim": f"{row.number('head_dim'):g}", "window": window, "causal": is_causal}
     if case.kernel is KernelKind.EXPERTS:
         _, _, _, rows, active, _, ffn, *_ = case.sizes
         return {"rows of an expert": octave(rows / active), "ffn": octave(ffn)}
