@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,7 +76,8 @@ def calibrate(
     check_file_to_write(output, option="--out", example="my_constants.json")
     own = None if software is None else measurements.check_own_name(software)
     families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
-    datasets = measurements.read_measurements(data, measurements.dataset_names(dataset, names), machines=machines)
+    sets = measurements.dataset_names(dataset, names)
+    datasets = measurements.read_measurements(data, sets, machines=machines)
     if own is not None:
         datasets = measurements.as_own_software(datasets, own)
     else:
@@ -89,7 +89,9 @@ def calibrate(
     if json:
         print_json(_to_json(found, output))
         return
-    _print(found, output, data, machine or (), is_detailed=details)
+    source = "".join(f" --dataset {quote(each)}" for each in sets)
+    source += "".join(f" --machine {quote(str(each))}" for each in machine or ())
+    _print(found, output, f"{quote(str(data))}{source}", is_detailed=details)
 
 
 def _run(
@@ -149,8 +151,15 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
     }
 
 
-def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path], *, is_detailed: bool) -> None:
-    """How well it fits in sentences and a table, the constants if all is asked for, and how to use them."""
+def _print(found: Calibration, path: Path, source: str, *, is_detailed: bool) -> None:
+    """How well it fits in sentences and a table, the constants if all is asked for, and how to use them.
+
+    Args:
+        found: what was fitted.
+        path: of its file.
+        source: the data and how they were read, as words of a command.
+        is_detailed: print constants too.
+    """
     from phaze_opt.report.calibration import calibration_tables, few_rows_sentences, fit_sentences
 
     screen = out()
@@ -163,9 +172,8 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path],
         screen.print()
     for sentence in few_rows_sentences(found):
         say(f"warning: {sentence}")
-    source, file = quote(str(data)), quote(str(path))
-    own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
-    uses = f"`phaze-opt validate --data {source}{own} --constants {file}`{_rows_of_own(found)}"
+    file = quote(str(path))
+    uses = f"`phaze-opt validate --data {source} --constants {file}`{_rows_of_own(found)}"
     if any(group.startswith(OF_PLANS) for group in found.groups):
         uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`{_only_of(found)}"
     print_more(f"constants: {path}; use them by {uses}", is_detailed=is_detailed)

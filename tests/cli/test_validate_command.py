@@ -47,9 +47,11 @@ def test_the_last_line_says_how_to_use_the_constants(data, tmp_path, capsys, mon
     folder = tmp_path / "my machines"
     folder.mkdir()
     mine = data.rename(folder / "mine.csv")
-    out = printed(["calibrate", "--data", mine, "--out", folder / "c.json", "--no-held-out", "--details"], capsys)
+    fit = ["calibrate", "op_llmcompass", "--data", mine, "--out", folder / "c.json", "--no-held-out", "--details"]
+    out = printed(fit, capsys)
     commands = re.findall(r"`([^`]+)`", out.splitlines()[-1])
     assert len(commands) == 2
+    assert "--dataset op_llmcompass " in commands[0]
     assert run_json(shlex.split(commands[0])[1:], capsys)["datasets"]["mine"]["mape"] < 0.01
     assert shlex.split(commands[1]) == ["evaluate", "--constants", str(folder / "c.json")]
 
