@@ -215,7 +215,7 @@ def own_fit(constants: Path | None, software: str) -> str:
 
 
 def own_error(constants: Path | None, software: str) -> float | None:
-    """The mean error of rows kept out of a user's fit of a software, as a share; None where there is none."""
+    """The largest mean error of rows kept out of a user's fit of a software, as a share; None where there is none."""
     from phaze_opt.report.software import own_fit_error
 
     return own_fit_error(_groups_of(constants, software))

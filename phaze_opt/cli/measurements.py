@@ -234,7 +234,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
         is_calibrated: whether they are a user's own; those of software do not tell on which machines they were fitted.
     """
     from phaze_opt.cost.stacks import software_measured_on
-    from phaze_opt.hardware.device_catalogue import find_device, is_shipped
+    from phaze_opt.hardware.device_catalogue import is_shipped, told_name
 
     found: dict[str, str] = {}
     own = [data for data in datasets if data.likes != (data.name,)]
@@ -243,7 +243,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
         if device is None:
             continue
         known = is_shipped(device)
-        name = device.name if known or find_device(device.name) is None else f"the {device.name} of your file"
+        name = told_name(device)
         is_own_fit = is_calibrated or known
         if kind in TIMED_APART and not (is_own_fit and _has_constants(row.dataset, device, fitted)):
             found[name] = "its operators are priced as those of any machine nobody measured"

@@ -21,7 +21,7 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
 from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation, range_scores
-from phaze_opt.validation.schema import DIES, MEMORY
+from phaze_opt.validation.schema import DIES, MEMORY, TRAINING
 from phaze_opt.validation.scores import score
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "range", "held", "bias", "rank"))
@@ -273,7 +273,8 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     if any(entry.scores.num_rows and entry.dataset.is_context for entry in result.sets):
         ends += "; sets that are not of times (die areas, say) count in none of these"
     bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."
-    sources = sources_sentence([UNSEEN])
+    has_steps = any(entry.dataset.schema is TRAINING for entry in scored)
+    sources = sources_sentence([UNSEEN]) if has_steps else ""
     expected = f"{sources[:1].upper()}{sources[1:]}." if sources else ""
     said = (f"{text}.", f"{ends}." if len(scored) > 1 else bias)
     # What nobody fitted comes first where all that is scored was fitted.

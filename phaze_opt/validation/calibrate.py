@@ -186,6 +186,11 @@ def calibrate(
             continue
         parameters = family.parameters(rows)
         reason = _why_unfitted(family, rows, with_starts(constants, parameters))
+        if not (reason or parameters):
+            reason = (
+                f"{family.name}: too few rows to fit a constant ({len(rows):,} given); it takes eight of one kind, of "
+                "collectives on links that the package knows"
+            )
         if reason:
             unfitted.append(reason)
         if reason or not parameters:
