@@ -140,7 +140,7 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
     from phaze_opt.report import validation_tables as tables
 
     screen, is_many = out(), len(result.sets) > tables.MOST_SETS
-    for sentence in (*tables.unit_sentences(result), *tables.score_sentences(result)):
+    for sentence in tables.first_sentences(result):
         screen.print(sentence)
     screen.print()
     if is_many:
@@ -148,8 +148,7 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
         screen.print()
     is_short = is_many and not is_detailed
     print_plain_table(tables.short_table(result) if is_short else tables.overview_table(result), has_title=False)
-    told = (tables.own_unscored_sentences, tables.middle_sentences, tables.unmeasured_sentences)
-    for sentence in (each for say_of in told for each in say_of(result)):
+    for sentence in tables.told_sentences(result):
         screen.print(sentence)
     if is_detailed:
         _print_details(result)

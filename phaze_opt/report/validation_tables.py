@@ -252,6 +252,16 @@ def format_rank(value: float) -> str:
     return f"{math.floor(value * 1000 + _LAST_DIGITS) / 1000:.3f}"
 
 
+def first_sentences(result: Validation) -> tuple[str, ...]:
+    """What an answer begins with, on a terminal and on a page."""
+    return (*unit_sentences(result), *score_sentences(result))
+
+
+def told_sentences(result: Validation) -> tuple[str, ...]:
+    """What is said of single sets, whoever asks."""
+    return (*own_unscored_sentences(result), *middle_sentences(result), *unmeasured_sentences(result))
+
+
 def score_sentences(result: Validation) -> tuple[str, ...]:
     """How far off the models are over all rows and in the best and the worst set, and what to expect elsewhere."""
     scored = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
