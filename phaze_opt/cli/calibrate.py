@@ -74,7 +74,7 @@ def calibrate(
     """
     from phaze_opt.validation.registry import load_families
 
-    check_file_to_write(output, option="--out", example="my_constants.json")
+    check_file_to_write(output, option="--out", example="my_constants.json", data=data)
     own = None if software is None else measurements.check_own_name(software)
     families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
     datasets = measurements.read_measurements(data, measurements.dataset_names(dataset, names), machines=machines)

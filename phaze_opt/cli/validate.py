@@ -61,8 +61,8 @@ def validate(
 
     Errors are in per cent of the measured time. A goal that is missed is said and changes no exit code.
     """
-    check_file_to_write(report, option="--report", example="validation.html")
-    check_file_to_write(predictions, option="--predictions", example="predictions.csv")
+    check_file_to_write(report, option="--report", example="validation.html", data=data)
+    check_file_to_write(predictions, option="--predictions", example="predictions.csv", data=data)
     machines = measurements.read_machines(machine)
     result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
     try:
