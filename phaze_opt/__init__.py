@@ -9,6 +9,9 @@ from typing import Any
 
 __version__ = "0.1.0"
 
+OBJECTS_PER_COLLECTION = 100_000
+"""New objects between two looks of the garbage collector, in commands and workers: after 700 each it takes a tenth."""
+
 _HOMES = {
     "AttentionForm": "phaze_opt.workload.training",
     "Cluster": "phaze_opt.hardware.network",

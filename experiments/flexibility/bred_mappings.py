@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from loop_nests import FREE, MULTIPLIERS, RIGID, ROOM, nests_of
+from map_space import ORDERS, PAIRS, LoopNest, NestChip, NestMapping, best_mapping
 
 import phaze_opt
-from phaze_opt.estimate.map_space import ORDERS, PAIRS, LoopNest, NestChip, NestMapping, best_mapping
 from phaze_opt.hardware.flexibility import shapes_of
 from phaze_opt.search.digamma.strategy import DigammaOptions
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 from future_proofing import MODELS, products_of
+from map_space import LoopNest, NestChip, NestMapping, best_mapping, class_of, find_flexion
 
 import phaze_opt
-from phaze_opt.estimate.map_space import LoopNest, NestChip, NestMapping, best_mapping, class_of, find_flexion
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.hardware.flexibility import Freedom
 

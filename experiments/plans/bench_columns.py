@@ -27,11 +27,12 @@ from phaze_opt.cost.compiled_step import StepCompiler
 from phaze_opt.cost.plan_memory import peak_bytes
 from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
 from phaze_opt.cost.price_rows import layer_times, price_rows
-from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
+from phaze_opt.cost.price_step import StackColumns, batch_loads, price_batch
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.cost.stage_costs import list_stage_choices, stage_costs
+from phaze_opt.cost.stage_costs import list_stage_choices, stage_loads
 from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import list_layouts
+from phaze_opt.cost.step_time import lower_s, shown_times
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
@@ -149,7 +150,9 @@ def before(model: ModelSpec, plans: PlanColumns, network: Network, stack: Traini
         "us_per_plan_to_build": lambda: plain_batch(steps, [network] * SAMPLE),
         "us_per_plan_memory": memory,
         "us_per_plan_and_chip_price": lambda: price_batch(batch, classes_s, attention_s, StackColumns(stacks)),
-        "us_per_plan_and_chip_lower": lambda: lower_batch(batch, classes_s, attention_s, StackColumns(stacks)),
+        "us_per_plan_and_chip_lower": lambda: lower_s(
+            *batch_loads(batch, classes_s, attention_s, StackColumns(stacks))
+        ),
     }
     return {name: 1e6 * once(task)["wall_s"] / SAMPLE for name, task in tasks.items()}
 
@@ -200,7 +203,9 @@ def of_stages(*, repeats: int) -> dict[str, Any]:
         choices = list_stage_choices(step, network)
         found[f"{pipeline} stages"] = {
             "choices": measure(lambda step=step, network=network: list_stage_choices(step, network), repeats=repeats),
-            "costs": measure(lambda choices=choices, times=times: stage_costs(choices, times), repeats=repeats),
+            "costs": measure(
+                lambda choices=choices, times=times: shown_times(*stage_loads(choices, times)), repeats=repeats
+            ),
         }
     return found
 

@@ -14,10 +14,11 @@ import numpy as np
 from records import finish, parser_of
 
 from phaze_opt.cost.compiled_step import NUM_PASSES, StepCompiler
-from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
+from phaze_opt.cost.price_step import StackColumns, batch_loads, price_batch
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_batch
+from phaze_opt.cost.step_time import lower_s
 from phaze_opt.graph.layer import NUM_PLAIN_PARTS
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
@@ -63,12 +64,12 @@ def perturb(
         classes_s = scale * 10.0 ** rng.uniform(-1, 1, size=(count, NUM_PLAIN_PARTS, NUM_PASSES, 3))
         attention_s = scale[:, :, 0, 0] * rng.uniform(0, 1, size=(count, NUM_PLAIN_PARTS))
         price = price_batch(batch, classes_s, attention_s, stack).seconds
-        lower = lower_batch(batch, classes_s, attention_s, stack)
+        lower = lower_s(*batch_loads(batch, classes_s, attention_s, stack))
         raised = classes_s.copy()
         places = tuple(rng.integers(0, size, count) for size in (NUM_PLAIN_PARTS, NUM_PASSES, 3))
         raised[(np.arange(count), *places)] *= 10.0 ** rng.uniform(0, 1.5, count)
         price_after = price_batch(batch, raised, attention_s, stack).seconds
-        lower_after = lower_batch(batch, raised, attention_s, stack)
+        lower_after = lower_s(*batch_loads(batch, raised, attention_s, stack))
         yield lower_after / lower - 1.0, price_after / price - 1.0, lower / price
 
 

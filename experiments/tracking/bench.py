@@ -38,7 +38,7 @@ def measure(*, evaluations: int, seeds: int, trials: TrialRuns) -> dict[str, obj
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started = time.perf_counter()
         for event in events:
-            session.observe_study(event)
+            session.observe(event)
         told = time.perf_counter()
         delivery = session.close()
         closed = time.perf_counter()

@@ -37,10 +37,11 @@ from phaze_opt.report.certificate import Ties, claim_sentence, count_ties
 from phaze_opt.report.certificate_page import gap_figure
 from phaze_opt.report.figures import history_figure, pareto_figure
 from phaze_opt.report.front import front_sentence
+from phaze_opt.search.events import SearchEvent
 from phaze_opt.search.result import SearchResult
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.track.guard import open_tracker
-from phaze_opt.track.protocol import CertificateTrackingSession, TrackingSession
+from phaze_opt.track.protocol import ProofEvent, TrackingSession
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -63,7 +64,7 @@ class SearchedDesign(Result):
     """
 
     answer: SearchAnswer
-    session: TrackingSession
+    session: TrackingSession[SearchEvent]
     notes: tuple[str, ...] = ()
 
     @property
@@ -152,7 +153,7 @@ class ProvedDesign(Result):
 
     proofs: Proofs
     problem: CertifyProblem
-    session: CertificateTrackingSession
+    session: TrackingSession[ProofEvent]
     notes: tuple[str, ...] = ()
     bills: Mapping[str, Bill] = field(default_factory=dict)
 

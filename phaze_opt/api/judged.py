@@ -25,6 +25,7 @@ from phaze_opt.report.study.inputs import read_inputs
 from phaze_opt.report.study.regret_curves import regret_figure, summarise_curves
 from phaze_opt.report.validation_figures import overview_figure
 from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.execution.engine import shared_engine
 from phaze_opt.study.files.study_file import read_study
 from phaze_opt.study.result import StudyResult
@@ -32,7 +33,7 @@ from phaze_opt.study.run import run_study
 from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.summary import summarise
 from phaze_opt.track.guard import open_study_tracker
-from phaze_opt.track.protocol import StudyTrackingSession, TrialRuns
+from phaze_opt.track.protocol import TrackingSession, TrialRuns
 from phaze_opt.validation.result import Validation
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ComparedStrategies(Result):
     """
 
     result: StudyResult
-    session: StudyTrackingSession
+    session: TrackingSession[StudyEvent]
     files: Mapping[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

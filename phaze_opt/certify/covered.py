@@ -127,7 +127,7 @@ def _priced(problem: CertifyProblem, points: PointColumns) -> tuple[Floats, Floa
     usd = np.zeros(0)
     if problem.has_costs:
         usd = device_usd(chips, problem.scenario, known)
-    return dies.area.total, dies.power.total, usd
+    return dies.area_mm2, dies.power.total, usd
 
 
 def with_covering_rows(problem: CertifyProblem) -> tuple[CertifyProblem, Begun]:

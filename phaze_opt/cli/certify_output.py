@@ -60,7 +60,7 @@ from phaze_opt.report.robust import (
     robust_summary,
 )
 from phaze_opt.report.table import TableContent
-from phaze_opt.track.protocol import CertificateTrackingSession
+from phaze_opt.track.protocol import ProofEvent, TrackingSession
 
 FRONT_COUNTS: tuple[str, ...] = ("num_certificates", "wall_s")
 CHECK_COUNTS: tuple[str, ...] = (
@@ -118,7 +118,7 @@ class ProofAnswer:
         return priced_as(scenario.models, scenario.sequence_length)
 
 
-def answer_to_json(answer: ProofAnswer, session: CertificateTrackingSession) -> dict[str, Any]:
+def answer_to_json(answer: ProofAnswer, session: TrackingSession[ProofEvent]) -> dict[str, Any]:
     """The line that ``--json`` prints, but for the page."""
     data = result_to_json(answer.result, session, ties=answer.ties, runner_up=answer.runner_up)
     return {
@@ -238,7 +238,7 @@ def _again(result: CertifyResult) -> tuple[str, ...]:
 
 
 def result_to_json(
-    result: CertifyResult, session: CertificateTrackingSession, *, ties: Ties, runner_up: RunnerUp | None
+    result: CertifyResult, session: TrackingSession[ProofEvent], *, ties: Ties, runner_up: RunnerUp | None
 ) -> dict[str, Any]:
     """The line that ``--json`` prints.
 
@@ -281,7 +281,7 @@ def result_to_json(
     }
 
 
-def interrupted_to_json(progress: CertifyProgress | None, session: CertificateTrackingSession) -> dict[str, Any]:
+def interrupted_to_json(progress: CertifyProgress | None, session: TrackingSession[ProofEvent]) -> dict[str, Any]:
     """What is known of a proof that was interrupted."""
     return {
         "architecture": None,

@@ -51,7 +51,7 @@ from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
 from phaze_opt.report.front import front_sentence, members_of
 from phaze_opt.report.page import write_report
-from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
+from phaze_opt.track.protocol import ProofEvent, ProofFinished, ProofMoved, ProofStarted, TrackingSession
 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
@@ -97,7 +97,7 @@ class ProofRun:
 
     problem: CertifyProblem
     options: CertifyOptions
-    session: CertificateTrackingSession
+    session: TrackingSession[ProofEvent]
     robust: RobustOptions | None = None
     report: Path | None = None
     has_range: bool = True
@@ -167,7 +167,7 @@ class ProofRun:
                     return
                 self._begin()
                 self._last = moved
-                self.session.observe_proof(ProofMoved(moved))
+                self.session.observe(ProofMoved(moved))
 
             return certify(problem, self.options, on_progress=on_progress)
 
@@ -212,13 +212,13 @@ class ProofRun:
         scenario = self.problem.scenario
         name = f"certify {','.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices}"
         identity = f"certify-{self.problem.digest[:ID_CHARACTERS]}"
-        self.session.observe_proof(ProofStarted(identity, name, self._config(), is_resumed=self.options.is_resumed))
+        self.session.observe(ProofStarted(identity, name, self._config(), is_resumed=self.options.is_resumed))
 
     def record_interruption(self) -> None:
         """The end of a proof without a claim; what the journal holds is kept by the prover."""
         self._begin()
         spent_s = 0.0 if self._last is None else self._last.wall_s
-        self.session.observe_proof(ProofFinished(claim=None, best=None, wall_s=spent_s))
+        self.session.observe(ProofFinished(claim=None, best=None, wall_s=spent_s))
         self._deliver()
 
     def _conclude(self, found: Proofs) -> None:
@@ -363,7 +363,7 @@ class ProofRun:
             totals |= certify_output.robust_metrics(robust)
         if over_worlds is not None:
             totals |= certify_output.over_worlds_metrics(over_worlds.front)
-        self.session.observe_proof(
+        self.session.observe(
             ProofFinished(
                 claim=result.certificate.claim,
                 best=result.best[0].evaluation if result.best else None,

@@ -1,8 +1,10 @@
 """Where the command starts: signals are heard before anything that takes a while is imported."""
 
+import gc
 import os
 import sys
 
+from phaze_opt import OBJECTS_PER_COLLECTION
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, NOTHING_KEPT
 from phaze_opt.cli.stop_signals import StopSignals
 
@@ -11,6 +13,7 @@ def main() -> None:
     """Run the command line."""
     signals = StopSignals()
     signals.listen()
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     code = EXIT_INTERRUPTED
     try:
         from phaze_opt.cli.main import main as run

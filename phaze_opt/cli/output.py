@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from phaze_opt.objective.priced_as import PricedAs
     from phaze_opt.report.answer import ShortAnswer
     from phaze_opt.report.table import TableContent
-    from phaze_opt.track.protocol import Delivery, RecordingSession
+    from phaze_opt.track.protocol import Delivery, TrackingSession
 
 SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 """Of a search or all of a study's, as JSON has them."""
@@ -162,7 +162,7 @@ def print_bills(bills: Mapping[str, Bill]) -> None:
             out().print(sentence)
 
 
-def print_run(session: RecordingSession) -> None:
+def print_run(session: TrackingSession[Any]) -> None:
     """Where the run can be looked at, once the store has it."""
     if session.run_id and session.url_hint:
         print_more(f"Tracked as run {session.run_id}; open it with:", f"  {session.url_hint}")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from phaze_opt.objective.goals import Goal
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.events import SearchEvent
     from phaze_opt.search.result import SearchProgress, SearchResult
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.track.protocol import TrackingSession
@@ -165,7 +166,7 @@ class PosedSearch:
     baselines: tuple[str, ...]
     work_dir: Path
 
-    def answer(self, space: SearchSpace, session: TrackingSession, *, is_quiet: bool) -> SearchAnswer:
+    def answer(self, space: SearchSpace, session: TrackingSession[SearchEvent], *, is_quiet: bool) -> SearchAnswer:
         """Search a space, and find what is said of the result."""
         from phaze_opt.cli.search_answer import find_answer
 
@@ -276,7 +277,12 @@ def _read_value(text: str) -> str | int | float | bool:
 
 
 def _run(
-    config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
+    config: SearchConfig,
+    scenario: Scenario,
+    space: SearchSpace,
+    session: TrackingSession[SearchEvent],
+    *,
+    is_quiet: bool,
 ) -> SearchResult:
     """Run the search, showing how far it is on standard error."""
     from phaze_opt.cli.progress import progress

@@ -51,6 +51,7 @@ from phaze_opt.report.search import (
 )
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import counted
+from phaze_opt.search.events import SearchEvent
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.track.protocol import Delivery, TrackingSession
 from phaze_opt.workload.plan import ParallelPlan
@@ -62,7 +63,7 @@ LOOKED_AT = "the designs of this search"
 MAX_FOLDER_NAME = 60
 
 
-def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
+def answer_to_json(answer: SearchAnswer, session: TrackingSession[SearchEvent]) -> dict[str, Any]:
     """The line that ``--json`` prints."""
     result = answer.result
     return {
@@ -235,7 +236,7 @@ def _priced(answer: SearchAnswer) -> tuple[PricedAs, ...]:
 
 
 def print_record(
-    answer: SearchAnswer, session: TrackingSession, page: Path | None, *, is_json: bool, is_detailed: bool
+    answer: SearchAnswer, session: TrackingSession[SearchEvent], page: Path | None, *, is_json: bool, is_detailed: bool
 ) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
@@ -276,7 +277,7 @@ def write_pages(answer: SearchAnswer, report: Path | None, *, is_tracked: bool) 
     return pages
 
 
-def record_and_deliver(session: TrackingSession, pages: Mapping[str, Path]) -> Delivery:
+def record_and_deliver(session: TrackingSession[SearchEvent], pages: Mapping[str, Path]) -> Delivery:
     """Hand the page and its drawings to the tracker, and deliver what waits for its store."""
     shown = {name: path for name, path in pages.items() if path.suffix != ".png"}
     with output.working("recording"):

@@ -17,8 +17,9 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
+    from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
-    from phaze_opt.track.protocol import Delivery, StudyTrackingSession
+    from phaze_opt.track.protocol import Delivery, TrackingSession
 
 JOBS = Declaration(options.JOBS_HELP, Kind.COUNT, flag="--jobs", high=options.MAX_JOBS)
 MACHINES = "Beyond one machine"
@@ -144,7 +145,7 @@ def run(
     _conclude(result, delivery, again)
 
 
-def write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
+def write_report(result: StudyResult, session: TrackingSession[StudyEvent]) -> dict[str, Path]:
     """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
     from phaze_opt.report.study.cards import draw_winners
     from phaze_opt.report.study.inputs import read_inputs

@@ -12,17 +12,18 @@ from phaze_opt.report.study.findings import claim_findings, describe_changes, de
 from phaze_opt.report.table import Column, TableContent
 from phaze_opt.report.text import counted
 from phaze_opt.study.compare import StudyComparison
+from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.load import best_evaluation
 from phaze_opt.study.result import FailedSearch, StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
 from phaze_opt.study.summary import summarise
-from phaze_opt.track.protocol import StudyTrackingSession
+from phaze_opt.track.protocol import TrackingSession
 
 FIRST_FINDINGS = 3
 """Findings that are said first: who wins, against what, and what is claimed."""
 
 
-def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
+def study_to_json(result: StudyResult, session: TrackingSession[StudyEvent], *, wall_s: float) -> dict[str, Any]:
     """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
     found = {condition.key: best_evaluation(result, condition) for condition in result.conditions}
     best = {key: None if value is None else evaluation_to_json(value) for key, value in found.items()}
@@ -84,7 +85,7 @@ def print_findings(findings: Sequence[str], *, is_detailed: bool) -> None:
         out().print(finding)
 
 
-def print_record(files: Mapping[str, Path], session: StudyTrackingSession, *, is_detailed: bool) -> None:
+def print_record(files: Mapping[str, Path], session: TrackingSession[StudyEvent], *, is_detailed: bool) -> None:
     """Where the report and the runs are."""
     if files:
         print_more(f"Report: {next(iter(files.values()))}")

@@ -1,7 +1,7 @@
 """What every stage of a plan would take and hold with every number of blocks and every recomputation, for one program.
 
 Axes: kinds of stages (those with the same ends and boundaries cost the same), columns (units that a stage may hold; of
-equal units their number), and recomputations in the order of `Recompute`. `stage_costs` times all of them, as stages of
+equal units their number), and recomputations in the order of `Recompute`. `stage_loads` times all of them, as stages of
 made-up steps.
 """
 

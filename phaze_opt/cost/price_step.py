@@ -61,46 +61,64 @@ class StackColumns:
         return column
 
 
-def price_steps(steps: Sequence[CompiledStep], devices: Sequence[LayerTimes], networks: Sequence[Network]) -> StepTimes:
-    """Times of steps.
+@dataclass(frozen=True, slots=True)
+class StageDevices:
+    """The chips of a pipeline.
+
+    Attributes:
+        times: of the step's layers on each chip.
+        of_stage: which of them each stage runs on, first stage first.
+    """
+
+    times: Sequence[LayerTimes]
+    of_stage: Sequence[int]
+
+
+def price_step(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> StepTime:
+    """Time of one step.
 
     Args:
-        steps: of `compile_step`.
-        devices: times of each one's layers on one device, of a `LayerClock`.
-        networks: that each plan's devices are on.
+        step: of `compile_step`.
+        devices: times of its layers on the chip that all stages run on, or on that of each stage.
+        network: that the plan's devices are on.
     """
-    classes_s = np.array([each.classes_s for each in devices])
-    attention_s = np.array([each.attention_s for each in devices])
-    stacks = StackColumns([step.stack for step in steps])
-    return price_batch(build_batch(steps, networks), classes_s, attention_s, stacks)
+    return step_times(*_loads(step, devices, network)).one(0)
 
 
-def price_step(step: CompiledStep, device: LayerTimes, network: Network) -> StepTime:
-    """Time of one step, as `price_steps`."""
-    return price_batch(*_alone(step, device, network)).one(0)
-
-
-def price_loads(step: CompiledStep, device: LayerTimes, network: Network) -> StageLoads:
+def price_loads(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> StageLoads:
     """What the pipeline stages of one step do, shape (1, stages), s; arguments as of `price_step`."""
-    return batch_loads(*_alone(step, device, network))[0]
+    return _loads(step, devices, network)[0]
 
 
-def price_stages(step: CompiledStep, device: LayerTimes, network: Network) -> StageTimes:
+def price_stages(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> StageTimes:
     """What each pipeline stage of one step takes, shape (1, stages), s; arguments as of `price_step`."""
-    return stage_times(*batch_loads(*_alone(step, device, network)))
+    return stage_times(*_loads(step, devices, network))
 
 
-def lower_step(step: CompiledStep, device: LayerTimes, network: Network) -> float:
+def lower_step(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> float:
     """A bound from below on `price_step` that rises with every time of a layer, s."""
-    return float(lower_batch(*_alone(step, device, network))[0])
+    return float(lower_s(*_loads(step, devices, network))[0])
 
 
-def _alone(step: CompiledStep, device: LayerTimes, network: Network) -> tuple[StepBatch, Floats, Floats, StackColumns]:
-    """One step as a batch, which no times change and the step keeps."""
-    if network not in step.on_networks:
-        step.on_networks[network] = build_batch([step], [network])
-    batch = step.on_networks[network]
-    return batch, device.classes_s[None], device.attention_s[None], StackColumns([step.stack])
+def _loads(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> tuple[StageLoads, StepRules]:
+    """What the stages do: of the whole step on every chip, the stages that run there.
+
+    The batch of one step alone is no matter of times, and the step keeps it.
+    """
+    if isinstance(devices, LayerTimes):
+        if network not in step.on_networks:
+            step.on_networks[network] = build_batch([step], [network])
+        stack = StackColumns([step.stack])
+        return batch_loads(step.on_networks[network], devices.classes_s[None], devices.attention_s[None], stack)
+    num_chips = len(devices.times)
+    batch = build_batch([step] * num_chips, [network] * num_chips)
+    classes_s = np.array([each.classes_s for each in devices.times])
+    attention_s = np.array([each.attention_s for each in devices.times])
+    loads, rules = batch_loads(batch, classes_s, attention_s, StackColumns([step.stack] * num_chips))
+    chips, stages = np.asarray(devices.of_stage, np.intp), np.arange(step.plan.pipeline)
+    own = {each.name: getattr(loads, each.name)[chips, stages][None] for each in fields(StageLoads)}
+    once = {each.name: getattr(rules, each.name)[:1] for each in fields(StepRules)}
+    return StageLoads(**own), StepRules(**once)
 
 
 def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> StepTimes:
@@ -113,11 +131,6 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         stack: of the steps' software.
     """
     return step_times(*batch_loads(batch, classes_s, attention_s, stack))
-
-
-def lower_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> Floats:
-    """A bound from below on `price_batch` that rises with every time of a layer, shape (steps,), s; see `lower_s`."""
-    return lower_s(*batch_loads(batch, classes_s, attention_s, stack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,50 +317,3 @@ def traffic_s(
         seconds = seconds + traffic.count * stack.collective_latency_s.reshape(shape)
         seconds = seconds + traffic.outer_count * stack.network_latency_s.reshape(shape)
     return np.asarray(seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class StageDevices:
-    """The chips of a pipeline.
-
-    Attributes:
-        times: of the step's layers on each chip.
-        of_stage: which of them each stage runs on, first stage first.
-    """
-
-    times: Sequence[LayerTimes]
-    of_stage: Sequence[int]
-
-
-def price_mixed_step(step: CompiledStep, devices: StageDevices, network: Network) -> StepTime:
-    """Time of a step, as `price_step` has it where all stages run on one chip.
-
-    Args:
-        step: of `compile_step`.
-        devices: of its stages.
-        network: that the plan's devices are on.
-    """
-    return step_times(*_mixed_loads(step, devices, network)).one(0)
-
-
-def lower_mixed_step(step: CompiledStep, devices: StageDevices, network: Network) -> float:
-    """A bound from below on `price_mixed_step` that rises with every time of a layer, s."""
-    return float(lower_s(*_mixed_loads(step, devices, network))[0])
-
-
-def price_mixed_stages(step: CompiledStep, devices: StageDevices, network: Network) -> StageTimes:
-    """What each stage of such a step takes, shape (1, stages), s; arguments as of `price_mixed_step`."""
-    return stage_times(*_mixed_loads(step, devices, network))
-
-
-def _mixed_loads(step: CompiledStep, devices: StageDevices, network: Network) -> tuple[StageLoads, StepRules]:
-    """What the stages do, each on its own chip: of the whole step on every chip, the stages that run there."""
-    num_chips = len(devices.times)
-    batch = build_batch([step] * num_chips, [network] * num_chips)
-    classes_s = np.array([each.classes_s for each in devices.times])
-    attention_s = np.array([each.attention_s for each in devices.times])
-    loads, rules = batch_loads(batch, classes_s, attention_s, StackColumns([step.stack] * num_chips))
-    chips, stages = np.asarray(devices.of_stage, np.intp), np.arange(step.plan.pipeline)
-    own = {each.name: getattr(loads, each.name)[chips, stages][None] for each in fields(StageLoads)}
-    once = {each.name: getattr(rules, each.name)[:1] for each in fields(StepRules)}
-    return StageLoads(**own), StepRules(**once)

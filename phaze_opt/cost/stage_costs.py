@@ -17,7 +17,7 @@ from phaze_opt.cost.stage_spans import StageSpans, blocks_held, list_spans
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import PlanLayout
-from phaze_opt.cost.step_time import StageLoads, StepRules, shown_times
+from phaze_opt.cost.step_time import StageLoads, StepRules
 from phaze_opt.cost.step_traffic import border_bytes, replica_costs, span_transfers, stage_counts, stage_places
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
@@ -43,31 +43,6 @@ class StageChoices:
     spans: StageSpans
     batch: StepBatch
     own: Rows
-
-
-@dataclass(frozen=True, slots=True)
-class StageCosts:
-    """Times of the stages of `StageChoices` on one chip, shape (stages, columns, recomputations), s.
-
-    Attributes:
-        load_s: one micro-batch, forward and backward, with all that shows of its traffic.
-        forward_s, backward_s: its two parts.
-        sync_s: exposed gradient and parameter traffic and the update, once a step.
-        gradient_s: that traffic before anything hides.
-        update_s: the update alone.
-        busy_s: of a micro-batch what the device does itself, which ZeRO 2 and 3 traffic hides behind.
-        parameter_s, reduction_s: ZeRO 3 and ZeRO 2 traffic of a micro-batch before it hides.
-    """
-
-    load_s: Floats
-    forward_s: Floats
-    backward_s: Floats
-    sync_s: Floats
-    gradient_s: Floats
-    update_s: Floats
-    busy_s: Floats
-    parameter_s: Floats
-    reduction_s: Floats
 
 
 def list_stage_choices(step: CompiledStep, network: Network, spans: StageSpans | None = None) -> StageChoices:
@@ -121,31 +96,13 @@ def _transfers(step: CompiledStep, network: Network, table: StepTable, spans: St
     return Traffic.of(np.tile(costs.reshape(num_columns, len(examples), -1), (len(RECOMPUTES), 1, 1)))
 
 
-def stage_costs(choices: StageChoices, times: LayerTimes) -> StageCosts:
-    """Times of all choices on one chip.
+def stage_loads(choices: StageChoices, times: LayerTimes) -> tuple[StageLoads, StepRules]:
+    """What all choices do on one chip, to be priced by `step_time`.
 
     Args:
         choices: of `list_stage_choices`.
         times: of the layers; with full recomputation where software spares some of it.
     """
-    loads, rules = stage_loads(choices, times)
-    shown = shown_times(loads, rules)
-    found = {
-        "load_s": shown.load_s,
-        "forward_s": shown.load_s - shown.backward_s,
-        "backward_s": shown.backward_s,
-        "sync_s": shown.gradient_s + loads.update_s,
-        "gradient_s": loads.gradient_s,
-        "update_s": loads.update_s,
-        "busy_s": loads.busy_s,
-        "parameter_s": loads.parameter_s,
-        "reduction_s": loads.reduction_s,
-    }
-    return StageCosts(**{name: _by_stage(values, choices.own) for name, values in found.items()})
-
-
-def stage_loads(choices: StageChoices, times: LayerTimes) -> tuple[StageLoads, StepRules]:
-    """The same as loads of the rows of the batch, to be priced by `step_time`."""
     stack = StackColumns([choices.step.stack])
     return batch_loads(choices.batch, times.classes_s[None], times.attention_s[None], stack)
 
@@ -245,8 +202,3 @@ def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Rows:
     begins = np.tile(np.array([*(BLOCK + kind for kind in cut.order), back])[spans.start], (num_stages, 1)).T
     begins[:, 0] = back + 1
     return begins
-
-
-def _by_stage(values: Floats, own: Rows) -> Floats:
-    """From rows and the batch's stages to stages of the plan, blocks and recomputations."""
-    return values.reshape(len(RECOMPUTES), -1, values.shape[1]).transpose(2, 1, 0)[own]

@@ -74,6 +74,6 @@ def collective_cost(kind: CollectiveKind, payload_bytes: Floats, dimensions: Seq
 def _ring_levels(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
     """Shares of a ring's time on its slowest level that the innermost level and the slowest other one take."""
     ring = ring_pass(dimensions, kind)
-    levels = [per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
+    levels = [per_byte / ring.s_per_byte for per_byte, *_ in ring.levels]
     inside = int(dimensions[0].size > 1)
     return sum(levels[:inside]), max(levels[inside:], default=0.0)

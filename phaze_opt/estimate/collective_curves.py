@@ -12,6 +12,11 @@ from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, Measured
 
 Bytes = TypeVar("Bytes", float, NDArray[np.float64])
 
+SWITCH_NORM = 8.0
+"""Sharpness of a change of kernels, or of a host's launch beside one: within a tenth of both where they are equal."""
+TINY_S = 1e-30
+"""In place of no loss at all, which divides nothing."""
+
 
 def num_hops(dimension: NetworkDimension) -> int:
     """Latency steps of a reduce-scatter or an all-gather: p-1 (ring), ceil(log2 p) (halving-doubling), 1 (direct)."""
@@ -51,8 +56,21 @@ def ramp_s(dimension: NetworkDimension, transfer_s: Bytes, kind: CollectiveKind 
     """What a pass takes beyond latency and bandwidth because bandwidth builds up with size, s."""
     if not isinstance(dimension, MeasuredDimension):
         return 0.0 * transfer_s
-    # ramp_s**(2/3) transfer_s**(1/3)
-    return cast("Bytes", np.cbrt(dimension.curve_of(kind).ramp_s ** 2 * transfer_s))
+    curve = dimension.curve_of(kind)
+    return _build_up_s(curve, curve.latency_s(dimension.size), transfer_s)
+
+
+def _build_up_s(curve: CollectiveCurve, latency_s: float, payload: Bytes, s_per_unit: float = 1.0) -> Bytes:
+    """The same of a payload in units that take so long: what a curve's protocols lose at least; else its ramp."""
+    if not curve.protocols:
+        # ramp_s**(2/3) transfer_s**(1/3)
+        return cast("Bytes", np.cbrt(curve.ramp_s**2 * s_per_unit * payload))
+    transfer_s = s_per_unit * payload
+    lost = [each.setup * latency_s + (1.0 / each.rate - 1.0) * transfer_s for each in curve.protocols]
+    least = np.min(lost, axis=0)
+    # Nearly the least: kernels change where two lose the same, at sizes that differ by release.
+    others = sum((least / np.maximum(each, TINY_S)) ** SWITCH_NORM for each in lost)
+    return cast("Bytes", least / np.maximum(others, 1.0) ** (1.0 / SWITCH_NORM))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +83,21 @@ class RingPass:
 
     Attributes:
         latency_s: of all levels.
-        levels: seconds per byte and ramp time of each level.
+        levels: seconds per byte of each level, its latency and curve.
     """
 
     latency_s: float
-    levels: tuple[tuple[float, float], ...]
+    levels: tuple[tuple[float, float, CollectiveCurve], ...]
 
     @property
     def s_per_byte(self) -> float:
         """Of the slowest level."""
-        return max(per_byte for per_byte, _ in self.levels)
+        return max(per_byte for per_byte, *_ in self.levels)
 
     def ramp_s(self, payload_bytes: Bytes) -> Bytes:
         """The longest of the levels' ramps, s."""
-        cube = max(ramp**2 * per_byte for per_byte, ramp in self.levels)
-        return cast("Bytes", np.cbrt(cube * payload_bytes))
+        ramps = [_build_up_s(curve, own_s, payload_bytes, per_byte) for per_byte, own_s, curve in self.levels]
+        return cast("Bytes", np.max(ramps, axis=0))
 
 
 def runs_as_one_ring(dimensions: Sequence[NetworkDimension]) -> bool:
@@ -93,23 +111,20 @@ def ring_pass(dimensions: Sequence[NetworkDimension], kind: CollectiveKind = Col
     size = math.prod(dimension.size for dimension in dimensions)
     inside = 1
     latency_s = 0.0
-    levels: list[tuple[float, float]] = []
+    levels: list[tuple[float, float, CollectiveCurve]] = []
     for dimension in dimensions:
         if dimension.size > 1 and isinstance(dimension, MeasuredDimension):
             curve = dimension.curve_of(kind)
-            latency_s += pass_latency_s(dimension, kind)
+            own_s = curve.latency_s(dimension.size)
+            latency_s += own_s
             per_byte = _measured_s_per_byte(curve, dimension.size, (size - 1) / size)
-            levels.append((per_byte / inside, curve.ramp_s))
+            levels.append((per_byte / inside, own_s, curve))
         inside *= dimension.size
     return RingPass(latency_s, tuple(levels))
 
 
 def _measured_s_per_byte(curve: CollectiveCurve, size: int, moved: float) -> float:
     return (moved + 0.5 * curve.endpoint_share) / (curve.ring_share(size) * curve.bandwidth_bytes_per_s)
-
-
-SWITCH_NORM = 8.0
-"""Sharpness of a change of kernels, or of a host's launch beside one: within a tenth of both where they are equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ from pydantic import BaseModel, ConfigDict
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.link_rings import ring_shares, torus_shares
-from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, KindCurve
+from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, KindCurve, Protocol
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import gb_per_s_to_bytes_per_s
 
 GROUP_PREFIX = "collectives/"
 """A fabric's fitted constants are the group of this prefix and its name, those of a kind of collective further down."""
+PROTOCOL_GROUP = f"{GROUP_PREFIX}protocols"
+"""Constants of protocols, which all fabrics and all software share."""
 TYPICAL_EFFICIENCY = 0.8
 TYPICAL_DOUBLING_S = 7e-6
 TYPICAL_RAMP_S = 2e-5
@@ -53,9 +55,21 @@ class CurvePrior:
     endpoint_share: float = 0.5
     small_share: float = 0.8
     crowding: float = 1.0
+    setup: float = 3.0
+    most_hops: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolPrior:
+    """Constants of NCCL's three protocols before anything was fitted, each against the next: LL, LL128, Simple."""
+
+    ll_rate: float = 0.03
+    ll128_rate: float = 0.45
+    ll128_setup: float = 0.06
 
 
 CURVE_PRIOR = CurvePrior()
+PROTOCOL_PRIOR = ProtocolPrior()
 _PRIOR_CONSTANTS: Mapping[str, float] = MappingProxyType(asdict(CURVE_PRIOR))
 
 
@@ -76,6 +90,7 @@ class Fabric:
         domain: devices that its switches join across nodes; 0 where it ends with the node.
         reduces_from: group from which on switches reduce for all-reduces; 0 where they never do.
         shares_bridge: whether all links of a node cross one bridge of the host.
+        has_protocols: whether rates build up with size, by protocols or a ramp; taken to where nobody measured it.
     """
 
     name: str
@@ -90,6 +105,7 @@ class Fabric:
     domain: int = 0
     reduces_from: int = 0
     shares_bridge: bool = False
+    has_protocols: bool = True
 
     @property
     def group(self) -> str:
@@ -100,6 +116,11 @@ class Fabric:
         """Group of its fitted constants of one kind of collective."""
         own = f"{self.group}/{kind.value}"
         return own if software is CollectiveSoftware.LIBRARY else f"{own}/{software.value}"
+
+    @property
+    def reduction_group(self) -> str:
+        """Group of what its switches' reduction across nodes has in common under all software."""
+        return f"{self.group}/reduction"
 
     @property
     def _specified(self) -> float:
@@ -149,13 +170,13 @@ class Fabric:
         if software is CollectiveSoftware.EARLIER or is_unknown:
             return self.curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
         own = fitted.groups.get(self.group_of(kind, software))
+        if own is None and kind.is_pairwise and self.shares_bridge:
+            return _pair_of(
+                self.kind_curve(CollectiveKind.ALL_GATHER, software, fitted, bandwidth_bytes_per_s=specified)
+            )
         # What shapes a fitted curve is the group's own: no mean is worth working out at each step of a fit.
-        values = dict(
-            _PRIOR_CONSTANTS
-            if own is not None
-            else typical_constants(kind, software, fitted, is_between_nodes=self.is_between_nodes)
-        )
-        if kind.is_pairwise and self.ring_shares:
+        values = dict(_PRIOR_CONSTANTS if own is not None else typical_constants(kind, software, fitted, self))
+        if kind.is_pairwise and self.ring_shares and not self.like:
             # Two neighbours have their link to themselves: at once all of its bandwidth.
             values |= {"share": 1.0, "ramp_s": 0.0}
         if own is not None:
@@ -165,18 +186,26 @@ class Fabric:
             others = (fitted.groups.get(self.group_of(kind, each)) for each in _STAND_INS)
             other = next((each for each in others if each is not None), None)
             if other is not None:
-                rates = {name: other[name] for name in _RATES if name in other}
+                names = (*_RATES, "hop_s") if kind.is_pairwise else _RATES
+                rates = {name: other[name] for name in names if name in other}
                 values |= rates | {"share": other["bandwidth_bytes_per_s"] / self._specified}
         return CollectiveCurve(
             bandwidth_bytes_per_s=values["share"] * specified,
             doubling_s=values["doubling_s"] if self.grows_by_doubling(kind) else 0.0,
-            ramp_s=values["ramp_s"],
+            ramp_s=values["ramp_s"] if self.has_protocols and not self.runs_protocols(kind) else 0.0,
             endpoint_share=0.0 if kind.is_pairwise else values["endpoint_share"],
             ring_shares=self._shares(kind, values["small_share"]),
             start_s=values["start_s"],
             hop_s=0.0 if self.grows_by_doubling(kind) else values["hop_s"],
             crowding=values["crowding"] if self.shares_bridge else 0.0,
+            protocols=protocols_of(values["setup"], fitted) if self.runs_protocols(kind) else (),
+            most_hops=self._most_hops(fitted) if kind is CollectiveKind.ALL_REDUCE else 0.0,
         )
+
+    def _most_hops(self, fitted: FittedConstants) -> float:
+        """Hops beyond which all-reduces take no longer, where switches reduce across nodes; 0 elsewhere."""
+        known = fitted.groups.get(self.reduction_group, {})
+        return known.get("most_hops", CURVE_PRIOR.most_hops) if self.domain and self.reduces_from else 0.0
 
     def kind_curves(
         self, fitted: FittedConstants, *, bandwidth_bytes_per_s: float | None = None
@@ -199,9 +228,13 @@ class Fabric:
         """Whether any kind of collective was measured on it."""
         return any(fitted.has(self.group_of(kind, each)) for kind in CollectiveKind for each in _STAND_INS)
 
+    def runs_protocols(self, kind: CollectiveKind) -> bool:
+        """Whether a kind runs by protocols: rings within nodes; elsewhere a ramp tells as much."""
+        return self.has_protocols and kind.is_ring and not self.is_between_nodes
+
     def grows_by_doubling(self, kind: CollectiveKind) -> bool:
         """Whether latency grows with each doubling of the group: between nodes, where libraries run trees."""
-        return self.is_between_nodes and not kind.is_pairwise and kind is not CollectiveKind.ALL_TO_ALL
+        return self.is_between_nodes and kind.is_ring
 
     def _shares(self, kind: CollectiveKind, small_share: float) -> tuple[float, ...]:
         """Shares of the bandwidth that small groups find."""
@@ -213,8 +246,22 @@ class Fabric:
         return self.ring_shares
 
 
+def _pair_of(gather: CollectiveCurve) -> CollectiveCurve:
+    """Transfers between pairs, of what two devices take for an all-gather of twice the payload."""
+    bandwidth = gather.bandwidth_bytes_per_s / (1.0 + gather.endpoint_share)
+    start_s = gather.latency_s(2)
+    return replace(gather, bandwidth_bytes_per_s=bandwidth, endpoint_share=0.0, start_s=start_s, hop_s=0.0)
+
+
 _STAND_INS = (CollectiveSoftware.LIBRARY, CollectiveSoftware.XLA)
-_RATES = ("ramp_s", "endpoint_share", "small_share", "crowding")
+_RATES = ("setup", "ramp_s", "endpoint_share", "small_share", "crowding")
+
+
+def protocols_of(setup: float, fitted: FittedConstants) -> tuple[Protocol, ...]:
+    """NCCL's protocols of rings: LL, LL128 and Simple, which adds ``setup`` latencies of a pass."""
+    known = asdict(PROTOCOL_PRIOR) | dict(fitted.groups.get(PROTOCOL_GROUP, {}))
+    rate = known["ll128_rate"]
+    return Protocol(0.0, known["ll_rate"] * rate), Protocol(known["ll128_setup"] * setup, rate), Protocol(setup, 1.0)
 
 
 class _Torus(BaseModel):
@@ -242,6 +289,7 @@ class _FabricTable(BaseModel):
     domain: int = 0
     reduces_from: int = 0
     shares_bridge: bool = False
+    has_protocols: bool = True
     source: str
 
     def build(self, name: str) -> Fabric:
@@ -267,6 +315,7 @@ class _FabricTable(BaseModel):
             domain=self.domain,
             reduces_from=self.reduces_from,
             shares_bridge=self.shares_bridge,
+            has_protocols=self.has_protocols,
         )
 
 
@@ -344,7 +393,7 @@ def adapter_curve(kind: CollectiveKind, bandwidth_bytes_per_s: float, fitted: Fi
     adapters = [fabric for fabric in _fabrics().values() if fabric.is_between_nodes and not fabric.like]
     library = CollectiveSoftware.LIBRARY
     if any(fitted.has(fabric.group_of(kind, library)) for fabric in adapters):
-        mean = typical_constants(kind, library, fitted, is_between_nodes=True)
+        mean = typical_constants(kind, library, fitted, adapters[0])
         is_doubling = adapters[0].grows_by_doubling(kind)
         return CollectiveCurve(
             bandwidth_bytes_per_s=mean["share"] * bandwidth_bytes_per_s,
@@ -364,23 +413,29 @@ def adapter_curve(kind: CollectiveKind, bandwidth_bytes_per_s: float, fitted: Fi
 
 @lru_cache(maxsize=256)
 def typical_constants(
-    kind: CollectiveKind, software: CollectiveSoftware, fitted: FittedConstants, *, is_between_nodes: bool = False
+    kind: CollectiveKind, software: CollectiveSoftware, fitted: FittedConstants, fabric: Fabric
 ) -> Mapping[str, float]:
     """Constants of a pass on links nobody measured: geometric means over the fitted fabrics; priors where none is.
+
+    Over links that are as these, through switches or a host's bridge and with as many protocols, as far as one of
+    them was measured. Of hosts' bridges none is like another: theirs are over all links.
 
     Args:
         kind: of collective.
         software: that runs it.
         fitted: constants of the fabrics.
-        is_between_nodes: adapters between nodes rather than links within one.
+        fabric: whose constants are wanted.
     """
-    known = [
-        (fabric, fitted.group(fabric.group_of(kind, software)))
-        for fabric in _fabrics().values()
-        if fabric.is_between_nodes is is_between_nodes
-        and not fabric.like
-        and fitted.has(fabric.group_of(kind, software))
+    every = [
+        (other, fitted.group(other.group_of(kind, software)))
+        for other in _fabrics().values()
+        if other.is_between_nodes is fabric.is_between_nodes
+        and not other.like
+        and fitted.has(other.group_of(kind, software))
     ]
+    ways = (fabric.shares_bridge, fabric.has_protocols)
+    alike = [each for each in every if (each[0].shares_bridge, each[0].has_protocols) == ways]
+    known = every if fabric.shares_bridge or not alike else alike
     if not known:
         return _PRIOR_CONSTANTS
     found = {

@@ -31,6 +31,11 @@ class CollectiveKind(StrEnum):
         """Whether every device sends to one other alone."""
         return self in (CollectiveKind.SEND_RECV, CollectiveKind.COLLECTIVE_PERMUTE)
 
+    @property
+    def is_ring(self) -> bool:
+        """Whether libraries run it in rings or trees, rather than from each device straight to others."""
+        return not self.is_pairwise and self is not CollectiveKind.ALL_TO_ALL
+
 
 class Topology(StrEnum):
     """How the devices of one dimension are joined; decides its all-reduce algorithm (semantics 6)."""
@@ -71,15 +76,37 @@ class NetworkDimension:
 
 
 @dataclass(frozen=True, slots=True)
+class Protocol:
+    """A way in which a library moves bytes: quick to begin and slow, or the other way round.
+
+    Attributes:
+        setup: latency beyond a pass's own, as a share of that.
+        rate: share of the full bandwidth that it reaches.
+    """
+
+    setup: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        """Refuse negative latencies, and rates beyond the full one."""
+        _require_non_negative("setup", self.setup)
+        _require_positive("rate", self.rate)
+        if self.rate > 1.0:
+            message = f"rate = {self.rate} must be at most 1, the full bandwidth"
+            raise InputError(message, key="rate")
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveCurve:
     """Measured time of collectives in one dimension, against the affine form that specified links give.
 
     One pass (a reduce-scatter or an all-gather; an all-reduce is two) over p devices that moves v bytes a device takes
 
-        start_s + hop_s (p-1) + doubling_s log2 p + x + ramp_s**(2/3) x**(1/3),
+        latency + x + ramp_s**(2/3) x**(1/3),   latency = start_s + hop_s (p-1) + doubling_s log2 p,
         x = (v + endpoint_share S / 2) / (r_p bandwidth),
 
-    with S the payload that enters the dimension. With all but the first two at their defaults it is affine.
+    with S the payload that enters the dimension; with protocols, the least of latency (1 + setup) + x / rate over them
+    in place of its ramp. With all but the first two at their defaults it is affine.
     docs/networks.md says where the form comes from and how well it fits.
 
     Attributes:
@@ -92,6 +119,8 @@ class CollectiveCurve:
         start_s: latency of a pass whatever the group's size.
         hop_s: latency for each device beyond the first.
         crowding: power with which r_p falls beyond two devices, as (2/p)**crowding, where all share a host's bridge.
+        protocols: between which the library changes with size; none where bandwidth builds up along the ramp.
+        most_hops: beyond which latency grows with the group no more, as switches reduce; 0 without such an end.
     """
 
     bandwidth_bytes_per_s: float
@@ -102,11 +131,13 @@ class CollectiveCurve:
     start_s: Annotated[float, later(0.0)] = 0.0
     hop_s: Annotated[float, later(0.0)] = 0.0
     crowding: Annotated[float, later(0.0)] = 0.0
+    protocols: Annotated[tuple[Protocol, ...], later(())] = ()
+    most_hops: Annotated[float, later(0.0)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse dead links and negative times."""
         _require_positive("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
-        for name in ("doubling_s", "ramp_s", "endpoint_share", "start_s", "hop_s", "crowding"):
+        for name in ("doubling_s", "ramp_s", "endpoint_share", "start_s", "hop_s", "crowding", "most_hops"):
             _require_non_negative(name, getattr(self, name))
         for share in self.ring_shares:
             _require_positive("ring_shares", share)
@@ -120,7 +151,8 @@ class CollectiveCurve:
         """Time of a pass of a group of ``size`` devices without bytes, s; 0 for a single device."""
         if size == 1:
             return 0.0
-        return self.start_s + self.hop_s * (size - 1) + self.doubling_s * math.log2(size)
+        hops = min(size - 1.0, self.most_hops) if self.most_hops else size - 1.0
+        return self.start_s + self.hop_s * hops + self.doubling_s * math.log2(size)
 
 
 @dataclass(frozen=True, slots=True)

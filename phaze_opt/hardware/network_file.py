@@ -19,6 +19,7 @@ from phaze_opt.hardware.network import (
     MeasuredDimension,
     Network,
     NetworkDimension,
+    Protocol,
     Topology,
 )
 from phaze_opt.record.document import Document
@@ -43,6 +44,13 @@ class _Table(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+class _ProtocolTable(_Table):
+    """Latency beyond a pass's own and rate of one protocol, as shares."""
+
+    setup: _NonNegative
+    rate: _Share
+
+
 class _PassTable(_Table):
     """One measured curve in the units people use."""
 
@@ -54,6 +62,8 @@ class _PassTable(_Table):
     start_us: _NonNegative = 0.0
     hop_us: _NonNegative = 0.0
     crowding: _NonNegative = 0.0
+    protocols: list[_ProtocolTable] = []
+    most_hops: _NonNegative = 0.0
 
     def build(self) -> CollectiveCurve:
         return CollectiveCurve(
@@ -65,6 +75,8 @@ class _PassTable(_Table):
             start_s=self.start_us * MICRO,
             hop_s=self.hop_us * MICRO,
             crowding=self.crowding,
+            protocols=tuple(Protocol(each.setup, each.rate) for each in self.protocols),
+            most_hops=self.most_hops,
         )
 
 
@@ -174,6 +186,11 @@ def _curve_lines(curve: CollectiveCurve) -> Iterator[str]:
         yield f"hop_us = {_scaled(curve.hop_s, MICRO)}"
     if curve.crowding:
         yield f"crowding = {curve.crowding!r}"
+    if curve.protocols:
+        tables = (f"{{ setup = {each.setup!r}, rate = {each.rate!r} }}" for each in curve.protocols)
+        yield f"protocols = [{', '.join(tables)}]"
+    if curve.most_hops:
+        yield f"most_hops = {curve.most_hops!r}"
 
 
 def _scaled(value: float, unit: float) -> str:

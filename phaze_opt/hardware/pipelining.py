@@ -11,7 +11,7 @@ feeds the rest of their skew (FS, d - 1) and drains (DR, w - 1): S + 2d + w - 2 
     dmdb-wls  so too, with two multipliers in each element
 
 Folds of one matmul stream the whole operand, so none of them meets its standing operand again: there ``wlbp`` is
-``pipe``. RASA's own instructions stream 16 rows and meet every second one again (``uses`` of `run_cycles`).
+``pipe``. RASA's own instructions stream 16 rows and meet every second one again.
 """
 
 from dataclasses import dataclass
@@ -128,14 +128,3 @@ def fold_cycles(width: Ints, depth: Ints, pipelining: Ints) -> FoldCycles:
         least=np.where(is_buffered, rows, 0.0),
         ramp=ramp,
     )
-
-
-def run_cycles(kind: Pipelining, *, folds: int, stream: int, width: int, depth: int, uses: int = 1) -> int:
-    """Cycles of folds one after the other, each operand that stands in the array used ``uses`` times in succession."""
-    rows, loads = kind.rows(depth), -(-folds // uses)
-    if kind is Pipelining.BASE:
-        return folds * (stream + 2 * rows + width - 2)
-    if kind.is_buffered:
-        before = (loads - 1) * max(uses * stream, rows)
-        return before + (folds - (loads - 1) * uses) * stream + 2 * rows + width - 2
-    return folds * (stream + rows - 1) + (loads if kind.bypasses else folds) * rows + width - 1

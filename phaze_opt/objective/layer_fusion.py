@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
-from phaze_opt.cost.price_step import LayerTimes, StageDevices, lower_mixed_step, price_mixed_stages, price_mixed_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, lower_step, price_stages, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.errors import PluginError
 from phaze_opt.graph.build import build_model_graph
@@ -186,16 +186,16 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
         for is_bound, alone in ((False, times), (True, clock.lower_times(step)))
     )
     plain = StageDevices([times] * len(stages), stages)
-    unfused_s = price_mixed_step(step, plain, network).seconds
-    time = price_mixed_step(step, devices, network)
+    unfused_s = price_step(step, plain, network).seconds
+    time = price_step(step, devices, network)
     if time.seconds > unfused_s:
         # Gradients hide behind backward passes: a shorter one may hide less than it saves.
-        devices, time = plain, price_mixed_step(step, plain, network)
+        devices, time = plain, price_step(step, plain, network)
         chains = {key: replace(each, groups=no_groups(each.problem)) for key, each in chains.items()}
-    least_step_s = min(time.seconds, lower_mixed_step(step, least, network))
+    least_step_s = min(time.seconds, lower_step(step, least, network))
     return FusedStep(
         time=time,
-        stages=price_mixed_stages(step, devices, network),
+        stages=price_stages(step, devices, network),
         least_step_s=least_step_s,
         runs=tuple(fusion.runs(chains)),
         unfused_s=unfused_s,

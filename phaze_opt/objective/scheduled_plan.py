@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
-from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_stages, price_mixed_step, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_stages, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import VerificationError
@@ -298,8 +298,8 @@ def schedule_mixed_plan(
     ranked, own = found.best.ranked, [each.layer_times(found.layers, each.known_s) for each in chips]
     step, network = planned.step_of(ranked.plan), plan_network(planned.prices.network, ranked.plan)
     devices = StageDevices(own, found.best.chips)
-    check_step(ranked, price_mixed_step(step, devices, network))
-    return MixedChips(ranked, found.best.chips, step, price_mixed_stages(step, devices, network))
+    check_step(ranked, price_step(step, devices, network))
+    return MixedChips(ranked, found.best.chips, step, price_stages(step, devices, network))
 
 
 def check_step(ranked: RankedPlan, alone: StepTime) -> None:

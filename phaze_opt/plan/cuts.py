@@ -72,7 +72,7 @@ def best_choice(tables: Sequence[CutTable], allowed: Flags, *, limit_s: float = 
     """The cuts, chips and recomputation of the least price below a limit; None if there are none.
 
     Times are compared on a grid, so that the last digits of a CPU choose nothing: another choice may be faster by
-    rounding. The price of the choice is that of the grid too; `price_steps` gives the plan's own.
+    rounding. The price of the choice is that of the grid too; `price_step` gives the plan's own.
 
     Args:
         tables: of the same step, one for each chip.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
 from phaze_opt.cost.plan_memory import PlanMemory
-from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_step
 from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
 from phaze_opt.cost.stage_spans import list_spans, spans_between
 from phaze_opt.cost.step_traffic import plan_network
@@ -280,7 +280,7 @@ class PlanDegrees:
             return MixedPlan(self.ranked(number, plan, chips[stages.chips[0]].times), stages.chips)
         own, network, memory = self._cut_step(number, plan)
         devices = StageDevices([each.times for each in chips], stages.chips)
-        time = price_mixed_step(own, devices, network)
+        time = price_step(own, devices, network)
         return MixedPlan(RankedPlan(plan, time, memory), stages.chips)
 
     def tables(self, number: int, chips: Sequence[StageChip]) -> list[CutTable]:

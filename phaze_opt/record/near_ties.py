@@ -19,6 +19,22 @@ def comparable(values: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS))
 
 
+def is_at_most(values: ArrayLike, most: ArrayLike) -> NDArray[np.bool_]:
+    """Whether values on that grid are no more than others; shapes broadcast.
+
+    The grid keeps their order, so it is asked only of those that are more by less than two of its steps.
+    """
+    has, allowed = np.asarray(values, np.float64), np.asarray(most, np.float64)
+    found = np.asarray(has <= allowed)
+    with np.errstate(invalid="ignore"):  # nothing is near an infinity
+        near = np.asarray(has <= allowed + np.ldexp(np.abs(allowed), 2 - MANTISSA_BITS))
+    if np.count_nonzero(near) > np.count_nonzero(found):
+        near &= ~found
+        has, allowed = (np.broadcast_to(each, found.shape)[near] for each in (has, allowed))
+        found[near] = comparable(has) <= comparable(allowed)
+    return found
+
+
 def comparable_scores(scores: ArrayLike) -> NDArray[np.float64]:
     """Scores whose differences count, not their ratios (logarithms), to `SCORE_DIGITS` decimals."""
     return np.asarray(np.round(np.asarray(scores, dtype=np.float64), SCORE_DIGITS))

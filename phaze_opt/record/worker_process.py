@@ -1,5 +1,6 @@
 """Manners of worker processes: deaf to Ctrl-C, ending in order when told, never outliving their parent."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from multiprocessing.util import Finalize
+
+from phaze_opt import OBJECTS_PER_COLLECTION
 
 FIRST_AT_EXIT = 1000
 """Priority among what multiprocessing does when a worker ends; higher goes first."""
@@ -36,6 +39,7 @@ def interrupts_blocked() -> Iterator[None]:
 
 def prepare_worker() -> None:
     """Make this process deaf to Ctrl-C and end it when its parent has ended; called first in a worker."""
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

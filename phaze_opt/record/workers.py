@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from phaze_opt.errors import PhazeOptError, SolverError
@@ -245,7 +246,7 @@ class WorkerPool:
     def _start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.build), daemon=True)
+        process = context.Process(target=_work, args=(theirs, bytes(ForkingPickler.dumps(self.build))), daemon=True)
         with interrupts_blocked():
             process.start()
         theirs.close()
@@ -276,9 +277,10 @@ class WorkerPool:
         self.close()
 
 
-def _work(channel: Connection, build: Callable[[], Bench]) -> None:
-    """Do the pieces of work that come, until nothing more comes."""
+def _work(channel: Connection, pickled: bytes) -> None:
+    """Do the pieces of work that come, until nothing more comes; reading what builds the bench imports most of all."""
     prepare_worker()
+    build: Callable[[], Bench] = pickle.loads(pickled)
     end_in_order()
     channel.send(_Started())
     bench: Bench | None = None

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 TEMPLATE = "page.html.j2"
-REPORT_NAME = "report.html"
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"

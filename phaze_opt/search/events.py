@@ -1,15 +1,16 @@
 """What a search tells its observers; observers record, they never change a result."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.result import Trial
 
 _LOGGER = logging.getLogger(__name__)
+Event_contra = TypeVar("Event_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ SearchEvent = SearchStarted | TrialFinished | SearchFinished
 
 
 @runtime_checkable
-class SearchObserver(Protocol):
-    """Receives the events of one search, in order, in the process that runs it."""
+class Observer(Protocol[Event_contra]):
+    """Receives the events of one search or study, in order, in the process that runs or coordinates it."""
 
-    def observe(self, event: SearchEvent) -> None:
+    def observe(self, event: Event_contra, /) -> None:
         """Record one event."""
         ...
 
@@ -71,22 +72,21 @@ class Observers:
     """Passes events on in order; what an observer raises is logged once per observer and changes nothing.
 
     Attributes:
-        calls: the methods of observers that take events.
+        observers: told in order.
         what: that goes on although an observer fails.
     """
 
-    calls: Sequence[Callable[[Any], None]]
+    observers: Sequence[Observer[Any]]
     what: str = "search"
     _has_failed: set[int] = field(default_factory=set)
 
     def notify(self, event: object) -> None:
         """Tell every observer, also those that failed before."""
-        for position, call in enumerate(self.calls):
+        for position, observer in enumerate(self.observers):
             try:
-                call(event)
+                observer.observe(event)
             except Exception as error:
                 if position not in self._has_failed:
                     self._has_failed.add(position)
-                    name = type(getattr(call, "__self__", call)).__name__
                     said = f"{type(error).__name__}: {error}"
-                    _LOGGER.warning("observer %s failed (%s); the %s goes on", name, said, self.what)
+                    _LOGGER.warning("observer %s failed (%s); the %s goes on", type(observer).__name__, said, self.what)

@@ -21,7 +21,7 @@ from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
-from phaze_opt.search.events import Observers, SearchFinished, SearchObserver, SearchStarted
+from phaze_opt.search.events import Observer, Observers, SearchEvent, SearchFinished, SearchStarted
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
@@ -106,7 +106,7 @@ def run_search(
     *,
     scenario: Scenario,
     space: SearchSpace,
-    observers: Sequence[SearchObserver] = (),
+    observers: Sequence[Observer[SearchEvent]] = (),
     on_progress: Callable[[SearchProgress], None] | None = None,
     objective_factory: ObjectiveFactory = build_objective,
     bounder_factory: BounderFactory | None = build_bounder,
@@ -136,7 +136,7 @@ def run_search(
     plugins = plugin_origins(tuple(zip(groups, (config.strategy, config.pruner, scenario.estimator), strict=True)))
     directory = config.work_dir / identity
     with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
-        loop = open_loop(log=journal, observers=Observers([one.observe for one in observers]), on_progress=on_progress)
+        loop = open_loop(log=journal, observers=Observers(observers), on_progress=on_progress)
         plain = {name: getattr(config, name) for name in ("name", "strategy", "seed", "num_trials")}
         goal, is_resumed = config.goal.value, config.resume
         loop.observers.notify(

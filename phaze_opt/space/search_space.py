@@ -282,7 +282,7 @@ class SearchSpace:
         Of spaces that have a silicon: those of the 22 nm tables look it up (`contains`).
         """
         dies, (low, high) = Dies.of(chips_of(points, self.constants), self.constants), self.area_bounds_mm2
-        area_mm2 = banded_mm2 = dies.area.total
+        area_mm2 = banded_mm2 = dies.area_mm2
         if self.band_silicon is not None:
             known = constants_with(self.band_silicon)
             banded_mm2 = chip_area_mm2(chips_of(points, known), known)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.study.result import CellResult
@@ -73,15 +72,6 @@ class StudyFinished:
 
 
 StudyEvent = StudyStarted | CellFinished | StudyFinished
-
-
-@runtime_checkable
-class StudyObserver(Protocol):
-    """Receives the events of one study, in order, in the process that coordinates it."""
-
-    def observe_study(self, event: StudyEvent) -> None:
-        """Record one event."""
-        ...
 
 
 class StudyStage(StrEnum):

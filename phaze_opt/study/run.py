@@ -10,11 +10,12 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.search.events import Observer
 from phaze_opt.study.config import Cell, Condition, StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
 from phaze_opt.study.disk.plan_file import write_plan
-from phaze_opt.study.events import StudyObserver, StudyProgress, StudyStage
+from phaze_opt.study.events import StudyEvent, StudyProgress, StudyStage
 from phaze_opt.study.execution.cell_runner import CellRunner, run_in_workers
 from phaze_opt.study.execution.conclude import StudyCompletion
 from phaze_opt.study.execution.contenders import check_restart, drop_searches, refuse_changed_code
@@ -34,7 +35,7 @@ def run_study(
     work_dir: Path = Path(),
     jobs: int = 1,
     is_resumed: bool = False,
-    observers: Sequence[StudyObserver] = (),
+    observers: Sequence[Observer[StudyEvent]] = (),
     on_progress: Callable[[StudyProgress], None] | None = None,
     engine: StudyEngine | None = None,
     is_worker: bool = False,

@@ -1,6 +1,5 @@
 """Synthetic searches and studies in no time: their events, and what they leave on disk: trackers may read either."""
 
-import json
 import math
 from collections.abc import Sequence
 from contextlib import closing
@@ -21,7 +20,7 @@ from phaze_opt.objective.evaluation import (
     TimeBreakdown,
 )
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.journal import write_value
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import KnownEvaluation, Trial
@@ -259,7 +258,7 @@ def record_study(work_dir: Path, events: Sequence[StudyEvent]) -> list[StudyEven
     started = events[0]
     assert isinstance(started, StudyStarted)
     directory = StudyDirectory(work_dir / STUDIES / started.study_id)
-    replace_file(directory.plan, json.dumps(started.config))
+    write_value(directory.plan, started.config)
     directory.evaluations.mkdir(parents=True, exist_ok=True)
     with closing(LocalStore(directory.evaluations)) as store:
         for event in events:

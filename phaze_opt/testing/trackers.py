@@ -32,7 +32,7 @@ from phaze_opt.testing.events import example_search, example_study, record_searc
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.track.guard import GuardedSession
-from phaze_opt.track.protocol import StudyTracker, StudyTrackingSession, Tracker, TrackerConfig, TrackingSession
+from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig, TrackingSession
 
 NUM_TRIALS = 7
 NUM_BEFORE_INTERRUPTION = 4
@@ -155,7 +155,7 @@ class TrackerConformance(_Recording):
         assert [record.levelname for record in caplog.records if "tracking stopped" in record.message] == ["WARNING"]
 
 
-def _observe(session: TrackingSession, events: Sequence[SearchEvent]) -> None:
+def _observe(session: TrackingSession[Any], events: Sequence[object]) -> None:
     for event in events:
         session.observe(event)
 
@@ -206,7 +206,7 @@ class StudyTrackerConformance(_Recording):
         assert isinstance(tracker, StudyTracker)
         before = sorted(config.work_dir.iterdir())
         session = tracker.open_study(config)
-        assert isinstance(session, StudyTrackingSession)
+        assert isinstance(session, TrackingSession)
         assert session.close().is_complete
         assert sorted(config.work_dir.iterdir()) == before
 
@@ -215,7 +215,7 @@ class StudyTrackerConformance(_Recording):
         events = record_study(config.work_dir, small_study())
         before = copy.deepcopy(events)
         session = tracker.open_study(config)
-        _observe_study(session, events)
+        _observe(session, events)
         delivery = session.close()
         assert delivery.is_complete, delivery.reason
         assert session.close() == delivery
@@ -228,14 +228,12 @@ class StudyTrackerConformance(_Recording):
         """Events told again, in another session and within one, add nothing."""
         events = small_study()
         first = tracker.open_study(config)
-        _observe_study(
-            first, record_study(config.work_dir, interrupted(events, num_cells=NUM_CELLS_BEFORE_INTERRUPTION))
-        )
+        _observe(first, record_study(config.work_dir, interrupted(events, num_cells=NUM_CELLS_BEFORE_INTERRUPTION)))
         first.close()
         whole = record_study(config.work_dir, events)
         for _ in range(2):
             again = tracker.open_study(config)
-            _observe_study(again, (*whole[:3], *whole[1:]))
+            _observe(again, (*whole[:3], *whole[1:]))
             assert again.close().is_complete
             assert again.run_id == first.run_id
         assert self.recorded(config) in (None, expected_study(events))
@@ -245,7 +243,7 @@ class StudyTrackerConformance(_Recording):
     ) -> None:
         """A file may vanish after it was logged."""
         session = tracker.open_study(config)
-        _observe_study(session, record_study(config.work_dir, small_study()[:2]))
+        _observe(session, record_study(config.work_dir, small_study()[:2]))
         path = tmp_path / "report.html"
         path.write_text("<p>a report</p>")
         session.log_artifacts({"report/report.html": path})
@@ -256,7 +254,7 @@ class StudyTrackerConformance(_Recording):
         """Nothing that a tracker raises reaches the study."""
         session = _broken_session("study")
         told: Sequence[Callable[[], object]] = (
-            *(lambda event=event: session.observe_study(event) for event in small_study()),
+            *(lambda event=event: session.observe(event) for event in small_study()),
             lambda: session.log_artifacts({}),
             lambda: session.tracking_uri,
             lambda: session.url_hint,
@@ -268,8 +266,3 @@ class StudyTrackerConformance(_Recording):
         assert "raised OSError" in delivery.reason
         assert delivery.num_pending == len(small_study())
         assert [record.levelname for record in caplog.records if "the study goes on" in record.message] == ["WARNING"]
-
-
-def _observe_study(session: StudyTrackingSession, events: Sequence[StudyEvent]) -> None:
-    for event in events:
-        session.observe_study(event)

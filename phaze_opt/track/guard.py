@@ -9,7 +9,7 @@ from phaze_opt.errors import PluginError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, RecordingSession, Tracker, TrackerConfig
+from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, Tracker, TrackerConfig, TrackingSession
 
 _logger = logging.getLogger(__name__)
 
@@ -21,9 +21,9 @@ class GuardedSession:
     The first exception is logged, and the session is asked nothing more that writes.
     """
 
-    def __init__(self, session: RecordingSession, *, what: str = "search") -> None:
+    def __init__(self, session: TrackingSession[Any], *, what: str = "search") -> None:
         """Wrap a session that records ``what`` (search, study or proof)."""
-        self._session: Any = session  # it takes the events of what it was opened for
+        self._session = session
         self._what = what
         self._num_dropped = 0
         self._reason = ""
@@ -43,17 +43,9 @@ class GuardedSession:
         """The wrapped session's, or empty if it fails to say."""
         return self._text("url_hint")
 
-    def observe(self, event: SearchEvent) -> None:
+    def observe(self, event: SearchEvent | StudyEvent | ProofEvent) -> None:
         """Pass one event on."""
         self._write("observe", lambda: self._session.observe(event))
-
-    def observe_study(self, event: StudyEvent) -> None:
-        """Pass one event on."""
-        self._write("observe_study", lambda: self._session.observe_study(event))
-
-    def observe_proof(self, event: ProofEvent) -> None:
-        """Pass one event on."""
-        self._write("observe_proof", lambda: self._session.observe_proof(event))
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Pass files on."""

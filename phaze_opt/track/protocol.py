@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.events import SearchEvent, SearchObserver
-from phaze_opt.study.events import StudyEvent, StudyObserver
+from phaze_opt.search.events import Event_contra, Observer, SearchEvent
+from phaze_opt.study.events import StudyEvent
 
 DEFAULT_EXPERIMENT = "phaze-opt"
 """Experiment that runs go to unless the user names one."""
@@ -117,8 +117,11 @@ ProofEvent = ProofStarted | ProofMoved | ProofFinished
 
 
 @runtime_checkable
-class RecordingSession(Protocol):
-    """What every session offers, whatever it records: no method may stop, slow noticeably or change that."""
+class TrackingSession(Observer[Event_contra], Protocol[Event_contra]):
+    """One search, study or proof being recorded: no method may stop, slow noticeably or change it.
+
+    A resumed study tells its events again: an event seen before, in this session or an earlier one, adds nothing.
+    """
 
     @property
     def tracking_uri(self) -> str:
@@ -145,27 +148,6 @@ class RecordingSession(Protocol):
 
 
 @runtime_checkable
-class TrackingSession(SearchObserver, RecordingSession, Protocol):
-    """One search being recorded."""
-
-    def observe(self, event: SearchEvent) -> None:
-        """Record one event."""
-        ...
-
-
-@runtime_checkable
-class StudyTrackingSession(StudyObserver, RecordingSession, Protocol):
-    """One study being recorded.
-
-    A resumed study tells its events again: an event seen before, in this session or an earlier one, adds nothing.
-    """
-
-    def observe_study(self, event: StudyEvent) -> None:
-        """Record one event."""
-        ...
-
-
-@runtime_checkable
 class Tracker(Protocol):
     """A tracker, registered under the entry-point group ``phaze_opt.trackers``."""
 
@@ -174,7 +156,7 @@ class Tracker(Protocol):
         """Name it is registered under."""
         ...
 
-    def open(self, config: TrackerConfig) -> TrackingSession:
+    def open(self, config: TrackerConfig) -> TrackingSession[SearchEvent]:
         """Begin recording one search.
 
         Raises:
@@ -188,7 +170,7 @@ class Tracker(Protocol):
 class StudyTracker(Tracker, Protocol):
     """A tracker that records studies too."""
 
-    def open_study(self, config: TrackerConfig) -> StudyTrackingSession:
+    def open_study(self, config: TrackerConfig) -> TrackingSession[StudyEvent]:
         """Begin recording one study.
 
         Raises:
@@ -198,19 +180,10 @@ class StudyTracker(Tracker, Protocol):
 
 
 @runtime_checkable
-class CertificateTrackingSession(RecordingSession, Protocol):
-    """One proof being recorded."""
-
-    def observe_proof(self, event: ProofEvent) -> None:
-        """Record one event."""
-        ...
-
-
-@runtime_checkable
 class CertificateTracker(Tracker, Protocol):
     """A tracker that records proofs too."""
 
-    def open_certificate(self, config: TrackerConfig) -> CertificateTrackingSession:
+    def open_certificate(self, config: TrackerConfig) -> TrackingSession[ProofEvent]:
         """Begin recording one proof.
 
         Raises:

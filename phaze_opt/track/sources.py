@@ -111,7 +111,7 @@ class StudySource:
     _budget: str = ""
     _places: dict[str, int] = field(default_factory=dict)
 
-    def observe_study(self, event: StudyEvent) -> None:
+    def observe(self, event: StudyEvent) -> None:
         """Take a cell from the narrator."""
         assert isinstance(event, CellFinished)
         self._cells.append(event)

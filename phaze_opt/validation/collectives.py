@@ -24,16 +24,20 @@ from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, Networ
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.spreads import BETWEEN_NODES, octave
 from phaze_opt.units import KIBI, MEBI, MICRO
-from phaze_opt.validation.family import Family, FitParameter, Part
-from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.validation.measured_row import Row, read_rows
-from phaze_opt.validation.served_collectives import (
+from phaze_opt.validation.collective_parameters import (
     SERVED,
+    earlier_parameters,
     has_recent_kernels,
+    kind_parameters,
+    protocol_parameters,
     recent_parameter,
+    reduction_parameter,
     served_all_reduce,
     served_parameters,
 )
+from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.fit import fit_towards_starts
+from phaze_opt.validation.measured_row import Row, read_rows
 
 Floats = NDArray[np.float64]
 LATENCY_UP_TO_BYTES = 256 * KIBI
@@ -103,6 +107,12 @@ class CollectiveCase:
             )
             for fabric, size in self.levels
         )
+
+    @property
+    def shares_protocols(self) -> bool:
+        """Whether its rows tell of protocols, which all fabrics share: rings of libraries on one level within nodes."""
+        is_library = not self.is_served and self.software is not CollectiveSoftware.EARLIER
+        return is_library and len(self.levels) == 1 and self.levels[0][0].runs_protocols(self.kind)
 
     @property
     def group(self) -> str:
@@ -256,30 +266,59 @@ def _rows_by_group(rows: Sequence[Row]) -> dict[str, tuple[CollectiveCase, list[
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
-    """Constants of every fabric, kind and software in the rows."""
+    """Constants of every fabric, kind and software in the rows, and those that they share."""
     groups = _rows_by_group(rows)
-    own = tuple(parameter for name in sorted(groups) for parameter in _of_case(groups[name][0]))
-    return own + tuple(recent_parameter(software) for software in SERVED if _recent_rows(software, rows))
+    own = [parameter for name in sorted(groups) for parameter in _of_case(*groups[name])]
+    recent = [recent_parameter(software) for software in SERVED if _recent_rows(software, rows)]
+    return (*own, *_shared(groups, _sharing(groups)), *recent)
 
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Group by group, links within a node before the adapters between nodes: no row has two to fit.
+    """Links within a node before the adapters between nodes: no row has two to fit.
 
     Weakly pulled to the specified bandwidth and to usual latencies: some groups have few rows.
     """
     fitted = start
     groups = _rows_by_group(rows)
-    for case, own in groups.values():
-        if not case.is_served:
-            fitted = fit_towards_starts(CompiledCollectives(own), _of_case(case), fitted)
+    sharing = _sharing(groups)
+    # All groups that share protocols at once.
+    together = [row for name in sharing for row in groups[name][1]]
+    ends = np.cumsum([len(groups[name][1]) for name in sharing])
+    rows_of = {name: range(end - len(groups[name][1]), end) for name, end in zip(sharing, ends, strict=True)}
+    parameters = [each for name in sharing for each in _of_case(*groups[name])] + _shared(groups, sharing)
+    fitted = fit_towards_starts(CompiledCollectives(together), parameters, fitted, rows_of=rows_of)
+    for name, (case, own) in groups.items():
+        if not case.is_served and name not in sharing:
+            fitted = fit_towards_starts(CompiledCollectives(own), _of_case(case, own), fitted)
     # Frameworks' kernels of all fabrics at once, as recent ones have a constant in common.
     for software in SERVED:
         theirs = [each for each in groups.values() if each[0].software is software]
         own = [row for _, rows_of_group in theirs for row in rows_of_group]
-        parameters = [parameter for case, _ in theirs for parameter in _of_case(case)]
+        parameters = [parameter for each in theirs for parameter in _of_case(*each)]
         common = [recent_parameter(software)] if _recent_rows(software, rows) else []
         fitted = fit_towards_starts(CompiledCollectives(own), parameters + common, fitted)
     return fitted
+
+
+_Groups = Mapping[str, tuple[CollectiveCase, Sequence[Row]]]
+
+
+def _sharing(groups: _Groups) -> list[str]:
+    """Names of the groups that share the constants of protocols; none if they are one fabric's, which tells nothing."""
+    found = [name for name, (case, _) in groups.items() if case.shares_protocols]
+    return found if len({groups[name][0].levels[0][0].group for name in found}) > 1 else []
+
+
+def _shared(groups: _Groups, members: Sequence[str]) -> list[FitParameter]:
+    """Constants of protocols, and where switches reduce across nodes those that all software has in common."""
+    racks: dict[str, int] = {}
+    for case, rows in (groups[name] for name in members):
+        fabric = case.levels[0][0]
+        if case.kind is CollectiveKind.ALL_REDUCE and fabric.domain:
+            many = [row for row in rows if row.integer("n_devices") > CURVE_PRIOR.most_hops]
+            racks[fabric.reduction_group] = racks.get(fabric.reduction_group, 0) + len(many)
+    enough = sorted(name for name, count in racks.items() if count >= LEAST_ROWS)
+    return (protocol_parameters() if members else []) + [reduction_parameter(name) for name in enough]
 
 
 def _recent_rows(software: CollectiveSoftware, rows: Sequence[Row]) -> list[Row]:
@@ -331,78 +370,16 @@ def _fabric_of(row: Row) -> str:
     return "" if isinstance(case, str) else " and ".join(fabric.name for fabric, _ in case.levels)
 
 
-def _of_case(case: CollectiveCase) -> tuple[FitParameter, ...]:
-    """Constants of the group of a case."""
+def _of_case(case: CollectiveCase, rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """Constants of the group of a case and of the rows that tell of it."""
     fabric = case.levels[-1][0]
     own = load_fabric(fabric.like) if fabric.like else fabric
     if case.software is CollectiveSoftware.EARLIER:
-        return _of_fabric(own)
+        return earlier_parameters(own)
     if case.is_served:
         return served_parameters(own, case.group, case.software)
-    return _of_kind(own, case.kind, case.group)
-
-
-def _of_fabric(fabric: Fabric) -> tuple[FitParameter, ...]:
-    specified = fabric.bandwidth_bytes_per_s
-    # Reduction in the switch halves the traffic, which shows as up to twice the links' bandwidth.
-    return (
-        FitParameter(
-            fabric.group,
-            "bandwidth_bytes_per_s",
-            "bytes/s",
-            0.2 * specified,
-            2.0 * specified,
-            specified,
-            "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
-            is_log=True,
-        ),
-        FitParameter(
-            fabric.group, "doubling_s", "s", 1e-7, 1e-3, 7e-6, "latency of a pass for each doubling of the group", True
-        ),
-        FitParameter(fabric.group, "ramp_s", "s", 1e-8, 1e-2, 2e-5, "time scale on which bandwidth builds up", True),
-    )
-
-
-def _of_kind(fabric: Fabric, kind: CollectiveKind, group: str) -> tuple[FitParameter, ...]:
-    """Constants of one kind of collective on a fabric: five, one more where switches reduce or links share a bridge."""
-    specified, prior = fabric.bandwidth_bytes_per_s, CURVE_PRIOR
-    rows = [
-        ("start_s", "s", 1e-7, 5e-4, prior.start_s, "latency of a pass whatever the group's size"),
-        ("doubling_s", "s", 1e-7, 1e-3, prior.doubling_s, "latency of a pass for each doubling of the group")
-        if fabric.grows_by_doubling(kind)
-        else ("hop_s", "s", 1e-8, 1e-4, prior.hop_s, "latency of a pass for each device beyond the first"),
-        (
-            "bandwidth_bytes_per_s",
-            "bytes/s",
-            0.01 * specified,
-            10.0 * specified,
-            prior.share * specified,
-            "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
-        ),
-        ("ramp_s", "s", 1e-8, 1e-2, prior.ramp_s, "time scale on which bandwidth builds up"),
-    ]
-    if not kind.is_pairwise:
-        meaning = "passes over the payload at the devices' ends"
-        rows.append(("endpoint_share", "passes", 0.005, 20.0, prior.endpoint_share, meaning))
-    if fabric.reduces_from and kind is CollectiveKind.ALL_REDUCE:
-        rows.append(
-            (
-                "small_share",
-                "share",
-                0.4,
-                1.0,
-                prior.small_share,
-                "bandwidth of groups too small for the switch to reduce",
-            )
-        )
-    if fabric.shares_bridge and not kind.is_pairwise:
-        rows.append(
-            ("crowding", "power", 0.05, 3.0, prior.crowding, "power with which bandwidth falls with the group's size")
-        )
-    return tuple(
-        FitParameter(group, name, unit, low, high, start, meaning, is_log=True)
-        for name, unit, low, high, start, meaning in rows
-    )
+    is_told = any(row.number("bytes") <= LATENCY_UP_TO_BYTES for row in rows)
+    return kind_parameters(own, case.kind, case.group, is_latency_told=is_told)
 
 
 SCALED_BY = ("machine", "regime, bytes", "regime, nodes", "machine, regime", "kind, bytes", "machine, devices")

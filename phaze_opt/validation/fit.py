@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
 Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
 
 SOFT_ERROR = 0.05
 """Log error beyond which a row counts linearly instead of squared: outliers pull less, and the fit follows MAPE."""
@@ -34,6 +35,9 @@ POLISHED = 1e-9
 POLISH_STEPS = 30
 ASTRAY = 1e-3
 """Step with which polishing leaves the minimum that was found."""
+
+ASIDE = 1e-5
+"""Step of derivatives that are taken of many constants at once."""
 
 AT_BOUND = 1e-9
 """Share of the bounds' width within which a constant is at its bound: a fit comes near one but never reaches it."""
@@ -84,6 +88,7 @@ def fit_parameters(
     pull: float = 0.0,
     expectations: Sequence[Expectation] = (),
     max_evaluations: int = 500,
+    rows_of: Mapping[str, Sequence[int]] | None = None,
 ) -> FittedConstants:
     """Constants that predict the rows best; the same on every CPU where the rows, or a pull, determine them all.
 
@@ -97,6 +102,7 @@ def fit_parameters(
             pull every constant begins at its own start.
         expectations: what counts as rows besides.
         max_evaluations: of the model, without those for derivatives.
+        rows_of: by group of constants the only rows that they move; those of several are then moved at once.
 
     Returns:
         ``start`` with the fitted values.
@@ -118,10 +124,13 @@ def fit_parameters(
         pulls = pull * (position - first) if pull else ()
         return np.concatenate([errors, log_errors(ratios) * expected_weights, pulls])
 
+    moves = _moves(parameters, rows_of, scored) if rows_of else None
+
     def search(position: Floats, evaluations: int) -> OptimizeResult:
         return least_squares(
             residuals,
             position,
+            jac="2-point" if moves is None else lambda place: _slopes(residuals, place, parameters, moves),
             bounds=(0.0, 1.0),
             loss="soft_l1",
             f_scale=soft_error,
@@ -136,8 +145,46 @@ def fit_parameters(
     return with_position(start, parameters, _polished(found, lambda position: search(position, 1)))
 
 
+def _moves(parameters: Sequence[FitParameter], rows_of: Mapping[str, Sequence[int]], scored: Booleans) -> Booleans:
+    """Which scored rows a constant moves, shape (num_parameters, num_scored)."""
+    moves = np.ones((len(parameters), len(scored)), np.bool_)
+    for moved, parameter in zip(moves, parameters, strict=True):
+        if parameter.group in rows_of:
+            moved[:] = False
+            moved[list(rows_of[parameter.group])] = True
+    return moves[:, scored]
+
+
+def _slopes(
+    residuals: Callable[[Floats], Floats], position: Floats, parameters: Sequence[FitParameter], moves: Booleans
+) -> Floats:
+    """Derivatives of residuals, those of constants of one name whose rows are apart by one evaluation for all."""
+    before = residuals(position)
+    found = np.zeros((len(before), len(position)))
+    first_pull = len(before) - len(position)
+    together: dict[str, list[int]] = {}
+    for place, parameter in enumerate(parameters):
+        is_apart = not moves[place].all()
+        together.setdefault(parameter.name if is_apart else f"{parameter.group}/{parameter.name}", []).append(place)
+    for places in together.values():
+        aside = position.copy()
+        aside[places] += np.where(position[places] < 1.0 - ASIDE, ASIDE, -ASIDE)
+        change = residuals(aside) - before
+        for place in places:
+            own = np.zeros(len(before), np.bool_)
+            own[: moves.shape[1]] = moves[place]
+            own[first_pull + place] = True
+            found[own, place] = change[own] / (aside[place] - position[place])
+    return found
+
+
 def fit_towards_starts(
-    compiled: CompiledRows, parameters: Sequence[FitParameter], start: FittedConstants, *, weights: Floats | None = None
+    compiled: CompiledRows,
+    parameters: Sequence[FitParameter],
+    start: FittedConstants,
+    *,
+    weights: Floats | None = None,
+    rows_of: Mapping[str, Sequence[int]] | None = None,
 ) -> FittedConstants:
     """As `fit_parameters`, with the usual pull, `TOWARDS_STARTS`, as strong as the row that weighs most."""
     return fit_parameters(
@@ -148,6 +195,7 @@ def fit_towards_starts(
         soft_error=PULLED_SOFT_ERROR,
         pull=TOWARDS_STARTS if weights is None else TOWARDS_STARTS * float(weights.max(initial=0.0)),
         max_evaluations=PULLED_EVALUATIONS,
+        rows_of=rows_of,
     )
 
 

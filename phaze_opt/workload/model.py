@@ -155,11 +155,6 @@ class ModelSpec:
         return self.num_position_rows == 0
 
     @property
-    def has_embedding_projection(self) -> bool:
-        """Whether token embeddings are projected to the hidden size and back (opt-350m)."""
-        return self.embedding_size != self.hidden_size
-
-    @property
     def query_size(self) -> int:
         """Channels of the query: heads x head size (the hidden size for most models)."""
         return self.num_heads * self.head_size

@@ -28,7 +28,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.record.journal import Journal, read_journal
-from phaze_opt.record.plain_data import read_plain
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.training import AttentionForm
 
@@ -55,7 +55,7 @@ def whole(tmp_path_factory):
 def test_files_say_what_was_proved(whole):
     problem, result = whole
     assert {path.name for path in result.directory.iterdir()} == FILES
-    certificate = read_plain(Certificate, result.directory / "certificate.json", what="a certificate")
+    certificate = from_plain(Certificate, json.loads((result.directory / "certificate.json").read_text()))
     assert certificate == result.certificate
     assert certificate.problem_digest == problem.digest
     for name, digest in certificate.files.items():
@@ -83,8 +83,8 @@ def test_files_say_what_was_proved(whole):
 
 def test_pool_and_solutions_read_back(whole):
     _, result = whole
-    pool = read_plain(PoolFile, result.directory / "pool.json", what="a pool")
-    solutions = read_plain(SolutionsFile, result.directory / "solutions.json", what="solutions")
+    pool = from_plain(PoolFile, json.loads((result.directory / "pool.json").read_text()))
+    solutions = from_plain(SolutionsFile, json.loads((result.directory / "solutions.json").read_text()))
     indices = [solution.index for solution in solutions.solutions]
     assert indices == sorted(indices)
     assert len(indices) == result.certificate.claim.num_solved

@@ -9,8 +9,9 @@ from kits.steps import SMALL_MODEL as MODEL
 from kits.steps import estimate_step, serial_times
 
 from phaze_opt.cost.compiled_step import compile_step
-from phaze_opt.cost.price_step import price_step, price_steps
+from phaze_opt.cost.price_step import StackColumns, price_batch, price_step
 from phaze_opt.cost.stacks import list_stacks, load_stack, stack_groups
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_traffic import transfer_costs
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.machine import LAUNCH_NORM
@@ -68,7 +69,9 @@ def test_many_steps_priced_together_are_each_priced_alone():
     pairs = [(plan, stack) for plan in PLANS for stack in STACKS]
     steps = [compile_step(MODEL, TrainingSpec(1, 1024, 16), plan, stack=stack) for plan, stack in pairs]
     times = [serial_times(step, seconds_of(step.operators)) for step in steps]
-    together = price_steps(steps, times, [NODES] * len(steps))
+    rows = (np.array([getattr(each, name) for each in times]) for name in ("classes_s", "attention_s"))
+    stacks = StackColumns([step.stack for step in steps])
+    together = price_batch(build_batch(steps, [NODES] * len(steps)), *rows, stacks)
     for index, (step, each) in enumerate(zip(steps, times, strict=True)):
         alone = price_step(step, each, NODES)
         for name, value in alone.parts.items():

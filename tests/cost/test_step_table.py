@@ -14,10 +14,11 @@ from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.plan_memory import peak_bytes, plan_memories
 from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
 from phaze_opt.cost.price_rows import layer_times, price_rows
-from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
+from phaze_opt.cost.price_step import StackColumns, batch_loads, price_batch
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.cost.step_table import StepTable, build_batch, build_table
 from phaze_opt.cost.step_table_parts import list_layouts
+from phaze_opt.cost.step_time import lower_s
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network
@@ -151,7 +152,7 @@ def test_a_table_holds_what_steps_built_one_by_one_do(software: str, model_name:
     for chip in range(2):
         times = classes_s[chip][graph], attention_s[chip][graph]
         assert_close(prices[chip], price_batch(plain, *times, stacks).seconds, rel=1e-12)
-        assert_close(bounds[chip], lower_batch(plain, *times, stacks), rel=1e-12)
+        assert_close(bounds[chip], lower_s(*batch_loads(plain, *times, stacks)), rel=1e-12)
 
 
 def test_rows_of_any_models_and_software_are_the_same_steps() -> None:

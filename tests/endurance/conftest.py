@@ -13,9 +13,12 @@ from readers import CERTIFY, EVALUATE, ORIGINS, READERS, MakeOrigin, make_texts
 
 @pytest.fixture(scope="session")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandRunner]:
-    """Has run what readers of a user's files need: imports and kernels are there."""
+    """Has run what readers of a user's files need: imports and kernels are there.
+
+    Figures of studies are drawn where many mutants are tried: `make test` draws studies elsewhere.
+    """
     directory = tmp_path_factory.mktemp("warm")
-    with CommandRunner() as runner:
+    with CommandRunner(has_figures=int(os.environ.get("MUTANTS", "1")) > 1) as runner:
         make_texts(directory, runner)
         commands = dict.fromkeys(reader.command for reader in READERS if reader.origin == "texts")
         for command in (EVALUATE, CERTIFY, *commands):

@@ -34,6 +34,7 @@ class Run:
         interrupted_at: ``module:attribute`` whose call is Ctrl-C, which leaves a run under way on disk; empty: none.
         is_warm_up: in the process itself, so that forks find loaded what it loads.
         cpu_limit_s: processor time that ends it.
+        has_figures: whether pages of studies have files of their figures, which take most of their time.
     """
 
     arguments: list[str]
@@ -41,6 +42,7 @@ class Run:
     interrupted_at: str = ""
     is_warm_up: bool = False
     cpu_limit_s: int = CPU_LIMIT_S
+    has_figures: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,9 @@ class Ended:
 
 @dataclass(slots=True)
 class CommandRunner:
-    """The other end: a process that forks."""
+    """The other end: a process that forks; its runs draw figures unless it says otherwise."""
 
+    has_figures: bool = True
     _process: subprocess.Popen[str] = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -99,7 +102,7 @@ class CommandRunner:
         """Run a command; ``choices`` are the other fields of `Run`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"arguments": arguments, "directory": str(directory), **choices}
+        request = {"arguments": arguments, "directory": str(directory), "has_figures": self.has_figures, **choices}
         with self._lock:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -170,8 +173,10 @@ def call(request: Run) -> int:
     """The command's exit code; 1 with a traceback for what it does not catch."""
     from phaze_opt.cli.main import main
 
+    if not request.has_figures:
+        replace_at("phaze_opt.report.page:render_figures", lambda _: {})
     if request.interrupted_at:
-        interrupt(request.interrupted_at)
+        replace_at(request.interrupted_at, stop)
     try:
         main(request.arguments)
     except SystemExit as end:
@@ -182,18 +187,19 @@ def call(request: Run) -> int:
     return 0
 
 
-def interrupt(place: str) -> None:
-    """Make a function Ctrl-C."""
+def stop(*_: object, **__: object) -> None:
+    """Ctrl-C, in place of a function."""
+    raise KeyboardInterrupt
+
+
+def replace_at(place: str, other: object) -> None:
+    """Put another in the place of a function."""
     module, _, path = place.partition(":")
     owner: object = importlib.import_module(module)
     *parents, name = path.split(".")
     for parent in parents:
         owner = getattr(owner, parent)
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    setattr(owner, name, stop)
+    setattr(owner, name, other)
 
 
 def memory_bytes(key: str) -> int:

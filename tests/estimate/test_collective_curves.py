@@ -13,13 +13,20 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.collective_curves import ServedAllReduce
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, collective_seconds, group_dimensions
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
+from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Protocol, Topology
 
 CURVE = CollectiveCurve(300e9, 7e-6, ramp_s=1e-5, endpoint_share=0.5)
 NODE = MeasuredDimension(Topology.SWITCH, 8, 300e9, 2e-6, CURVE)
 ADAPTERS = MeasuredDimension(Topology.SWITCH, 4, 25e9, 5e-6, CollectiveCurve(25e9, 1e-5, ramp_s=2e-5))
+PROTOCOLS = (Protocol(0.0, 0.02), Protocol(0.2, 0.5), Protocol(3.0, 1.0))
 curves = st.builds(
-    CollectiveCurve, st.floats(1e9, 1e12), st.floats(0, 1e-4), ramp_s=st.floats(0, 1e-3), endpoint_share=st.floats(0, 2)
+    CollectiveCurve,
+    st.floats(1e9, 1e12),
+    st.floats(0, 1e-4),
+    ramp_s=st.floats(0, 1e-3),
+    endpoint_share=st.floats(0, 2),
+    protocols=st.lists(st.builds(Protocol, st.floats(0, 50), st.floats(1e-3, 1)), max_size=3).map(tuple),
+    most_hops=st.sampled_from([0.0, 5.5]),
 )
 payloads = st.floats(0, 1e12)
 
@@ -80,6 +87,32 @@ def test_an_all_reduce_by_hand():
     by_hand = 2 * 7e-6 * 3 + transfer + 2 * (1e-5**2 * transfer / 2) ** (1 / 3)
     assert collective_s(CollectiveKind.ALL_REDUCE, size, [NODE]) == pytest.approx(by_hand, rel=1e-12)
     assert collective_s(CollectiveKind.ALL_GATHER, size, [NODE]) == pytest.approx(by_hand / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(("payload", "protocol"), [(0.0, 0), (2e3, 0), (1e6, 1), (1e9, 2)])
+def test_a_library_takes_the_protocol_that_loses_least(payload, protocol):
+    """Far from where two lose the same, by hand."""
+    node = replace(NODE, curve=replace(CURVE, protocols=PROTOCOLS))
+    latency, transfer = 7e-6 * 3, (7 / 8 + 0.25) * payload / 300e9
+    by_hand = [latency * (1 + each.setup) + transfer / each.rate for each in PROTOCOLS]
+    assert min(by_hand) == by_hand[protocol]
+    found = collective_s(CollectiveKind.ALL_GATHER, payload, [node])
+    assert found == pytest.approx(by_hand[protocol], rel=2e-3)
+    assert collective_s(CollectiveKind.ALL_REDUCE, payload, [node]) == pytest.approx(2 * found, rel=1e-12)
+
+
+def test_where_two_protocols_lose_the_same_a_call_takes_nearly_as_long():
+    curve = CollectiveCurve(1e9, 1e-5, protocols=(Protocol(0.0, 0.5), Protocol(2.0, 1.0)))
+    pair = replace(NODE, size=2, curve=curve)
+    lost = 2e-5
+    found = collective_s(CollectiveKind.ALL_GATHER, 4e4, [pair]) - 1e-5 - 2e-5
+    assert 11 / 12 * lost < found < lost
+
+
+def test_latency_ends_growing_where_switches_reduce():
+    rack = replace(NODE, curve=CollectiveCurve(9e11, 0.0, start_s=1e-5, hop_s=1e-6, most_hops=15.0))
+    times = [collective_s(CollectiveKind.ALL_REDUCE, 0.0, [replace(rack, size=size)]) for size in (2, 8, 16, 17, 72)]
+    assert times == pytest.approx([2.2e-5, 3.4e-5, 5e-5, 5e-5, 5e-5], rel=1e-12)
 
 
 def test_one_ring_over_nodes_runs_at_the_adapters_of_the_whole_node():
@@ -149,6 +182,12 @@ def test_a_measured_level_inside_a_specified_one_adds_up():
 def test_faulty_curves_are_refused_by_key(faulty):
     with pytest.raises(InputError, match=next(iter(faulty))):
         replace(CURVE, **faulty)
+
+
+@pytest.mark.parametrize(("key", "faulty"), [("setup", (-1.0, 0.5)), ("rate", (0.0, 0.0)), ("rate", (0.0, 1.5))])
+def test_faulty_protocols_are_refused_by_key(key, faulty):
+    with pytest.raises(InputError, match=key):
+        Protocol(*faulty)
 
 
 def _plain(dimension):

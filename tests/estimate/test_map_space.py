@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
+from flexibility.map_space import LoopNest, NestChip, NestMapping, best_mapping, class_of, find_flexion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.map_space import LoopNest, NestChip, NestMapping, best_mapping, class_of, find_flexion
 from phaze_opt.hardware.flexibility import Freedom
 
 FIXED, PART, FULL = Freedom

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kits.plain_estimator import priced_splits
+from kits.plain_estimator import priced_splits, run_cycles
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
@@ -15,7 +15,7 @@ from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain
 from phaze_opt.estimate.pricing import ArrayRows, price_matmuls
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.pipelining import Pipelining, fold_cycles, mac_area, pipelining_of, run_cycles
+from phaze_opt.hardware.pipelining import Pipelining, fold_cycles, mac_area, pipelining_of
 
 small = st.integers(1, 5)
 ORDERED = (Pipelining.BASE, Pipelining.PIPE, Pipelining.WLBP, Pipelining.DB_WLS, Pipelining.DMDB_WLS)

@@ -90,10 +90,19 @@ def vector_elements(layer: LayerGraph) -> Counter:
     )
 
 
-@many
-@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
-def test_names_are_unique_and_every_operator_is_reachable(model, training, t, fusion) -> None:
-    for layer in built(model, training, t, fusion=fusion).layers:
+def written_once(program: Program) -> None:
+    produced = [tensor.name for node in program.nodes for tensor in node.outputs]
+    assert len(set(produced)) == len(produced)
+    seen = {program.input.name}
+    for node in program.nodes:
+        for tensor in node.inputs:
+            is_given = tensor.role.value == "weight" or tensor.name.startswith("d_")
+            assert tensor.name in seen or is_given
+        seen.update(tensor.name for tensor in node.outputs)
+
+
+def names_are_unique_and_every_operator_is_reachable(graph: ModelGraph) -> None:
+    for layer in graph.layers:
         for graph in layer.phases:
             names = [operator.name for operator in graph.operators]
             assert len(set(names)) == len(names)
@@ -109,10 +118,7 @@ def test_names_are_unique_and_every_operator_is_reachable(model, training, t, fu
             assert nx.number_weakly_connected_components(dag) <= num_sources
 
 
-@many
-@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
-def test_parameters_add_up(model, training, t, fusion) -> None:
-    graph = built(model, training, t, fusion=fusion)
+def parameters_add_up(graph: ModelGraph, model: ModelSpec, training: TrainingSpec, t: int) -> None:
     held = sum(graph.layers[index].num_parameters for index in graph.chain) - graph.layers[-1].num_tied_parameters
     assert held * t >= model.num_parameters
     if t == 1:
@@ -129,27 +135,24 @@ def test_parameters_add_up(model, training, t, fusion) -> None:
         assert update.traffic_bytes == layer.num_parameters * {"adam": 28, "sgd": 6}[training.optimizer]
 
 
-@many
-@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
-def test_backward_multiplies_twice_as_much_as_forward(model, training, t, fusion) -> None:
-    for layer in built(model, training, t, fusion=fusion).layers:
+def backward_multiplies_twice_as_much_as_forward(graph: ModelGraph) -> None:
+    for layer in graph.layers:
         assert layer_model_flops(layer) == 3 * total((layer.forward,), "matmul_flops")
 
 
 @many
 @given(model=models(), training=trainings)
-def test_flops_of_one_device_are_exact(model, training) -> None:
+def test_one_device_multiplies_what_the_model_does_and_never_communicates(model, training) -> None:
     graph = built(model, training, 1, fusion=FusionLevel.EPILOGUE)
     expected = training.micro_batch * model_flops(model, training.sequence_length)
     # Experts take their balanced load rounded up.
     slack = 1 if model.num_experts == 1 else 1 + model.num_experts
     assert expected <= graph_model_flops(graph) <= slack * expected
+    for layer in graph.layers:
+        assert all(op.core_type is not CoreType.NETWORK for phase in layer.phases for op in phase.operators)
 
 
-@many
-@given(model=models(), training=trainings, t=degrees)
-def test_fusion_preserves_work_and_never_adds_traffic(model, training, t) -> None:
-    plain, fused = (built(model, training, t, fusion=level) for level in (FusionLevel.NONE, FusionLevel.EPILOGUE))
+def fusion_preserves_work_and_never_adds_traffic(plain: ModelGraph, fused: ModelGraph) -> None:
     for before, after in zip(plain.layers, fused.layers, strict=True):
         assert vector_elements(after) == vector_elements(before)
         for graph_before, graph_after in zip(before.phases, after.phases, strict=True):
@@ -162,10 +165,7 @@ def test_fusion_preserves_work_and_never_adds_traffic(model, training, t) -> Non
         assert after.working_set_bytes <= before.working_set_bytes
 
 
-@many
-@given(model=models(), training=trainings, t=degrees)
-def test_fusion_keeps_every_dependency(model, training, t) -> None:
-    plain, fused = (built(model, training, t, fusion=level) for level in (FusionLevel.NONE, FusionLevel.EPILOGUE))
+def fusion_keeps_every_dependency(plain: ModelGraph, fused: ModelGraph) -> None:
     for before, after in zip(plain.layers, fused.layers, strict=True):
         for graph_before, graph_after in ((before.forward, after.forward), (before.backward, after.backward)):
             group = {part: i for i, op in enumerate(graph_after.operators) for part in op.name.split("+")}
@@ -175,10 +175,8 @@ def test_fusion_keeps_every_dependency(model, training, t) -> None:
             assert {edge for edge in joined if edge[0] != edge[1]} == set(graph_after.edges)
 
 
-@many
-@given(model=models(), training=trainings, t=degrees)
-def test_fused_operators_are_a_matmul_with_vector_work_or_vector_work(model, training, t) -> None:
-    for layer in built(model, training, t, fusion=FusionLevel.EPILOGUE).layers:
+def fused_operators_are_a_matmul_with_vector_work_or_vector_work(fused: ModelGraph) -> None:
+    for layer in fused.layers:
         for graph in layer.phases:
             for op in graph.operators:
                 if op.kind is OperatorKind.MATMUL:
@@ -188,21 +186,17 @@ def test_fused_operators_are_a_matmul_with_vector_work_or_vector_work(model, tra
                     assert op.traffic_bytes == 0
 
 
-@many
-@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
-def test_matmul_traffic_covers_its_operands(model, training, t, fusion) -> None:
+def matmul_traffic_covers_its_operands(graph: ModelGraph, training: TrainingSpec) -> None:
     """The estimator charges traffic above the operands' to the epilogue: it must never be negative."""
-    for layer in built(model, training, t, fusion=fusion).layers:
-        for graph in layer.phases:
-            for op in graph.operators:
+    for layer in graph.layers:
+        for phase in layer.phases:
+            for op in phase.operators:
                 if op.kind is OperatorKind.MATMUL:
                     assert op.traffic_bytes >= training.dtype_bytes * op.matmuls[0].operand_elements()
 
 
-@many
-@given(model=models(), training=trainings, t=degrees)
-def test_gradients_of_a_matmul_are_independent(model, training, t) -> None:
-    for layer in built(model, training, t, fusion=FusionLevel.NONE).layers:
+def gradients_of_a_matmul_are_independent(plain: ModelGraph) -> None:
+    for layer in plain.layers:
         dag = nx.DiGraph(layer.backward.edges)
         dag.add_nodes_from(range(len(layer.backward)))
         index = {operator.name: i for i, operator in enumerate(layer.backward.operators)}
@@ -213,47 +207,41 @@ def test_gradients_of_a_matmul_are_independent(model, training, t) -> None:
             assert not nx.has_path(dag, *reversed(pair))
 
 
-@many
-@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
-def test_memory_figures_agree(model, training, t, fusion) -> None:
-    for layer in built(model, training, t, fusion=fusion).layers:
+def memory_figures_agree(graph: ModelGraph) -> None:
+    for layer in graph.layers:
         assert total((layer.forward,), "stash_bytes") == layer.stash_bytes
         assert layer.working_set_bytes >= layer.stash_bytes > 0
         assert layer.input_bytes > 0
 
 
 @many
-@given(model=models(), training=trainings, t=degrees)
-def test_boundaries_match(model, training, t) -> None:
-    embedding, block, head = built(model, training, t, fusion=FusionLevel.EPILOGUE).layers
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_every_graph_holds_together(model, training, t, fusion) -> None:
+    graph = built(model, training, t, fusion=fusion)
+    names_are_unique_and_every_operator_is_reachable(graph)
+    parameters_add_up(graph, model, training, t)
+    backward_multiplies_twice_as_much_as_forward(graph)
+    matmul_traffic_covers_its_operands(graph, training)
+    memory_figures_agree(graph)
+    for program in build_programs(model, training, tensor_parallel=t):
+        written_once(fuse(program, fusion))
+
+
+def boundaries_match(fused: ModelGraph) -> None:
+    embedding, block, head = fused.layers
     assert embedding.output_bytes == block.input_bytes == block.output_bytes == head.input_bytes
     assert head.output_bytes == 0
 
 
 @many
-@given(model=models(), training=trainings)
-def test_one_device_never_communicates(model, training) -> None:
-    for layer in built(model, training, 1, fusion=FusionLevel.EPILOGUE).layers:
-        assert all(op.core_type is not CoreType.NETWORK for graph in layer.phases for op in graph.operators)
-
-
-def written_once(program: Program) -> None:
-    produced = [tensor.name for node in program.nodes for tensor in node.outputs]
-    assert len(set(produced)) == len(produced)
-    seen = {program.input.name}
-    for node in program.nodes:
-        for tensor in node.inputs:
-            is_given = tensor.role.value == "weight" or tensor.name.startswith("d_")
-            assert tensor.name in seen or is_given
-        seen.update(tensor.name for tensor in node.outputs)
-
-
-@many
-@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
-def test_programs_write_each_tensor_once_and_read_what_was_written(model, training, t, fusion) -> None:
-    assume(sharding_obstacle(model, t) is None)
-    for program in build_programs(model, training, tensor_parallel=t):
-        written_once(fuse(program, fusion))
+@given(model=models(), training=trainings, t=degrees)
+def test_fused_graphs_do_what_plain_ones_do(model, training, t) -> None:
+    plain, fused = (built(model, training, t, fusion=level) for level in (FusionLevel.NONE, FusionLevel.EPILOGUE))
+    fusion_preserves_work_and_never_adds_traffic(plain, fused)
+    fusion_keeps_every_dependency(plain, fused)
+    fused_operators_are_a_matmul_with_vector_work_or_vector_work(fused)
+    gradients_of_a_matmul_are_independent(plain)
+    boundaries_match(fused)
 
 
 def test_fuse_is_idempotent_on_a_fused_program() -> None:

@@ -21,6 +21,7 @@ from phaze_opt.hardware.network import (
     MeasuredDimension,
     Network,
     NetworkDimension,
+    Protocol,
     Topology,
 )
 from phaze_opt.hardware.network_file import network_text
@@ -45,6 +46,8 @@ curves = st.builds(
     start_s=times,
     hop_s=times,
     crowding=st.floats(0, 3),
+    protocols=st.lists(st.builds(Protocol, st.floats(0, 100), st.floats(0.001, 1)), max_size=3).map(tuple),
+    most_hops=st.floats(0, 100),
 )
 kinds = st.lists(st.builds(KindCurve, st.sampled_from(CollectiveKind), curves), max_size=3, unique_by=lambda k: k.kind)
 plain = st.builds(NetworkDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, times)
@@ -81,6 +84,7 @@ def test_a_file_may_name_a_fabric_whose_share_applies_to_its_own_links(tmp_path)
         ("bandwidth_gb_per_s = 90", "bandwidth_gb_per_s = 0", "bandwidth_gb_per_s"),
         ("[0.5, 1]", "[0.5, 2]", "ring_shares[1]"),
         ("[0.5, 1]", '"all"', "ring_shares"),
+        ("ring_shares = [0.5, 1]", "protocols = [{ setup = 1, rate = 2 }]", "protocols[0].rate"),
         ("doubling_us = 3", 'doubling_us = "3"', "doubling_us"),
     ],
 )
@@ -112,6 +116,7 @@ def test_a_written_network_reads_back(tmp_path_factory, dimensions, name):
             assert getattr(after, key) == pytest.approx(getattr(before, key), rel=1e-15)
         if isinstance(before, MeasuredDimension):
             assert after.curve.ring_shares == before.curve.ring_shares
+            assert (after.curve.protocols, after.curve.most_hops) == (before.curve.protocols, before.curve.most_hops)
             assert [each.kind for each in after.kinds] == [each.kind for each in before.kinds]
             for kind in CollectiveKind:
                 one, other = before.curve_of(kind), after.curve_of(kind)

@@ -11,7 +11,7 @@ from phaze_opt.validation.measured_row import Row
 @cache
 def public_rows(*datasets: str) -> tuple[Row, ...]:
     """Rows of some published sets, in the sets' order."""
-    by_name = {each.name: each.rows for each in read_datasets(None)[0]}
+    by_name = {each.name: each.rows for each in read_datasets(None, datasets)[0]}
     return tuple(row for name in datasets for row in by_name[name])
 
 

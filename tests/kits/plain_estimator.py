@@ -10,7 +10,7 @@ from phaze_opt.estimate.options import FillAndDrain, GlbLimit, GroupedProducts, 
 from phaze_opt.graph.operator import CoreType, OperatorKind
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.energy import access_energies
-from phaze_opt.hardware.pipelining import Pipelining, pipelining_of, run_cycles
+from phaze_opt.hardware.pipelining import Pipelining, pipelining_of
 
 
 def allowed_splits(num_tc):
@@ -22,6 +22,17 @@ def allowed_splits(num_tc):
             choices = [range(1, num_tc + 1) if position == axis else powers for position in range(4)]
             found |= set(product(*choices))
     return [split for split in found if math.prod(split) <= num_tc]
+
+
+def run_cycles(kind, *, folds, stream, width, depth, uses=1):
+    """Cycles of folds one after the other, each operand that stands in the array used ``uses`` times in succession."""
+    rows, loads = kind.rows(depth), -(-folds // uses)
+    if kind is Pipelining.BASE:
+        return folds * (stream + 2 * rows + width - 2)
+    if kind.is_buffered:
+        before = (loads - 1) * max(uses * stream, rows)
+        return before + (folds - (loads - 1) * uses) * stream + 2 * rows + width - 2
+    return folds * (stream + rows - 1) + (loads if kind.bypasses else folds) * rows + width - 1
 
 
 def side_by_side(down, across, depth, width):

@@ -195,7 +195,7 @@ def _ring_levels_s(
 ) -> tuple[float, float]:
     """Time on the innermost level and on the slowest other one of a ring that takes ``moving_s`` on its slowest."""
     ring = ring_pass(dimensions, kind)
-    levels = [moving_s * per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
+    levels = [moving_s * per_byte / ring.s_per_byte for per_byte, *_ in ring.levels]
     inside = int(dimensions[0].size > 1)
     return sum(levels[:inside]), max(levels[inside:], default=0.0)
 

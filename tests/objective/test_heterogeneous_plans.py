@@ -9,7 +9,7 @@ from kits.mixed_pipelines import price_everything
 from kits.scenarios import make_point
 
 from phaze_opt.cost.compiled_step import compile_step
-from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_mixed_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_step
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
@@ -104,7 +104,7 @@ def repriced(objective, found, points):
     devices = StageDevices(
         [solved_times(objective, point, layers) for point in distinct], [distinct.index(each) for each in points]
     )
-    return price_mixed_step(step, devices, plan_network(scenario.cluster.network, plan)).seconds
+    return price_step(step, devices, plan_network(scenario.cluster.network, plan)).seconds
 
 
 def test_stages_differ_where_it_pays_and_are_repriced_alone():

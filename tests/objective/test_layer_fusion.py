@@ -143,13 +143,13 @@ def test_the_bound_counts_open_schedules_of_what_is_in_no_group(
 
 def test_a_step_that_groups_would_not_shorten_is_said_to_run_each_layer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is priced is what is told: no groups, where their step would be longer."""
-    price, prices = layer_fusion.price_mixed_step, []
+    price, prices = layer_fusion.price_step, []
 
     def longer_in_groups(*given: Any) -> StepTime:
         prices.append(price(*given))
         return replace(prices[-1], matmul_s=prices[-1].matmul_s + (len(prices) == 2))
 
-    monkeypatch.setattr(layer_fusion, "price_mixed_step", longer_in_groups)
+    monkeypatch.setattr(layer_fusion, "price_step", longer_in_groups)
     step, _, _ = fused(job(), "exact")
     assert len(prices) == 3
     assert step.time.seconds == step.unfused_s

@@ -11,14 +11,7 @@ from kits.mixed_pipelines import price_everything
 from kits.pipelines import columns_of_equal_units
 from kits.steps import SMALL_MODEL
 
-from phaze_opt.cost.price_step import (
-    LayerTimes,
-    StageDevices,
-    price_mixed_stages,
-    price_mixed_step,
-    price_stages,
-    price_step,
-)
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_stages, price_step
 from phaze_opt.cost.stage_costs import choice_bytes
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_reading, price_reading, step_times
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
@@ -228,8 +221,8 @@ def test_one_chip_in_a_list_is_one_chip():
     assert (twins.ranked, twins.chips) == (alone, (0, 0, 0))
     step = replace(degrees.step(0), plan=alone.plan, blocks=alone.plan.blocks or degrees.step(0).blocks)
     devices, network = StageDevices([times] * 2, (0, 1, 0)), degrees.network_of(0)
-    assert price_mixed_step(step, devices, network) == price_step(step, times, network)
-    mixed, plain = price_mixed_stages(step, devices, network), price_stages(step, times, network)
+    assert price_step(step, devices, network) == price_step(step, times, network)
+    mixed, plain = price_stages(step, devices, network), price_stages(step, times, network)
     assert np.array_equal(mixed.micro_batch_s, plain.micro_batch_s)
     assert np.array_equal(mixed.sync_s, plain.sync_s)
 
@@ -241,8 +234,8 @@ def test_each_stage_updates_and_waits_on_its_own_chip():
     slow = LayerTimes(slow.classes_s.copy(), slow.attention_s)
     slow.classes_s[:, 2] *= 1000.0
     network, step = degrees.network_of(0), degrees.step(0)
-    times = [price_mixed_step(step, StageDevices([quick, slow], each), network) for each in ((0, 0), (0, 1), (1, 0))]
-    stages = [price_mixed_stages(step, StageDevices([quick, slow], each), network) for each in ((0, 1), (1, 0))]
+    times = [price_step(step, StageDevices([quick, slow], each), network) for each in ((0, 0), (0, 1), (1, 0))]
+    stages = [price_stages(step, StageDevices([quick, slow], each), network) for each in ((0, 1), (1, 0))]
     assert times[0].update_s < times[1].update_s
     assert times[0].update_s < times[2].update_s
     assert stages[0].sync_s[0, 0] < stages[1].sync_s[0, 0]

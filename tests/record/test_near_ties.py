@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.record.near_ties import comparable, comparable_scores
+from phaze_opt.record.near_ties import comparable, comparable_scores, is_at_most
 
 values = st.floats(1e-300, 1e300)
 
@@ -25,6 +25,15 @@ def test_values_of_few_digits_keep_their_bits_and_swallow_the_last_of_others(man
 @given(values, st.floats(1e-9, 1.0))
 def test_order_is_kept_where_there_is_one(value, more):
     assert comparable(value) < comparable(value * (1.0 + more))
+
+
+@given(values, st.integers(-2000, 2000), st.sampled_from((-1.0, 1.0)))
+def test_what_is_at_most_is_so_on_the_grid(value, steps, sign):
+    other = value * (1.0 + steps * 2.0**-44)
+    for one, two in ((value, other), (other, value), (value, 0.0), (0.0, value), (value, np.inf), (np.nan, value)):
+        has, most = sign * np.array([one, value]), sign * two
+        assert is_at_most(has, most).tolist() == (comparable(has) <= comparable(most)).tolist()
+        assert bool(is_at_most(sign * one, most)) == bool(comparable(sign * one) <= comparable(most))
 
 
 def test_infinities_zero_and_shapes_stay():

@@ -32,12 +32,10 @@ def work_dir(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return work_dir
 
 
-def record(
-    work_dir: Path, *events: object, files: dict[str, Path] | None = None
-) -> protocol.CertificateTrackingSession:
+def record(work_dir: Path, *events: object, files: dict[str, Path] | None = None) -> protocol.TrackingSession:
     session = AT_THE_END.open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     for event in events:
-        session.observe_proof(event)
+        session.observe(event)
     session.log_artifacts(files or {})
     delivery = session.close()
     assert delivery.is_complete, delivery.reason
@@ -94,10 +92,10 @@ def test_a_resumed_proof_goes_on_in_its_run(work_dir: Path) -> None:
 def test_events_out_of_order_are_refused(work_dir: Path) -> None:
     session = AT_THE_END.open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError):
-        session.observe_proof(MOVES[0])
-    session.observe_proof(STARTED)
+        session.observe(MOVES[0])
+    session.observe(STARTED)
     with pytest.raises(TrackingError, match="one thing"):
-        session.observe_proof(STARTED)
+        session.observe(STARTED)
     session.close()
 
 
@@ -105,22 +103,22 @@ def test_both_trackers_record_proofs() -> None:
     for tracker in (MLflowTracker(), NullTracker()):
         assert isinstance(tracker, protocol.CertificateTracker)
     session = NullTracker().open_certificate(protocol.TrackerConfig())
-    assert isinstance(session, protocol.CertificateTrackingSession)
-    session.observe_proof(STARTED)
+    assert isinstance(session, protocol.TrackingSession)
+    session.observe(STARTED)
     assert session.num_events == 1
 
 
 def test_a_failing_session_is_silenced(caplog: pytest.LogCaptureFixture) -> None:
     class Failing:
-        def observe_proof(self, event: object) -> None:
+        def observe(self, event: object) -> None:
             raise ValueError("full")
 
         def close(self, on_progress: object = None) -> object:
             raise ValueError("gone")
 
     session = guard.GuardedSession(Failing(), what="proof")
-    session.observe_proof(STARTED)
-    session.observe_proof(MOVES[0])
+    session.observe(STARTED)
+    session.observe(MOVES[0])
     delivery = session.close()
     assert delivery.num_pending == 2
     assert "proof goes on without it" in caplog.text

@@ -30,7 +30,7 @@ ONE_PLAN = ["--tensor-parallel", "1", "--no-range"]
 
 def watch_arguments(ended: threading.Event, found: list[str]) -> None:
     """Look for the secret in the arguments of every process."""
-    while not ended.wait(0.05):
+    while not ended.wait(0.25):
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 if SECRET.encode() in path.read_bytes():

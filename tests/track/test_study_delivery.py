@@ -38,7 +38,7 @@ RUNS = """
 def record(work_dir: Path, events: tuple[StudyEvent, ...] = EVENTS, **config) -> Delivery:
     session = AT_THE_END.open_study(TrackerConfig(work_dir=work_dir, **config))
     for event in record_study(work_dir, events):
-        session.observe_study(event)
+        session.observe(event)
     return session.close()
 
 
@@ -224,15 +224,15 @@ def test_a_given_experiment_holds_the_study(work_dir: Path) -> None:
 def test_misuse_is_told(work_dir: Path) -> None:
     session = AT_THE_END.open_study(TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError, match="one study"):
-        session.observe_study(EVENTS[1])
+        session.observe(EVENTS[1])
     (started,) = record_study(work_dir, EVENTS[:1])
-    session.observe_study(started)
+    session.observe(started)
     with pytest.raises(TrackingError, match="another session"):
-        session.observe_study(started)
+        session.observe(started)
     other = EVENTS[0]
     assert isinstance(other, StudyStarted)
     with pytest.raises(TrackingError, match="one study"):
-        session.observe_study(StudyFinished("other", True))
+        session.observe(StudyFinished("other", True))
 
 
 def test_a_tracker_without_studies_is_refused_before_a_study_starts(work_dir: Path, monkeypatch) -> None:

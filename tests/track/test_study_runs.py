@@ -18,7 +18,7 @@ EVENTS = example_study(1, num_seeds=1, strategies=("tpe", "random"))
 def test_every_search_has_its_run(work_dir: Path, destination: Destination) -> None:
     session = AT_THE_END.open_study(TrackerConfig(work_dir=work_dir))
     for event in record_study(work_dir, EVENTS):
-        session.observe_study(event)
+        session.observe(event)
     assert session.close().is_complete
     started = next(event for event in EVENTS if isinstance(event, StudyStarted))
     runs = find_search_runs(destination, started.study_id)

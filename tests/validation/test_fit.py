@@ -3,6 +3,7 @@
 from types import MappingProxyType
 
 import numpy as np
+import pytest
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import FitParameter
@@ -66,3 +67,26 @@ def test_a_constant_that_wants_beyond_its_bound_is_written_at_it():
 
     found = fit_parameters(NoLaunch(0), (low, rate), FittedConstants({})).group("toy")
     assert found["launch_s"] == 0.0
+
+
+def test_constants_of_rows_apart_are_moved_at_once_and_arrive_where_they_do_one_by_one():
+    """Four machines with a rate of their own and a launch in common."""
+    rates = [FitParameter(name, "rate", "", 1e12, 1e16, 1e14, "rate", is_log=True) for name in "abcd"]
+    parameters = (parameter("launch_s", 1e-7, 1e-6, 1e-4), *rates)
+    calls = []
+
+    class Machines(Rows):
+        def seconds(self, fitted):
+            calls.append(1)
+            return fitted.value("toy", "launch_s") + FLOPS / np.repeat(
+                [fitted.value(name, "rate") for name in "abcd"], 10
+            )
+
+    options = {"pull": 0.01, "max_evaluations": 30}
+    alone = fit_parameters(Machines(0), parameters, FittedConstants({}), **options)
+    one_by_one = len(calls)
+    rows_of = {name: range(10 * place, 10 * place + 10) for place, name in enumerate("abcd")}
+    found = fit_parameters(Machines(0), parameters, FittedConstants({}), rows_of=rows_of, **options)
+    assert len(calls) - one_by_one < one_by_one
+    for each in parameters:
+        assert found.value(each.group, each.name) == pytest.approx(alone.value(each.group, each.name), rel=1e-5)

@@ -30,7 +30,7 @@ def parts_of_chips(chips: AcceleratorTable, constants: Constants, *, link_bytes_
     dies = Dies.of(chips, constants, link_bytes_per_s=link_bytes_per_s)
     return DeviceParts(
         dies.model.process.name,
-        die_mm2=dies.area.total / dies.columns.num_chiplets,
+        die_mm2=dies.area_mm2 / dies.columns.num_chiplets,
         package_mm2=dies.edge.package_mm2,
         num_stacks=dies.columns.hbm_stacks,
         memory_bytes=np.asarray(chips.hbm_bytes, dtype=np.float64),

@@ -19,7 +19,7 @@ from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of
 from phaze_opt.hardware.silicon.die_edge import DieEdge, Held, Limit, all_kept, die_edge
 from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, DieModel, die_model, has_die, link_rate
-from phaze_opt.record.near_ties import comparable
+from phaze_opt.record.near_ties import is_at_most
 from phaze_opt.units import BITS_PER_BYTE, PICO, UM2_PER_MM2
 
 Floats = NDArray[np.float64]
@@ -34,12 +34,13 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dies:
-    """Dies of chips, and what their areas come to; columns of the shape of the chips."""
+    """Dies of chips, and what their areas come to, by component and in all; columns of the shape of the chips."""
 
     model: DieModel
     columns: DieColumns
     rates: DieRates
     area: DieArea
+    area_mm2: Floats
 
     @classmethod
     def of(cls, chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float | None = None) -> "Dies":
@@ -67,14 +68,15 @@ class Dies:
             most_crossing_bytes_per_s=model.crossing_bytes_per_s,
             constants=sizing,
         )
-        return cls(model, columns, rates_of(chips, stack), die_area(columns, model.area))
+        area = die_area(columns, model.area)
+        return cls(model, columns, rates_of(chips, stack), area, area.total)
 
     @property
     def edge(self) -> DieEdge:
         """Edges and packages."""
         columns = self.columns
         return die_edge(
-            self.area.total,
+            self.area_mm2,
             columns.hbm_stacks,
             columns.link_bytes_per_s,
             self.model.limits,
@@ -103,20 +105,19 @@ class Dies:
 
     def _cooling(self) -> Held:
         """Whether the power at full rate is no more than is cooled away from so large a die."""
-        area_mm2, power_w, most = self.area.total, self.power.total, self.model.power.most_w_per_mm2
-        is_kept = comparable(power_w) <= comparable(most * area_mm2)
-        return Held(power_w / area_mm2, np.asarray(most), np.asarray(is_kept))
+        area_mm2, power_w, most = self.area_mm2, self.power.total, self.model.power.most_w_per_mm2
+        return Held(power_w / area_mm2, np.asarray(most), is_at_most(power_w, most * area_mm2))
 
     @property
     def power(self) -> DiePower:
         """Powers at full rate by component."""
-        return die_power(self.columns, self.rates, self.area.total, self.model.power)
+        return die_power(self.columns, self.rates, self.area_mm2, self.model.power)
 
 
 def chip_area_mm2(chips: AcceleratorTable, constants: Constants) -> Floats:
     """Area of every chip, mm^2: of the whole die, or what the tables at 22 nm count."""
     if has_die(constants):
-        return Dies.of(chips, constants).area.total
+        return Dies.of(chips, constants).area_mm2
     return np.asarray(area_um2_table(chips, constants=constants) / UM2_PER_MM2)
 
 
@@ -156,7 +157,7 @@ def chip_energies(chips: AcceleratorTable, constants: Constants) -> AccessEnergi
     power, shape = dies.model.power, np.shape(chips.num_tc)
     scale = PICO * cycle_energy_scale(dies.columns.energy, chips.clock_hz, power)
     columns = dies.columns
-    network_pj = network_pj_per_byte(dies.area.total / columns.num_chiplets, power)
+    network_pj = network_pj_per_byte(dies.area_mm2 / columns.num_chiplets, power)
     crossing_pj = BITS_PER_BYTE * power.die_to_die_pj_per_bit
     memory_j = BITS_PER_BYTE * power.memory_share * dies.model.stack.j_per_bit
     return AccessEnergies(

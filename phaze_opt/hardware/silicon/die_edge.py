@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.record.near_ties import comparable
+from phaze_opt.record.near_ties import is_at_most
 from phaze_opt.units import BITS_PER_BYTE, GIGA
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ class Held:
     @classmethod
     def at_most(cls, has: Floats, allowed: Floats | float) -> "Held":
         """On the grid of `record.near_ties`."""
-        return cls(has, np.asarray(allowed, np.float64), np.asarray(comparable(has) <= comparable(allowed)))
+        return cls(has, np.asarray(allowed, np.float64), is_at_most(has, allowed))
 
 
 def all_kept(limits: Mapping[Limit, Held]) -> NDArray[np.bool_]:
@@ -128,7 +128,10 @@ def die_edge(
     longest = constants.value("edge.longest_mm")
     length = np.minimum(longest, np.sqrt(constants.value("edge.aspect") * area_mm2))
     width = area_mm2 / length
-    places = 2.0 * np.floor(comparable(length / constants.value("edge.stack_mm")))
+    # A side that fits its last stack but for rounding has a place for it.
+    stacks_long = length / constants.value("edge.stack_mm")
+    whole = np.ceil(stacks_long)
+    places = 2.0 * (whole - ~is_at_most(whole, stacks_long))
     lanes = link_bytes_per_s * BITS_PER_BYTE / GIGA / constants.value("edge.lane_gbit_per_s")
     to_others = crossing_bytes_per_s / num_chiplets / GIGA / constants.value("edge.die_to_die_gb_per_s_per_mm")
     link_edge = constants.value("edge.lane_mm") * lanes + to_others

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.events import Observers
+from phaze_opt.search.events import Observer, Observers
 from phaze_opt.search.result import rank
 from phaze_opt.study.config import Cell, StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.events import CellFinished, StudyFinished, StudyObserver, StudyStarted
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.judging.contender_scores import PERCENT, cell_metrics, contender_metrics
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import StudySummary
@@ -34,7 +34,7 @@ class Narrator:
         describe: for the notes of the last event.
     """
 
-    observers: Sequence[StudyObserver]
+    observers: Sequence[Observer[StudyEvent]]
     directory: StudyDirectory
     cells: Sequence[Cell]
     store: LocalStore
@@ -44,7 +44,7 @@ class Narrator:
 
     def __post_init__(self) -> None:
         """Nobody was told anything yet."""
-        self._told = Observers([one.observe_study for one in self.observers], what="study")
+        self._told = Observers(self.observers, what="study")
 
     def start(self, config: StudyConfig, plan: Mapping[str, object]) -> None:
         """The study begins or resumes."""

@@ -84,7 +84,7 @@ class JsonLinesStudySession(_Session):
 
     _lines: dict[str, str] = field(default_factory=dict)
 
-    def observe_study(self, event: StudyEvent) -> None:
+    def observe(self, event: StudyEvent) -> None:
         """Write what is known so far."""
         self.run_id = event.study_id
         if isinstance(event, CellFinished):

@@ -115,7 +115,7 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[StudyEvent] = []
 
-    def observe_study(self, event: StudyEvent) -> None:
+    def observe(self, event: StudyEvent) -> None:
         self.events.append(event)
 
 

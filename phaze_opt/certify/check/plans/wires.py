@@ -200,7 +200,7 @@ def _collective(kind: CollectiveKind, payload_bytes: float, group: Group) -> Sen
     fixed_s = collective_s(kind, payload_bytes, group) - whole_s
     if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(group):
         # The slowest level of the ring takes the whole time, the others their share of its seconds a byte.
-        rates = [rate for rate, _ in ring_pass(group, kind).levels]
+        rates = [rate for rate, *_ in ring_pass(group, kind).levels]
         at_levels = [whole_s * rate / max(rates) for rate in rates]
         inner_s = at_levels.pop(0) if group[0].size > 1 else 0.0
         outer_s = max(at_levels, default=0.0)

@@ -1,4 +1,4 @@
-"""All-reduces of serving frameworks: what rows say of their kernels, and constants by fabric (decision 0289)."""
+"""Constants of collectives that can be fitted: of libraries by fabric and kind, and of serving frameworks' kernels."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,15 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 from phaze_opt.estimate.collective_curves import ServedAllReduce
-from phaze_opt.hardware.fabrics import GROUP_PREFIX, CollectiveSoftware, Fabric, mean_constants
+from phaze_opt.hardware.fabrics import (
+    CURVE_PRIOR,
+    GROUP_PREFIX,
+    PROTOCOL_GROUP,
+    PROTOCOL_PRIOR,
+    CollectiveSoftware,
+    Fabric,
+    mean_constants,
+)
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveKind
 from phaze_opt.validation.family import FitParameter
@@ -130,3 +138,103 @@ def served_parameters(fabric: Fabric, group: str, software: CollectiveSoftware) 
         FitParameter(group, name, unit, low, high, start, meaning, is_log=True)
         for name, unit, low, high, start, meaning in (host if software is CollectiveSoftware.EAGER else kernel)
     )
+
+
+def earlier_parameters(fabric: Fabric) -> tuple[FitParameter, ...]:
+    """Constants of all-reduces of earlier libraries on a fabric."""
+    specified = fabric.bandwidth_bytes_per_s
+    # Reduction in the switch halves the traffic, which shows as up to twice the links' bandwidth.
+    return (
+        FitParameter(
+            fabric.group,
+            "bandwidth_bytes_per_s",
+            "bytes/s",
+            0.2 * specified,
+            2.0 * specified,
+            specified,
+            "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
+            is_log=True,
+        ),
+        FitParameter(
+            fabric.group, "doubling_s", "s", 1e-7, 1e-3, 7e-6, "latency of a pass for each doubling of the group", True
+        ),
+        FitParameter(fabric.group, "ramp_s", "s", 1e-8, 1e-2, 2e-5, "time scale on which bandwidth builds up", True),
+    )
+
+
+def kind_parameters(
+    fabric: Fabric, kind: CollectiveKind, group: str, *, is_latency_told: bool
+) -> tuple[FitParameter, ...]:
+    """Constants of one kind of collective on a fabric: up to five, one more where switches reduce or share a bridge.
+
+    Rows of many bytes alone say nothing of what few take: of them the usual latency stays.
+    """
+    specified, prior = fabric.bandwidth_bytes_per_s, CURVE_PRIOR
+    rows = [
+        ("start_s", "s", 1e-7, 5e-4, prior.start_s, "latency of a pass whatever the group's size"),
+        ("doubling_s", "s", 1e-7, 1e-3, prior.doubling_s, "latency of a pass for each doubling of the group")
+        if fabric.grows_by_doubling(kind)
+        else ("hop_s", "s", 1e-8, 1e-4, prior.hop_s, "latency of a pass for each device beyond the first"),
+        (
+            "bandwidth_bytes_per_s",
+            "bytes/s",
+            0.01 * specified,
+            10.0 * specified,
+            prior.share * specified,
+            "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
+        ),
+    ]
+    if fabric.runs_protocols(kind):
+        rows.append(
+            ("setup", "latencies", 0.05, 100.0, prior.setup, "latency that full rate adds, over that of a pass")
+        )
+    elif fabric.has_protocols:
+        rows.append(("ramp_s", "s", 1e-8, 1e-2, prior.ramp_s, "time scale on which bandwidth builds up"))
+    if not kind.is_pairwise:
+        meaning = "passes over the payload at the devices' ends"
+        rows.append(("endpoint_share", "passes", 0.005, 20.0, prior.endpoint_share, meaning))
+    if fabric.reduces_from and kind is CollectiveKind.ALL_REDUCE:
+        rows.append(
+            (
+                "small_share",
+                "share",
+                0.4,
+                1.0,
+                prior.small_share,
+                "bandwidth of groups too small for the switch to reduce",
+            )
+        )
+    if fabric.shares_bridge and not kind.is_pairwise:
+        rows.append(
+            ("crowding", "power", 0.05, 3.0, prior.crowding, "power with which bandwidth falls with the group's size")
+        )
+    untold = () if is_latency_told else ("start_s", "hop_s") if kind.is_pairwise else ("start_s",)
+    return tuple(
+        FitParameter(group, name, unit, low, high, start, meaning, is_log=True)
+        for name, unit, low, high, start, meaning in rows
+        if name not in untold
+    )
+
+
+def protocol_parameters() -> list[FitParameter]:
+    """Constants of protocols, which all fabrics and all software share."""
+    prior, rates = PROTOCOL_PRIOR, "rate of a protocol of lower latency over the next one's"
+    named = (
+        ("ll_rate", 1e-3, 1.0, prior.ll_rate, f"{rates}, LL over LL128"),
+        ("ll128_rate", 0.02, 1.0, prior.ll128_rate, f"{rates}, LL128 over Simple"),
+        ("ll128_setup", 5e-3, 0.8, prior.ll128_setup, "latency that LL128 adds over what Simple adds"),
+    )
+    return [
+        FitParameter(PROTOCOL_GROUP, name, "share", low, high, start, meaning, is_log=True)
+        for name, low, high, start, meaning in named
+    ]
+
+
+def reduction_parameter(group: str) -> FitParameter:
+    """What all-reduces of all software have in common where switches reduce across nodes.
+
+    Args:
+        group: see `Fabric.reduction_group`.
+    """
+    meaning = "hops beyond which latency of all-reduces grows with the group no more"
+    return FitParameter(group, "most_hops", "hops", 4.0, 71.0, CURVE_PRIOR.most_hops, meaning, is_log=True)
