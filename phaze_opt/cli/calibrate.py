@@ -197,5 +197,4 @@ def _only_of(found: Calibration) -> str:
 
 def _fitted_software(found: Calibration) -> list[str]:
     """Names that `--software` takes of what was fitted, each once."""
-    names = (group.rpartition("/")[2] for group in found.groups if group.startswith(measurements.OF_SOFTWARE))
-    return list(dict.fromkeys(names))
+    return measurements.software_of_groups(found.groups)

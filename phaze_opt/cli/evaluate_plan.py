@@ -351,6 +351,8 @@ def _notes(
         own_fit=evaluate_request.own_fit(own, stack.name),
         is_scheduled=device is None,
     )
+    unused = evaluate_request.unused_fit(own, stack.name)
+    said = (*said, Note("unused_fit", unused)) if unused else said
     if device is None:
         space = _own_space(request, network)
         about = Answer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,6 +139,12 @@ def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
     for shipped, own in machines.replaced:
         say(f"note: {own} of your file takes the place of the package's {shipped}")
     return machines
+
+
+def software_of_groups(groups: Iterable[str]) -> list[str]:
+    """Names that ``--software`` takes of groups of constants, each once."""
+    names = (name.removesuffix(OF_EXPERTS).rpartition("/")[2] for name in groups if name.startswith(OF_SOFTWARE))
+    return list(dict.fromkeys(names))
 
 
 def with_own_software(

@@ -221,8 +221,12 @@ def own_fit_error(groups: Sequence[FittedGroup]) -> float | None:
 
 
 def _of_the_user(groups: Sequence[FittedGroup]) -> list[FittedGroup]:
-    """Those that ``phaze-opt calibrate`` fitted to some rows."""
-    return [group for group in groups if group.source == CALIBRATED and group.datasets]
+    return [group for group in groups if fitted_by_user(group)]
+
+
+def fitted_by_user(group: FittedGroup) -> bool:
+    """Whether ``phaze-opt calibrate`` fitted constants to some rows."""
+    return group.source == CALIBRATED and bool(group.datasets)
 
 
 def gradient_note(priced: int, own: int, source: str) -> str:
