@@ -1,7 +1,7 @@
 """A journal: a file of JSON lines that only grows, each line with its checksum, so that a kill costs one line at most.
 
 A line is a JSON object whose last key, ``crc32``, is the checksum of the object without it. A line that was torn by a
-kill or changed since costs that line, no other.
+kill or changed since costs that line, no other. Files of versions before checksums are read, and said to be such.
 
 What is appended reaches the operating system at once, so that a killed process loses nothing. It reaches the disk
 within `SYNC_S` of the next line, and when the journal is closed: a power cut costs the last second.
@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import shorten_path
+from phaze_opt.record.input_files import parse_json, shorten_path
 from phaze_opt.record.whole_file import replace_file
 
 SYNC_S = 1.0
 """Time between two writes to the disk itself, s."""
 _KEY = "crc32"
+_MARK = f'"{_KEY}":'.encode()
 _END = re.compile(rb'(?:, )?"crc32": "([0-9a-f]{8})"\}$')
 
 
@@ -77,10 +78,12 @@ class JournalRead:
     Attributes:
         values: of the lines that hold, in their order.
         num_faulty: lines that were torn or changed, and are left out.
+        is_checked: False for a file of a version before checksums.
     """
 
     values: tuple[dict[str, Any], ...] = ()
     num_faulty: int = 0
+    is_checked: bool = True
 
 
 def read_journal(path: Path) -> JournalRead:
@@ -96,27 +99,41 @@ def read_journal(path: Path) -> JournalRead:
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
         raise InputError(message, source=shorten_path(path)) from error
-    values = tuple(_values(lines))
-    return JournalRead(values, num_faulty=len(lines) - len(values))
+    is_checked = not lines or any(_MARK in line for line in lines)
+    values = tuple(_values(lines, parse_line if is_checked else _parse_unchecked))
+    return JournalRead(values, num_faulty=len(lines) - len(values), is_checked=is_checked)
 
 
 def mend_journal(path: Path) -> JournalRead:
-    """All lines that hold, as `read_journal`; a file with others is written anew.
+    """All lines that hold, as `read_journal`; a file with others, or without checksums, is written anew.
 
     Raises:
         InputError: the file cannot be read or written.
     """
     read = read_journal(path)
-    if read.num_faulty:
+    if read.num_faulty or not read.is_checked:
         write_journal(path, read.values)
     return read
 
 
-def _values(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Lines that hold."""
+def _values(lines: Iterable[bytes], parse: Any) -> Iterator[dict[str, Any]]:
+    """Lines that can be parsed."""
     for line in lines:
         with suppress(ValueError, RecursionError):
-            yield parse_line(line)
+            yield parse(line)
+
+
+def _parse_unchecked(line: bytes) -> dict[str, Any]:
+    """A line of an earlier version.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    value = json.loads(line, parse_int=_integer)
+    if not isinstance(value, dict) or _KEY in value:  # a checksum that stands elsewhere, or in another encoding
+        message = "the line is no object of an earlier version"
+        raise ValueError(message)
+    return value
 
 
 @dataclass(slots=True)
@@ -215,7 +232,7 @@ def write_value(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_value(path: Path, *, kind: str) -> dict[str, Any] | None:
-    """The value that `write_value` wrote; None where there is no file.
+    """The value that `write_value` wrote, or that of a version before checksums; None where there is no file.
 
     Args:
         path: the file.
@@ -233,7 +250,11 @@ def read_value(path: Path, *, kind: str) -> dict[str, Any] | None:
         message = f"cannot be read: {error.strerror or error}"
         raise InputError(message, source=source) from error
     try:
-        return parse_line(content)
+        value = parse_line(content) if _MARK in content else parse_json(content.decode(), source=source)
     except (ValueError, RecursionError) as error:
         message = f"is not {kind} as it was written ({error}); remove it and run the command again"
         raise InputError(message, source=source) from error
+    if not isinstance(value, dict):
+        message = f"is not {kind}; remove it and run the command again"
+        raise InputError(message, source=source)
+    return value

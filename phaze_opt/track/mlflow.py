@@ -26,7 +26,15 @@ from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, Stud
 from phaze_opt.track import protocol, records
 from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, deliver_once
 from phaze_opt.track.destination import Destination, resolve_destination
-from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, Record, new_attempt, runs_directory
+from phaze_opt.track.pending_delivery import (
+    DeliveryState,
+    Order,
+    OrderFile,
+    Record,
+    earlier_attempt,
+    new_attempt,
+    runs_directory,
+)
 from phaze_opt.track.sources import count_parts, num_pending
 
 _logger = logging.getLogger(__name__)
@@ -238,7 +246,8 @@ class MLflowSession:
             order = replace(earlier, started=started, finished={}, trials=self._trials.value)
         else:
             num_earlier = count_parts(place, started) if is_resumed else 0
-            order = Order(new_attempt(), started, trials=self._trials.value, num_earlier=num_earlier)
+            attempt = earlier_attempt(self._destination.work_dir, identity) if num_earlier else ""
+            order = Order(attempt or new_attempt(), started, trials=self._trials.value, num_earlier=num_earlier)
         self._order, self._earlier, self._place = order, earlier, place
         place.write(order)
         if earlier is None or earlier.started is not started:

@@ -141,6 +141,12 @@ def runs_directory(work_dir: Path, identity: str) -> Path:
     return work_dir / RUNS_DIRECTORY / re.sub(r"[^A-Za-z0-9._-]", "_", identity)
 
 
+def earlier_attempt(work_dir: Path, identity: str) -> str:
+    """The last attempt that a version before orders made; empty if there is none."""
+    found = sorted(runs_directory(work_dir, identity).glob("tracking/*/tracking.jsonl"))
+    return found[-1].parent.name if found else ""
+
+
 def _read(path: Path) -> Record | None:
     """A value, where a broken file counts as none: the store itself knows the rest."""
     try:

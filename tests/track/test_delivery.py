@@ -249,12 +249,16 @@ def test_what_a_killed_process_left_of_a_store_is_removed(work_dir: Path, destin
     assert not left.exists()
 
 
-def test_a_search_that_was_begun_untracked_is_recorded_from_its_resume(work_dir: Path) -> None:
+def test_a_search_of_an_earlier_version_goes_on_in_its_run(work_dir: Path) -> None:
+    attempt = work_dir / "phaze-opt-runs" / "example-0001" / "tracking" / "20260101T000000000-abcdef"
+    attempt.mkdir(parents=True)
+    (attempt / "tracking.jsonl").write_text("")
     session = AT_THE_END.open(TrackerConfig(work_dir=work_dir))
     first = record_search(work_dir, EVENTS[:5])[0]
     session.observe(replace(first, is_resumed=True))
     for event in record_search(work_dir, resumed(EVENTS, num_known=4), is_resumed=True)[1:]:
         session.observe(event)
     assert session.close().is_complete
+    assert rows(work_dir, "select distinct value from tags where key = 'phaze_opt.attempt'") == [(attempt.name,)]
     resumed_tags = "select value, count(*) from tags where key = 'is_resumed' group by value order by value"
     assert rows(work_dir, resumed_tags) == [("false", NUM_TRIALS - 4), ("true", 4)]

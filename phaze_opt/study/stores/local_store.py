@@ -1,12 +1,14 @@
 """`LocalStore`: evaluations in files that processes of one machine share."""
 
 import hashlib
+import json
 import logging
 import os
 import time
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
@@ -100,7 +102,7 @@ class _EvaluationFile:
         place = self.place(point)
         if place is None:
             return None
-        line = parse_line(os.pread(self.descriptor, place[1], place[0]))
+        line = _parse(os.pread(self.descriptor, place[1], place[0]))
         try:
             return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
         except (ValueError, KeyError, TypeError) as error:
@@ -190,7 +192,7 @@ class _EvaluationFile:
     def _take_in(self, line: bytes) -> None:
         """Note where the evaluation of a point is."""
         try:
-            point = DesignPoint(*parse_line(line)["point"])
+            point = DesignPoint(*_parse(line)["point"])
         except (ValueError, KeyError, TypeError, RecursionError, InputError):
             if line.strip() and not self.has_warned:
                 self.has_warned = True
@@ -224,6 +226,22 @@ def _open_file(path: Path, flags: int) -> int:
         return os.open(path, flags, 0o644)
     except OSError as error:
         raise unwritable(path, error, what="the evaluations of the study") from error
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    """The value of a line.
+
+    Raises:
+        ValueError: it was torn or changed.
+    """
+    try:
+        return parse_line(line)
+    except ValueError:
+        value = json.loads(line)
+        # Versions before checksums wrote the length of the evaluation.
+        if not isinstance(value, dict) or "num_bytes" not in value:
+            raise
+        return value
 
 
 def _offset(point: DesignPoint) -> int:
