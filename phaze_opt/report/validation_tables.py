@@ -363,7 +363,7 @@ def middle_sentences(result: Validation) -> tuple[str, ...]:
             found.append(
                 f"{entry.name}: {len(own)} of {len(entry.rows)} rows name no measured software: each is priced as the "
                 f"middle of those that suit its machine and sharding, and {within} of the {len(own)} were measured "
-                "between the fastest and the slowest of these (held, above, is of the range of 90 %)."
+                "between the fastest and the slowest of these (held in the table is of the range of 90 %)."
             )
     return tuple(found)
 
