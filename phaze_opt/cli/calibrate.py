@@ -73,7 +73,7 @@ def calibrate(
     """
     from phaze_opt.validation.registry import load_families
 
-    check_file_to_write(output, option="--out", example="my_constants.json")
+    check_file_to_write(output, option="--out", example="my_constants.json", data=data)
     own = None if software is None else measurements.check_own_name(software)
     families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
     sets = measurements.dataset_names(dataset, names)
@@ -205,5 +205,4 @@ def _only_of(found: Calibration) -> str:
 
 def _fitted_software(found: Calibration) -> list[str]:
     """Names that `--software` takes of what was fitted, each once."""
-    names = (group.rpartition("/")[2] for group in found.groups if group.startswith(measurements.OF_SOFTWARE))
-    return list(dict.fromkeys(names))
+    return measurements.software_of_groups(found.groups)

@@ -252,13 +252,17 @@ def _money_words(answer: PricedJob, baselines: Sequence[PricedJob]) -> str:
 
 
 def _run_words(answer: PricedJob, request: EvaluateRequest) -> str:
-    """What a training run takes, or why that is not known, where it is asked for."""
-    from phaze_opt.report.bill import run_sentence
+    """What a training run takes where it is asked for: its days always, its cost or why that is not known."""
+    from phaze_opt.hardware.economics.ownership import run_days
+    from phaze_opt.report.bill import days_words, run_sentence
 
     if answer.bill is not None:
-        return run_sentence(answer.bill)
-    is_asked = request.costs is not None and request.costs.tokens is not None
-    return f"W{answer.unbilled[1:]}." if is_asked and answer.unbilled else ""
+        return run_sentence(answer.bill, answer.headline)
+    tokens, rate = (request.costs.tokens if request.costs else None), answer.evaluation.throughput_tokens_per_s
+    if tokens is None or not answer.unbilled:
+        return ""
+    days = f"{days_words(tokens, run_days(tokens, rate), answer.headline)}. " if rate > 0.0 else ""
+    return f"{days}W{answer.unbilled[1:]}."
 
 
 def _print_sensitivity(answer: PricedJob) -> None:

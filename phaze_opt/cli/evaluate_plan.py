@@ -18,7 +18,7 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
-from phaze_opt.hardware.device_catalogue import is_shipped
+from phaze_opt.hardware.device_catalogue import is_shipped, told_name
 from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_machine
@@ -283,7 +283,7 @@ def _real(
             message = f"is for designed chips; {device.name} runs operators one after the other; leave it out"
             raise InputError(message, source=option.flag)
     return _Chip(
-        name=device.name,
+        name=told_name(device),
         accelerator=described_chip(device, known),
         clock=MachineClock(device, path, fitted),
         peak_flops_per_s=device.peak(path),
@@ -341,7 +341,7 @@ def _notes(
     is_users = device is not None and not is_shipped(device)
     said = software_notes(
         stack.name,
-        machine=_measured_name(chip, device),
+        machine=chip.name,
         dtype=str(path),
         choice=SoftwareChoice.RULE if is_users and software.choice is SoftwareChoice.MEASURED else software.choice,
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
@@ -351,6 +351,8 @@ def _notes(
         own_fit=evaluate_request.own_fit(own, stack.name),
         is_scheduled=device is None,
     )
+    unused = evaluate_request.unused_fit(own, stack.name)
+    said = (*said, Note("unused_fit", unused)) if unused else said
     if device is None:
         space = _own_space(request, network)
         about = Answer(
@@ -371,11 +373,6 @@ def _notes(
         return said
     sentence = f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another"
     return (*said, Note("network", sentence))
-
-
-def _measured_name(chip: _Chip, device: Device | None) -> str:
-    """The name under which measurements of a machine are looked for: those of the package are not of a user's file."""
-    return chip.name if device is None or is_shipped(device) else f"{chip.name} of your file"
 
 
 def _power_note(device: Device, stack: TrainingStack) -> str:
@@ -412,11 +409,7 @@ def _setting(
     is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
     spread = load_spreads().find(step_kinds(stack.name, choice)) if is_training else None
     share = error_share(
-        measured_rows(stack.name),
-        errors,
-        machine=_measured_name(chip, device),
-        dtype=str(path),
-        has_experts=job.model.has_experts,
+        measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
     )
     return PriceSetting(
         machine=chip.name,

@@ -214,8 +214,22 @@ def own_fit(constants: Path | None, software: str) -> str:
     return own_fit_note(software, _groups_of(constants, software))
 
 
+def unused_fit(constants: Path | None, software: str) -> str:
+    """Of which other software a user's file holds constants that the user fitted; empty if of this one, or of none."""
+    from phaze_opt.cli.measurements import software_of_groups
+    from phaze_opt.hardware.fitted import read_fitted_file
+    from phaze_opt.report.software import fitted_by_user
+
+    groups = {} if constants is None else read_fitted_file(constants).groups
+    others = software_of_groups(name for name, group in groups.items() if fitted_by_user(group))
+    if not others or software in others or own_fit(constants, software):
+        return ""
+    named = ", ".join(others)
+    return f"what you fitted of software is of {named} and does not price {software}; --software names one of them"
+
+
 def own_error(constants: Path | None, software: str) -> float | None:
-    """The mean error of rows kept out of a user's fit of a software, as a share; None where there is none."""
+    """The largest mean error of rows kept out of a user's fit of a software, as a share; None where there is none."""
     from phaze_opt.report.software import own_fit_error
 
     return own_fit_error(_groups_of(constants, software))

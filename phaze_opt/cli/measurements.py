@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,6 +141,12 @@ def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
     return machines
 
 
+def software_of_groups(groups: Iterable[str]) -> list[str]:
+    """Names that ``--software`` takes of groups of constants, each once."""
+    names = (name.removesuffix(OF_EXPERTS).rpartition("/")[2] for name in groups if name.startswith(OF_SOFTWARE))
+    return list(dict.fromkeys(names))
+
+
 def with_own_software(
     datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool
 ) -> tuple[Dataset, ...]:
@@ -234,7 +240,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
         is_calibrated: whether they are a user's own; those of software do not tell on which machines they were fitted.
     """
     from phaze_opt.cost.stacks import software_measured_on
-    from phaze_opt.hardware.device_catalogue import find_device, is_shipped
+    from phaze_opt.hardware.device_catalogue import is_shipped, told_name
 
     found: dict[str, str] = {}
     own = [data for data in datasets if data.likes != (data.name,)]
@@ -243,7 +249,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
         if device is None:
             continue
         known = is_shipped(device)
-        name = device.name if known or find_device(device.name) is None else f"the {device.name} of your file"
+        name = told_name(device)
         is_own_fit = is_calibrated or known
         if kind in TIMED_APART and not (is_own_fit and _has_constants(row.dataset, device, fitted)):
             found[name] = "its operators are priced as those of any machine nobody measured"

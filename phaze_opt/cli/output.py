@@ -281,12 +281,12 @@ def _strict(value: Any) -> Any:
     return value
 
 
-def check_file_to_write(path: Path | None, *, option: str, example: str) -> None:
+def check_file_to_write(path: Path | None, *, option: str, example: str, data: Path | None = None) -> None:
     """See that a file can be written before anything runs, and say which folder will be made for it.
 
     Raises:
-        InputError: it is a directory or a device, a file stands where a directory is needed, or nothing may be written
-            there.
+        InputError: it is a directory or a device, the file of ``data`` that is read, a file stands where a directory
+            is needed, or nothing may be written there.
     """
     if path is None:
         return
@@ -296,6 +296,9 @@ def check_file_to_write(path: Path | None, *, option: str, example: str) -> None
         raise InputError(message, source=option)
     if is_there(path) and not is_file(path):
         message = f"'{path}' is no ordinary file; give one, such as {example}"
+        raise InputError(message, source=option)
+    if data is not None and path.resolve() == data.resolve():
+        message = f"'{path}' is the file of --data, which would be lost; give another, such as {example}"
         raise InputError(message, source=option)
     above = next((parent for parent in path.absolute().parents if is_there(parent)), path)
     if not is_directory(above):

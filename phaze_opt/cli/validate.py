@@ -61,8 +61,8 @@ def validate(
 
     Errors are in per cent of the measured time. A goal that is missed is said and changes no exit code.
     """
-    check_file_to_write(report, option="--report", example="validation.html")
-    check_file_to_write(predictions, option="--predictions", example="predictions.csv")
+    check_file_to_write(report, option="--report", example="validation.html", data=data)
+    check_file_to_write(predictions, option="--predictions", example="predictions.csv", data=data)
     machines = measurements.read_machines(machine)
     result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
     try:
@@ -140,7 +140,7 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
     from phaze_opt.report import validation_tables as tables
 
     screen, is_many = out(), len(result.sets) > tables.MOST_SETS
-    for sentence in (*tables.unit_sentences(result), *tables.score_sentences(result)):
+    for sentence in tables.first_sentences(result):
         screen.print(sentence)
     screen.print()
     if is_many:
@@ -148,8 +148,7 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
         screen.print()
     is_short = is_many and not is_detailed
     print_plain_table(tables.short_table(result) if is_short else tables.overview_table(result), has_title=False)
-    told = (tables.own_unscored_sentences, tables.middle_sentences, tables.unmeasured_sentences)
-    for sentence in (each for say_of in told for each in say_of(result)):
+    for sentence in tables.told_sentences(result):
         screen.print(sentence)
     if is_detailed:
         _print_details(result)

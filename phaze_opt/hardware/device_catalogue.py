@@ -168,6 +168,12 @@ def is_shipped(device: Device) -> bool:
     return known is not None and replace(known, tdp_w=device.tdp_w) == device
 
 
+def told_name(device: Device) -> str:
+    """What an answer calls a machine: one of a user's file that has the name of a shipped one is told from that."""
+    has_name_alone = find_device(device.name) is not None and not is_shipped(device)
+    return f"{device.name} of your file" if has_name_alone else device.name
+
+
 @cache
 def shipped_devices() -> DeviceCatalogue:
     """The machines of devices.toml."""

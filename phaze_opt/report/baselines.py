@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from phaze_opt.hardware.economics.ownership import RunCost
+from phaze_opt.hardware.economics.ownership import run_days
 from phaze_opt.objective.bill import Bill, token_ratio_span, token_span
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
@@ -98,8 +99,8 @@ def money_table(contestants: Sequence[Contestant]) -> TableContent | None:
     )
     if terms.tokens is not None:
         fields += (
-            number("days", lambda item: _of_run(item, lambda run: format_number(run.days))),
-            number("the run", lambda item: _of_run(item, lambda run: format_amount(run.usd))),
+            number("days", partial(_days, tokens=terms.tokens)),
+            number("the run", lambda item: _billed(item, _usd_of_run)),
         )
     note = [
         "USD; TCO and what follows of it count electricity",
@@ -145,9 +146,15 @@ def _billed(item: Contestant, cell: Callable[[Bill], str]) -> str:
     return "n/k" if item.bill is None else cell(item.bill)
 
 
-def _of_run(item: Contestant, cell: Callable[[RunCost], str]) -> str:
-    """A figure of the training run asked for."""
-    return "n/k" if item.bill is None or item.bill.run is None else cell(item.bill.run)
+def _days(item: Contestant, *, tokens: float) -> str:
+    """Of the training run asked for, known whatever a device costs."""
+    rate = item.evaluation.throughput_tokens_per_s
+    return _if_feasible(item, format_number(run_days(tokens, rate)) if rate > 0.0 else "")
+
+
+def _usd_of_run(bill: Bill) -> str:
+    """Of the training run asked for."""
+    return "n/k" if bill.run is None else format_amount(bill.run.usd)
 
 
 def _range(bill: Bill) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.ownership import RunCost
 from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design, token_span
+from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.die import DieBeside
 from phaze_opt.report.style import COLOURS, style_bars
@@ -80,17 +81,30 @@ def dollars_figure(bills: Mapping[str, Bill]) -> Figure:
     return style_bars(figure, "Where the dollars go", count=len(bills), axis="USD a device, over its life")
 
 
-def run_sentence(bill: Bill) -> str:
-    """What it takes to train on the tokens asked for; empty if none were."""
+def run_sentence(bill: Bill, found: HeadlineRange | None = None) -> str:
+    """What it takes to train on the tokens asked for; empty if none were.
+
+    Args:
+        bill: of the cluster.
+        found: the range of its throughput, which days then have too.
+    """
     run = bill.run
     if run is None or bill.terms.tokens is None:
         return ""
     return (
-        f"To train on {format_amount(bill.terms.tokens)} tokens takes {format_number(run.days)} days without "
-        f"interruptions, {format_amount(run.usd)} USD ({_run_range(bill, run)}; "
+        f"{days_words(bill.terms.tokens, run.days, found)}, {format_amount(run.usd)} USD ({_run_range(bill, run)}; "
         f"{format_number(GIGA * bill.usd_per_token)} USD for 1B of them), "
         f"{format_amount(run.kwh)} kWh and {_mass(run.kg)} of CO2e."
     )
+
+
+def days_words(tokens: float, days: float, found: HeadlineRange | None = None) -> str:
+    """How long training on so many tokens takes, with the range of the throughput where it is known."""
+    span = ""
+    if found is not None and found.parts:
+        low, high = (format_number(days * found.value / end) for end in (found.high, found.low))
+        span = f" ({low} to {high} over the range of throughput)"
+    return f"To train on {format_amount(tokens)} tokens takes {format_number(days)} days{span} without interruptions"
 
 
 def _run_range(bill: Bill, run: RunCost) -> str:

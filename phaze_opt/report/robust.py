@@ -470,8 +470,9 @@ def front_check_sentence(report: FrontReport) -> str:
     """What a front over worlds that holds states, and what of it was worked out again."""
     front, names = report.front, ", ".join(report.models)
     state = "proved" if front.is_proved else "not proved"
+    verb = "is" if len(front.designs) == 1 else "are"
     return (
-        f"Valid: for {names} {len(front.designs):,} of {front.num_points:,} points are on the front of "
+        f"Valid: for {names} {len(front.designs):,} of {front.num_points:,} points {verb} on the front of "
         f"{axes_words(front.axes)} over {_counted_worlds(front)} (gap {format_gap(front.gap)}, {state} within "
         f"{format_gap(front.tolerance)}); {report.num_certificates} certificates of worlds worked out again in "
         f"{format_time(report.wall_s)}."

@@ -200,13 +200,9 @@ def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
     own = _of_the_user(groups)
     if not own:
         return ""
-    number = len({(name, row) for group in own for name, rows in group.datasets.items() for row in rows})
-    figures = own[-1].residuals
-    words = [
-        f"{what} {figures[key]:.1f} %"
-        for key, what in (("mape", "mean error"), (ERROR, "of rows kept out"))
-        if key in figures
-    ]
+    number, figures, kept_out = sum(map(len, own[-1].datasets.values())), own[-1].residuals, own_fit_error(groups)
+    words = [f"mean error {figures['mape']:.1f} %"] if "mape" in figures else []
+    words += [] if kept_out is None else [f"of rows kept out up to {kept_out:.1%}".replace("%", " %")]
     noun = "row" if number == 1 else "rows"
     return f"constants of {software} were fitted to {number} {noun} of your own, and speak of their machines" + (
         f" ({', '.join(words)})" if words else ""
@@ -214,14 +210,23 @@ def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
 
 
 def own_fit_error(groups: Sequence[FittedGroup]) -> float | None:
-    """The mean error of rows kept out of the user's own fit, as a share; None where there is none."""
-    own = _of_the_user(groups)
-    return own[-1].residuals[ERROR] / 100.0 if own and ERROR in own[-1].residuals else None
+    """The largest mean error of rows kept out of the user's own fit, as a share; None where there is none.
+
+    Of few rows that are much alike a fifth kept out says little: what a model, a machine or a number of nodes kept out
+    whole says counts too.
+    """
+    figures = own[-1].residuals if (own := _of_the_user(groups)) else {}
+    errors = [value for name, value in figures.items() if name == ERROR or name.startswith("leave_one_")]
+    return max(errors) / 100.0 if errors else None
 
 
 def _of_the_user(groups: Sequence[FittedGroup]) -> list[FittedGroup]:
-    """Those that ``phaze-opt calibrate`` fitted."""
-    return [group for group in groups if group.source == CALIBRATED]
+    return [group for group in groups if fitted_by_user(group)]
+
+
+def fitted_by_user(group: FittedGroup) -> bool:
+    """Whether ``phaze-opt calibrate`` fitted constants to some rows."""
+    return group.source == CALIBRATED and bool(group.datasets)
 
 
 def gradient_note(priced: int, own: int, source: str) -> str:

@@ -15,13 +15,16 @@ from phaze_opt.report.validation_figures import error_figure, overview_figure, r
 from phaze_opt.report.validation_tables import (
     MOST_SETS,
     describe_goal,
+    first_sentences,
     format_figure,
     format_rank,
     format_signed,
+    goals_sentence,
     group_table,
     kinds_table,
     overview_table,
     sources_table,
+    told_sentences,
     worst_table,
 )
 from phaze_opt.validation.result import SetResult, Validation
@@ -43,7 +46,6 @@ def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
     return ReportDocument(
         title="The models against measured machines",
         findings=_findings(result),
-        notices=_notices(result),
         sections=tuple(sections),
         is_drawn=True,
         footer=(("phaze-opt", __version__), ("constants (sha256)", result.fitted.digest)),
@@ -51,39 +53,8 @@ def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
 
 
 def _findings(result: Validation) -> tuple[str, ...]:
-    rows = sum(len(entry.rows) for entry in result.sets)
-    scored = sum(entry.scores.num_rows for entry in result.sets)
-    better = [entry for entry in result.sets if entry.scores.num_rows and entry.scores.mape < entry.baseline_mape]
-    compared = [entry for entry in result.sets if entry.scores.num_rows and entry.baseline_mape >= 0]
-    sentences = [f"{scored:,} of {rows:,} rows of {len(result.sets)} data sets are predicted and scored."]
-    shown = sorted((e for e in result.sets if e.scores.num_rows and not e.dataset.is_context), key=_mean_error)
-    if shown:
-        least, middle, most = shown[0], shown[len(shown) // 2], shown[-1]
-        sentences.append(
-            f"The mean error of a set is {_error(middle)} in the middle, from {_error(least)} ({least.name}) to "
-            f"{_error(most)} ({most.name})."
-        )
-    met = [goal for goal in result.goals if goal.is_met]
-    if result.goals:
-        sentences.append(f"{len(met)} of {len(result.goals)} goals are met.")
-    if compared:
-        sentences.append(
-            f"The models beat a trivial one fitted to public measurements on {len(better)} of {len(compared)} sets."
-        )
-    return tuple(sentences)
-
-
-def _mean_error(entry: SetResult) -> float:
-    return entry.scores.mape
-
-
-def _error(entry: SetResult) -> str:
-    return f"{format_figure(entry.scores.mape)} %"
-
-
-def _notices(result: Validation) -> tuple[str, ...]:
-    missed = [describe_goal(goal) for goal in result.goals if not goal.is_met]
-    return (f"Goals missed: {'; '.join(missed)}.",) if missed else ()
+    """What the terminal says: how far off the models are, the goals, and what of rows is to be known."""
+    return tuple(filter(None, (*first_sentences(result), goals_sentence(result), *told_sentences(result))))
 
 
 def _overview(result: Validation, constants: FittedFile) -> Section:
@@ -244,8 +215,8 @@ def _constants_section(constants: FittedFile) -> Section:
         "Constants",
         (
             Paragraph(
-                f"{number} constants in {len(groups)} groups were fitted, none of a single row or model; the file of "
-                "constants has each with its bounds, and `calibrate` prints those that it fits."
+                f"{number:,} constants in {len(groups)} groups were fitted, none of a single row or model; the file of "
+                "constants has each with its bounds, and calibrate prints those that it fits."
             ),
             Folded("Groups of constants, with their errors", (TableBlock(_residuals_table(groups)),)),
         ),

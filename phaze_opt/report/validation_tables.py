@@ -21,7 +21,7 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
 from phaze_opt.validation.modern.shapes import shape_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation, range_scores
-from phaze_opt.validation.schema import DIES, MEMORY
+from phaze_opt.validation.schema import DIES, MEMORY, TRAINING
 from phaze_opt.validation.scores import score
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "range", "held", "bias", "rank"))
@@ -252,6 +252,16 @@ def format_rank(value: float) -> str:
     return f"{math.floor(value * 1000 + _LAST_DIGITS) / 1000:.3f}"
 
 
+def first_sentences(result: Validation) -> tuple[str, ...]:
+    """What an answer begins with, on a terminal and on a page."""
+    return (*unit_sentences(result), *score_sentences(result))
+
+
+def told_sentences(result: Validation) -> tuple[str, ...]:
+    """What is said of single sets, whoever asks."""
+    return (*own_unscored_sentences(result), *middle_sentences(result), *unmeasured_sentences(result))
+
+
 def score_sentences(result: Validation) -> tuple[str, ...]:
     """How far off the models are over all rows and in the best and the worst set, and what to expect elsewhere."""
     scored = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
@@ -273,7 +283,8 @@ def score_sentences(result: Validation) -> tuple[str, ...]:
     if any(entry.scores.num_rows and entry.dataset.is_context for entry in result.sets):
         ends += "; sets that are not of times (die areas, say) count in none of these"
     bias = f"They are {scored[0].scores.bias:+.3g} % in the mean with their sign: below 0 is predicted too fast."
-    sources = sources_sentence([UNSEEN])
+    has_steps = any(entry.dataset.schema is TRAINING for entry in scored)
+    sources = sources_sentence([UNSEEN]) if has_steps else ""
     expected = f"{sources[:1].upper()}{sources[1:]}." if sources else ""
     said = (f"{text}.", f"{ends}." if len(scored) > 1 else bias)
     # What nobody fitted comes first where all that is scored was fitted.
@@ -352,7 +363,7 @@ def middle_sentences(result: Validation) -> tuple[str, ...]:
             found.append(
                 f"{entry.name}: {len(own)} of {len(entry.rows)} rows name no measured software: each is priced as the "
                 f"middle of those that suit its machine and sharding, and {within} of the {len(own)} were measured "
-                "between the fastest and the slowest of these (held, above, is of the range of 90 %)."
+                "between the fastest and the slowest of these (held in the table is of the range of 90 %)."
             )
     return tuple(found)
 

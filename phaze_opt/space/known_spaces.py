@@ -160,9 +160,9 @@ def load_space(
     if space.num_architectures == 0:
         message = f"none of its {space.num_candidates} architectures has an area in {space.describe_bounds()}"
         if silicon is not None:
-            message += (
-                "; a die is all of a chip: raise area_budget_mm2, or give --silicon phaze for the tables at 22 nm"
-            )
+            lower = "lower min_area_fraction, " if described.min_area_fraction else ""
+            message += f"; a die is all of a chip: {lower}raise area_budget_mm2, or give --silicon phaze for the tables"
+            message += " at 22 nm"
         raise InputError(message, source=str(path))
     return space
 

@@ -187,7 +187,10 @@ def calibrate(
         parameters = family.parameters(rows)
         reason = _why_unfitted(family, rows, with_starts(constants, parameters))
         if not (reason or parameters or family.fit is None):
-            reason = f"{family.name}: {len(rows):,} rows are too few of any machine or library to fit a constant"
+            reason = (
+                f"{family.name}: too few rows to fit a constant ({len(rows):,} given); it takes eight of one kind, of "
+                "collectives on links that the package knows"
+            )
         if reason:
             unfitted.append(reason)
         if reason or not parameters:

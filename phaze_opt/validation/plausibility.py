@@ -163,7 +163,8 @@ def _fault(row: Row, kind: str) -> str:
     unit = column.rpartition("_")[2]
     is_short = measured_s < least
     limit = (least if is_short else most) / _UNITS[unit]
-    than = f"shorter than {limit:.2g} {unit}, which" if is_short else f"longer than {limit:.2g} {unit}, which no"
+    bound = f"{float(f'{limit:.2g}'):,.8g} {unit}"
+    than = f"shorter than {bound}, which" if is_short else f"longer than {bound}, which no"
     who = "nothing on this machine can beat" if is_short else "work of this size takes, however slow the program"
     return f"is {than} {who}; {_advice(measured_s / _UNITS[unit], unit, least, most)}"
 

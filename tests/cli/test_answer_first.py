@@ -107,5 +107,6 @@ def test_all_figures_are_of_the_plan_to_run_and_the_fastest_stands_beside(capsys
     assert fastest["why_not"] in text
     assert f"would train {100 * fastest['gain']:.2g} % more" in fastest["why_not"]
     assert "takes more memory than a device has unless" in fastest["why_not"]
-    assert f"takes {days:.1f} days" in text
+    low, high = (days * rate / line["range"][end] for end in ("high", "low"))
+    assert f"takes {days:.1f} days ({low:#.3g} to {high:#.3g} over the range of throughput)" in text
     assert f"{512 / other['plan_to_run']['iteration_time_s']:.0f}" in text.partition("The same job")[2]

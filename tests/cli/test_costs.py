@@ -34,7 +34,8 @@ def test_evaluate_says_what_a_design_costs_and_a_run_on_it(capsys):
     assert "To train on 1.00 trillion tokens takes" in text
     assert "on grid taiwan" in text
     assert f" {real['device_usd']:,.0f} " in text
-    assert "b200 n/k" in text
+    days = 1e12 / line["baselines"][1]["throughput_tokens_per_s"] / 86400
+    assert f"b200 n/k n/k n/k n/k n/k {days:#.3g} n/k" in text
     assert "what b200 costs is not known" in text
     named = line["setting"]["machine"]
     cheap, dear = sorted([(named, cost), ("a100-80g", real)], key=lambda pair: pair[1]["usd_per_token"])
@@ -82,6 +83,7 @@ def test_where_costs_are_not_known_a_sentence_says_so(capsys):
     for more in ("--details", "--tokens 1e12"):
         text = unwrapped(printed([*published.split(), *more.split()], capsys))
         assert "What the chip costs is not known: the 22 nm tables" in text
+        assert ("To train on 1.00 trillion tokens takes" in text) == ("--tokens" in more)
     assert run_json(published.split(), capsys)["cost"]["unsaid"]
 
 

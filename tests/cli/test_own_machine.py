@@ -118,6 +118,8 @@ def test_links_of_an_own_machine_are_those_of_its_network_not_of_one_whose_name_
         path.write_text(f"hardware,n_devices,bytes,latency_us\n{name},8,1048576,40\n")
         found = run_json(["validate", "--data", path, "--machine", zeus], capsys)["datasets"]["links"]
         assert found["scored"] == scored, name
+    _, _, err = run(["calibrate", "--data", path, "--out", tmp_path / "c.json"], capsys)
+    assert "nothing to fit: collective-kinds: too few rows to fit a constant (1 given)" in err
 
 
 def test_a_machine_of_a_file_has_no_notes_of_the_packages_of_its_name(tmp_path, capsys):
@@ -130,11 +132,12 @@ def test_a_machine_of_a_file_has_no_notes_of_the_packages_of_its_name(tmp_path, 
     )
     assert "megatron-core was not measured on h100 of your file" in own
     assert "was not measured on" not in shipped
-    text = " ".join(printed(["evaluate", *job, "--arch", path, "--details"], capsys).split())
+    text = " ".join(printed(["evaluate", *job, "--arch", path, "--details", "--baseline", "h100"], capsys).split())
+    assert "The throughput of h100 of your file is" in text
     assert "software megatron-core, by rule, as none was measured on h100 of your file" in text
     rows = tmp_path / "mine.csv"
     rows.write_text("hardware,op,m,n,k,dtype,latency_us,timing\nh100,matmul,4096,4096,4096,bf16,250,host\n")
-    for options, words in (((), "to h100:"), (("--machine", path), "to the h100 of your file:")):
+    for options, words in (((), "to h100:"), (("--machine", path), "to h100 of your file:")):
         assert f"no constants were fitted {words}" in run(["validate", "--data", rows, *options], capsys)[2]
 
 

@@ -7,7 +7,7 @@ import pytest
 from command_runs import refused, run, run_json
 
 from phaze_opt.cli import price_job
-from phaze_opt.cli.measurements import with_own_software
+from phaze_opt.cli.measurements import software_of_groups, with_own_software
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
 from phaze_opt.validation.dataset import read_datasets
@@ -106,7 +106,10 @@ def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(s
     named = run_json([*JOB, *DEGREES, "--software", "mine", "--constants", out], capsys)
     assert "were fitted to 4 rows of your own" in " ".join(each["sentence"] for each in named["notes"])
     file = json.loads(out.read_text())
-    file["groups"]["stack/llm-foundry-h100/mine"]["residuals"]["cross_validated_mape"] = 25.0
+    file["groups"]["stack/llm-foundry-h100/mine"]["residuals"] |= {
+        "cross_validated_mape": 5.0,
+        "leave_one_model_out_mape": 25.0,
+    }
     out.write_text(json.dumps(file))
     ranged = [each for each in JOB if each != "--no-range"]
     found = run_json([*ranged, *DEGREES, "--software", "mine", "--constants", out], capsys)
@@ -116,6 +119,15 @@ def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(s
     assert error["low_setting"] == "25.0 % of your rows kept out of the fit"
     other = run_json([*JOB, *DEGREES, "--software", "llm-foundry-h100/other"], capsys)
     assert "no software named 'llm-foundry-h100/other' was measured" in other["notes"][0]["sentence"]
+    unused = run_json([*JOB, *DEGREES, "--software", "megatron-core", "--constants", out], capsys)
+    (note,) = [each["sentence"] for each in unused["notes"] if each["key"] == "unused_fit"]
+    assert note.endswith("mine and does not price megatron-core; --software names one of them")
+    assert not any(each["key"] == "unused_fit" for each in named["notes"])
+
+
+def test_constants_of_experts_have_the_name_of_their_software():
+    groups = ("stack/torchtitan/experts", "collectives/ndr", "stack/llm-foundry-h100/mine", "stack/torchtitan")
+    assert software_of_groups(groups) == ["torchtitan", "mine"]
 
 
 def test_of_software_without_rows_the_range_is_that_of_sources_kept_out(capsys, monkeypatch):

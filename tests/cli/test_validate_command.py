@@ -198,6 +198,13 @@ def test_devices_are_not_replaced_by_files(data, capsys):
     refused(["calibrate", "--data", data, "--out", "/dev/null"], capsys, words)
 
 
+def test_the_measurements_that_are_read_are_not_written_over(data, capsys):
+    text, again = data.read_text(), data.parent / "." / data.name
+    refused(["calibrate", "--data", data, "--out", again], capsys, "--out: ", "is the file of --data")
+    refused(["validate", "--data", data, "--predictions", again], capsys, "--predictions: ", "is the file of --data")
+    assert data.read_text() == text
+
+
 def test_files_are_written_though_nobody_reads_the_answer(data, tmp_path, capsys, monkeypatch):
     """As under `validate ... --predictions FILE | head`."""
     path, out = tmp_path / "p.csv", tmp_path / "c.json"

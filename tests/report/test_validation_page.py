@@ -171,6 +171,9 @@ def test_the_page_says_its_result_before_anything_is_unfolded(found):
     assert len([block for block in all_blocks(document) if isinstance(block, FigureBlock)]) == 1
     assert not any(isinstance(block, TableBlock) for block in all_blocks(document))
     page = render_html(document)
+    (*_, bias) = score_sentences(found[0])
+    assert bias.startswith("They are ")
+    assert bias in page
     assert 'id="plotly"' not in page
     drawings = re.findall(r'<script type="text/plain" id="data-[^"]+">([^<]+)<', page)
     texts = [gzip.decompress(base64.b64decode(text)).decode() for text in drawings]

@@ -8,6 +8,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device import Device
+from phaze_opt.hardware.device_catalogue import told_name
 from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.die_constants import load_die_constants
@@ -65,10 +66,11 @@ def parts_of_machine(device: Device, known: Constants, *, link_bytes_per_s: floa
         if not is_known
     ]
     if missing:
-        message = f"what {device.name} costs is not known: its {' and '.join(missing)} are not published as one die's"
+        named = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        message = f"what {told_name(device)} costs is not known: its {named} are not published as one die's"
         raise InputError(message, key="cost")
     if device.die_mm2 > limits.value("package.reticle_mm2"):
-        message = f"what {device.name} costs is not known: {device.die_mm2:,.0f} mm2 are several dies"
+        message = f"what {told_name(device)} costs is not known: {device.die_mm2:,.0f} mm2 are several dies"
         raise InputError(message, key="cost")
     return _parts(
         process,

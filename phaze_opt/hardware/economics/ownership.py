@@ -123,6 +123,11 @@ def site_kw(power_w: Floats, known: Constants) -> Floats:
     return np.asarray(known.value("ownership.pue") * power_w / W_PER_KW)
 
 
+def run_days(tokens: float, tokens_per_s: float) -> float:
+    """Days that training on so many tokens takes, without interruptions."""
+    return tokens / tokens_per_s / SECONDS_PER_DAY
+
+
 def training_run(
     owned: Ownership, *, tokens: float, tokens_per_s: float, num_devices: int, power_w: float, known: Constants
 ) -> RunCost:
@@ -136,7 +141,7 @@ def training_run(
         raise InputError(message, key="tokens")
     seconds = tokens / tokens_per_s
     return RunCost(
-        days=seconds / SECONDS_PER_DAY,
+        days=run_days(tokens, tokens_per_s),
         usd=float(seconds * owned.usd_per_s),
         kwh=float(num_devices * site_kw(np.asarray(power_w), known) * seconds / SECONDS_PER_HOUR),
         kg=float(seconds * owned.kg_per_s),
