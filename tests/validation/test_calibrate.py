@@ -7,7 +7,15 @@ import pytest
 from kits.toy_family import TOY, TRUE, toy_lines, toy_us
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
+from phaze_opt.hardware.fitted import (
+    FittedConstants,
+    FittedFile,
+    FittedGroup,
+    FittedValue,
+    load_fitted,
+    read_fitted_file,
+    read_own_file,
+)
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file
@@ -160,3 +168,17 @@ def test_a_fit_takes_its_rows_from_all_sets_of_the_family(write_csv):
     found = calibrate([TOY], [first, second], EMPTY, source="test")
     assert [item.name for item in found.families[0].sets] == ["op_llmcompass", "mine"]
     assert set(found.groups) == {"toy/A", "toy/B"}
+
+
+def test_a_file_of_an_earlier_version_is_told_to_be_so(tmp_path, caplog):
+    own = read_own_file()
+    name, group = min(own.groups.items())
+    path = tmp_path / "constants.json"
+    write_fitted_file(path, own)
+    assert load_fitted(path).groups == own.constants().groups
+    assert not caplog.messages
+    lost, *rest = sorted(group.constants)
+    kept = group.model_copy(update={"constants": {key: group.constants[key] for key in rest}})
+    write_fitted_file(path, own.model_copy(update={"groups": {**own.groups, name: kept}}))
+    load_fitted(path)
+    assert [text for text in caplog.messages if f"lacks 1 constants that this version reads, such as {lost} of" in text]
