@@ -188,8 +188,8 @@ def calibrate(
         reason = _why_unfitted(family, rows, with_starts(constants, parameters))
         if not (reason or parameters or family.fit is None):
             reason = (
-                f"{family.name}: too few rows to fit a constant ({len(rows):,} given); it takes eight of one kind, of "
-                "collectives on links that the package knows"
+                f"{family.name}: too few rows to fit a constant ({len(rows):,} given); it takes eight of one "
+                "machine or library, and of collectives eight of one kind on links that the package knows"
             )
         if reason:
             unfitted.append(reason)

@@ -112,7 +112,10 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     stem, header = path.stem, [name.lower() for name in header]
     schema = NAMED_RUNS if NAMED_RUNS.admits(header) else DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
     is_named = schema is NAMED_RUNS
-    _refuse(_header_fault(header, schema), source, line)
+    fault = _header_fault(header, schema)
+    if fault and like is None and stem in DATASET_SCHEMAS and any(each.admits(header) for each in SCHEMAS):
+        fault = f"{fault} (the file is named as the published set {stem}; under another name it is of another kind)"
+    _refuse(fault, source, line)
     # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
     may_lack = stem in DATASET_SCHEMAS and not is_named
     chosen = like or (stem if may_lack else None)

@@ -269,6 +269,15 @@ def test_a_column_that_may_be_meant_is_refused(tmp_path):
         read_dataset(write(tmp_path, text, "mine.csv"))
 
 
+def test_a_file_of_another_kind_than_the_set_it_is_named_like_is_told_so(tmp_path):
+    text = (
+        "hardware,op,tokens,hidden,ffn,experts,experts_per_token,dtype,latency_us\nh100,fused_moe,8,64,64,8,2,bf16,5\n"
+    )
+    with pytest.raises(InputError, match="named as the published set moe; under another name it is of another kind"):
+        read_dataset(write(tmp_path, text, "moe.csv"))
+    assert len(read_dataset(write(tmp_path, text, "mine.csv")).rows) == 1
+
+
 def test_other_names_are_of_columns_and_are_no_columns_themselves():
     columns = {name for schema in SCHEMAS for name in schema.columns}
     assert set(OTHER_NAMES) <= columns
