@@ -113,7 +113,8 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     schema = NAMED_RUNS if NAMED_RUNS.admits(header) else DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
     is_named = schema is NAMED_RUNS
     fault = _header_fault(header, schema)
-    if fault and like is None and stem in DATASET_SCHEMAS and any(each.admits(header) for each in SCHEMAS):
+    is_other = not schema.admits(header) and any(each.admits(header) for each in SCHEMAS)
+    if fault and is_other and like is None and stem in DATASET_SCHEMAS:
         fault = f"{fault} (the file is named as the published set {stem}; under another name it is of another kind)"
     _refuse(fault, source, line)
     # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
