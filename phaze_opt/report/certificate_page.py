@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
+from phaze_opt.certify.certificate import Certificate
 from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
@@ -93,12 +94,10 @@ def build_document(
         over_worlds: a front over worlds beside the nominal one.
     """
     certificate = result.certificate
-    names = ", ".join(model.name for model in certificate.scenario.models)
     if certificate.axes:
         shown = {**(held or {}), **{each.name: each.evaluation for each in beside[1:]}}
         return _front_document(
             result,
-            names,
             first=first,
             notes=notes,
             beside=beside,
@@ -138,11 +137,15 @@ def build_document(
         lead.append(robust_said)
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
-    title = (
-        f"{names} on {counted(certificate.scenario.cluster.num_devices, 'accelerator')}: {what}{terms and f', {terms}'}"
-    )
     sections, said = _sections(first, in_reading_order(figures), tables, lead)
-    return _document(result, title, sections, said)
+    return _document(result, _title(certificate, what, terms), sections, said)
+
+
+def _title(certificate: Certificate, what: str, terms: str) -> str:
+    """Models, devices, what the page is of, and on which terms."""
+    names = ", ".join(model.name for model in certificate.scenario.models)
+    devices = counted(certificate.scenario.cluster.num_devices, "accelerator")
+    return f"{names} on {devices}: {what}{terms and f', {terms}'}"
 
 
 def _document(result: CertifyResult, title: str, sections: tuple[Section, ...], lead: Sequence[str]) -> ReportDocument:
@@ -157,7 +160,6 @@ def _document(result: CertifyResult, title: str, sections: tuple[Section, ...], 
 
 def _front_document(
     result: CertifyResult,
-    names: str,
     *,
     first: ShortAnswer,
     notes: Sequence[Note],
@@ -186,10 +188,7 @@ def _front_document(
         figures |= amount_figures(dies, {})
     if len(result.history) > 1:
         tables.append(history_table(result))
-    title = (
-        f"{names} on {counted(certificate.scenario.cluster.num_devices, 'accelerator')}: the front of "
-        f"{axes_words(certificate.axes)}{terms and f', {terms}'}"
-    )
+    title = _title(certificate, f"the front of {axes_words(certificate.axes)}", terms)
     sections, said = _sections(first, figures, tables, [*lead, *(note.sentence for note in notes)])
     return _document(result, title, sections, said)
 
