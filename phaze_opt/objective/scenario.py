@@ -31,7 +31,7 @@ from phaze_opt.objective.plan_options import (
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
-from phaze_opt.plugins import PluginGroup, check_installed, load_plugin
+from phaze_opt.plugins import PluginGroup, check_installed, load_plugin, plugin_code
 from phaze_opt.record.plain_data import field_values, later
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
@@ -239,7 +239,8 @@ def _fitted_digests(estimator: str) -> tuple[str, ...]:
     if estimator == IDEAL_ESTIMATOR:
         return ()
     plugin = load_plugin(PluginGroup.ESTIMATORS, estimator)
-    return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
+    with plugin_code(PluginGroup.ESTIMATORS, estimator):
+        return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
 
 
 def build_scenario(

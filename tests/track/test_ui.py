@@ -62,7 +62,7 @@ def test_it_delivers_what_waits_then_serves_until_ended(
     tell(tmp_path, example_search(3))  # and then the search is killed: nothing is delivered
     assert count_pending(destination) == 8
     port = free_port()
-    command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "phaze_opt", "ui", "--port", str(port)]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
