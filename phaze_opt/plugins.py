@@ -9,7 +9,7 @@ packages use. A plug-in without a package is named by its file (``mine.py:Mine``
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,12 +51,8 @@ class PluginGroup(StrEnum):
     @property
     def kind(self) -> str:
         """What one of the group is called."""
-        return {"strategies": "strategy", "operators": "operator rule"}.get(self.short, self.short.removesuffix("s"))
-
-    @property
-    def short(self) -> str:
-        """The group without the package."""
-        return self.value.rpartition(".")[2]
+        words = self.value.rpartition(".")[2]
+        return {"strategies": "strategy", "operators": "operator rule"}.get(words, words.removesuffix("s"))
 
 
 class GivenPlugin(str):
@@ -74,7 +70,7 @@ class GivenPlugin(str):
 
     def __new__(cls, name: str, file: Path | None = None) -> "GivenPlugin":
         """A name, and the file that it is of."""
-        given = super().__new__(cls, name)
+        given = super().__new__(cls, name if file is None else f"{file.name}:{name.rpartition(':')[2]}")
         given.file = file
         return given
 
@@ -84,10 +80,7 @@ def given_plugin(group: PluginGroup, name: str) -> GivenPlugin:
     if isinstance(name, GivenPlugin):
         return name
     in_file = _IN_A_FILE.fullmatch(name)
-    if in_file is None:
-        return GivenPlugin(plugin_name(group, name))
-    file = Path(in_file["file"])
-    return GivenPlugin(f"{file.name}:{in_file['name']}", file)
+    return GivenPlugin(name, Path(in_file["file"])) if in_file else GivenPlugin(plugin_name(group, name))
 
 
 def named_again(name: str, files: Sequence[Path]) -> str:
@@ -101,7 +94,17 @@ def named_again(name: str, files: Sequence[Path]) -> str:
     if len(found) > 1:
         message = f"{found[0]} and {found[1]} have one name; rename one of them"
         raise InputError(message, source=NAME_AGAIN)
-    return GivenPlugin(f"{found[0].name}:{in_file['name']}", found[0]) if in_file and found else name
+    return GivenPlugin(name, found[0]) if found else name
+
+
+def unnamed_code(group: PluginGroup, name: str) -> str:
+    """Why a name runs nothing, if it is that of a file which its user does not give; empty if it is none."""
+    if isinstance(name, GivenPlugin) or not _IN_A_FILE.fullmatch(name):
+        return ""
+    remedy = f"install it as a package, by an entry point of the group {group.value}"
+    if group in (PluginGroup.STRATEGIES, PluginGroup.PRUNERS):
+        remedy = f"add {NAME_AGAIN} {name.rpartition(':')[0]}"
+    return f"{group.kind} '{name}' is code in a file, and {NO_CODE}: {remedy}"
 
 
 def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
@@ -130,49 +133,36 @@ def _registered(group: PluginGroup, path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=group.value)
 
 
-def load_plugin(group: PluginGroup, name: str) -> object:
+def load_plugin(group: PluginGroup, name: str, adapt: Callable[[object], object] | None = None) -> object:
     """The object a plug-in's entry point names, instantiated without arguments if it is a class.
+
+    Args:
+        group: of the plug-in.
+        name: of the plug-in.
+        adapt: makes a plug-in of what is found, if that is of another form.
 
     Raises:
         PluginError: no such name (with near misses), or its import or construction fails (with the reason); or the name
             is of a file, and not its user's.
     """
-    found = find_plugin(group, name)
-    with _loading(group, name):
-        return found() if isinstance(found, type) else found
-
-
-def find_plugin(group: PluginGroup, name: str) -> object:
-    """What a plug-in's name stands for: a class, or an object.
-
-    Raises:
-        PluginError: as `load_plugin`, but for its construction.
-    """
-    known = plugin_name(group, name)
-    with _loading(group, name):
-        if (group, known) in _OF_THIS_PROCESS:
-            return _OF_THIS_PROCESS[group, known]
-        if _IN_A_FILE.fullmatch(name):
-            return _load_from_file(group, name)
-        return _find_entry(group, known).load()
-
-
-@contextmanager
-def _loading(group: PluginGroup, name: str) -> Iterator[None]:
-    """A block that imports or makes a plug-in.
-
-    Raises:
-        PluginError: the block raised an error.
-    """
+    entry = ""
     try:
         with plugin_code(group, name, passing=(PluginError,)):
-            yield
+            known = plugin_name(group, name)
+            if is_of_this_process(group, known):
+                found = _OF_THIS_PROCESS[group, known]
+            elif _IN_A_FILE.fullmatch(name):
+                found = _load_from_file(group, name)
+            else:
+                registered = _find_entry(group, known)
+                entry = f" ({registered.value})"
+                found = registered.load()
+            found = found if adapt is None else adapt(found)
+            return found() if isinstance(found, type) else found
     except PluginFaultError as fault:
         error = fault.__cause__
         assert error is not None
-        entry = next((f" ({each.value})" for each in list_plugins(group) if each.name == plugin_name(group, name)), "")
-        raised = _described(error, _home(group, name))
-        message = f"{group.value}: plug-in '{name}'{entry} fails to load: {raised}"
+        message = f"{group.value}: plug-in '{name}'{entry} fails to load: {_described(error, _home(group, name))}"
         if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("phaze_opt."):
             message += "; its entry point is of another version: install the package that brings it again"
         raise PluginError(message) from error
@@ -254,7 +244,7 @@ def plugin_name(group: PluginGroup, name: str) -> str:
     return known_as(name, _known_names(group))
 
 
-def check_installed(group: PluginGroup, name: str, source: str | None) -> str:
+def check_installed(group: PluginGroup, name: str, source: str) -> str:
     """The name of a plug-in that a package registers, given in any case.
 
     Args:
@@ -327,14 +317,9 @@ def _load_from_file(group: PluginGroup, name: str) -> object:
     Raises:
         PluginError: it is not its user who names the file; there is no such file, or nothing of the name in it.
     """
-    own_name = short_name(name)
     if not isinstance(name, GivenPlugin) or name.file is None:
-        remedy = f"install it as a package, by an entry point of the group {group.value}"
-        if group in (PluginGroup.STRATEGIES, PluginGroup.PRUNERS):
-            remedy = f"add {NAME_AGAIN} {name.rpartition(':')[0]}"
-        message = f"{group.kind} '{name}' is code in a file, and {NO_CODE}: {remedy}"
-        raise PluginError(message)
-    path = name.file
+        raise PluginError(unnamed_code(group, name))
+    path, own_name = name.file, short_name(name)
     if not is_file(path):
         message = f"{group.value}: '{path}' is no file; give a path from the working directory, as my_strategy.py:Mine"
         raise PluginError(message)

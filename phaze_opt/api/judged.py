@@ -195,7 +195,7 @@ def study(
         records: where it is kept, and what records it.
     """
     trials = parse_word(TrialRuns, track_trials, source="track_trials")
-    config = _config(Path(file), form.checked(), plugins.paths)
+    config = _config(Path(file), form.checked(), plugins.plugin_file)
     engine = shared_engine(storage=storage or os.environ.get(STORAGE_VARIABLE, ""), dask=dask)
     tracker = "null" if worker else records.chosen_tracker
     session = open_study_tracker(tracker, replace(records.tracker_config(), trials=trials))
@@ -219,7 +219,7 @@ def study(
     return ComparedStrategies(result, session, files, kept_sentences())
 
 
-def _config(file: Path, published: str | None, plugin_files: Sequence[Path]) -> StudyConfig:
+def _config(file: Path, published: str | None, plugin_files: Sequence[str]) -> StudyConfig:
     """The study of a file, in the published form where that is asked for.
 
     Raises:

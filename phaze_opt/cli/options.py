@@ -222,11 +222,6 @@ class PluginOptions:
         (), "A file of a strategy or pruner of your own (mine.py) that the study names. May be repeated.", Kind.TEXTS
     )
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files."""
-        return tuple(map(Path, self.plugin_file))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiliconOptions:

@@ -104,7 +104,7 @@ def run(
     from phaze_opt.track.protocol import TrialRuns
 
     trials = parse_word(TrialRuns, track_trials, source="--track-trials")
-    config, published = read_study(file, plugins.paths), form.checked()
+    config, published = read_study(file, plugins.plugin_file), form.checked()
     if published is not None:
         config = replace(config, settings=tuple(replace(each, published_form=published) for each in config.settings))
     if restart and not resume:
@@ -142,7 +142,7 @@ def run(
             print_json(study_to_json(result, session, wall_s=wall_s))
         elif result is not None:
             print_record(files, session, is_detailed=details)
-    words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.paths]
+    words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.plugin_file]
     _conclude(result, delivery, " ".join(["phaze-opt study run", str(file), *words]))
 
 

@@ -243,7 +243,7 @@ def close_pages(dask_scheduler: Any = None, dask_worker: Any = None) -> None:
     A worker ignores Ctrl-C too: it reaches all processes of a terminal, and the command ends its workers.
     """
     (dask_scheduler or dask_worker).http_server.stop()
-    if dask_worker is not None:
+    if dask_scheduler is None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

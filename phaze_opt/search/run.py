@@ -20,7 +20,6 @@ from phaze_opt.objective.silicon_options import check_same_silicon
 from phaze_opt.plugins import (
     OF_OPTUNA,
     PluginGroup,
-    find_plugin,
     given_plugin,
     is_of_this_process,
     load_plugin,
@@ -38,7 +37,7 @@ from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult, Trial
-from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy, is_sampler
+from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy, wrapped_sampler
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.space.search_space import SearchSpace
 
@@ -230,10 +229,8 @@ def load_strategy(name: str) -> Strategy:
     """
     if name.startswith(OF_OPTUNA) and not is_of_this_process(PluginGroup.STRATEGIES, name):
         return OptunaStrategy(name)
-    found = find_plugin(PluginGroup.STRATEGIES, name)
-    if is_sampler(found):
-        return OptunaStrategy(name, found)
-    return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
+    plugin = load_plugin(PluginGroup.STRATEGIES, name, partial(wrapped_sampler, name))
+    return _checked(plugin, PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 
 
 def check_pruner(pruner: str, scenario: object) -> None:
@@ -259,11 +256,11 @@ def load_pruner(name: str) -> Pruner:
     Raises:
         PluginError: unknown, fails to load, or is not a pruner.
     """
-    return _load(PluginGroup.PRUNERS, name, Pruner, parts="name, is_safe and start")  # type: ignore[type-abstract]
+    plugin = load_plugin(PluginGroup.PRUNERS, name)
+    return _checked(plugin, PluginGroup.PRUNERS, name, Pruner, parts="name, is_safe and start")  # type: ignore[type-abstract]
 
 
-def _load(group: PluginGroup, name: str, kind: type[T], *, parts: str) -> T:
-    plugin = load_plugin(group, name)
+def _checked(plugin: object, group: PluginGroup, name: str, kind: type[T], *, parts: str) -> T:
     if not isinstance(plugin, kind):
         message = f"{group}: plug-in '{name}' ({type(plugin).__name__}) lacks one of {parts}"
         raise PluginError(message)

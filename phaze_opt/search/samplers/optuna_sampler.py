@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.plugins import NAME_AGAIN, NO_CODE, OF_OPTUNA, GivenPlugin
@@ -50,9 +50,7 @@ class OptunaStrategy:
         """What it can do: all objectives, unless its name or its author says otherwise."""
         if self.goals is not None:
             return self.goals
-        names = (self.name, *(kind.__name__ for kind in getattr(self.sampler, "__mro__", ())))
-        is_of_one = any(name.endswith(OF_ONE_GOAL) for name in names)
-        return frozenset({Capability.SINGLE_OBJECTIVE}) if is_of_one else ANY_GOAL
+        return frozenset({Capability.SINGLE_OBJECTIVE}) if self.name.endswith(OF_ONE_GOAL) else ANY_GOAL
 
     @property
     def made_from(self) -> object:
@@ -123,11 +121,12 @@ def optuna_strategy(sampler: BaseSampler | Callable[..., BaseSampler], *, name: 
     return OptunaStrategy(name or re.sub(r"\W", "", word), sampler)
 
 
-def is_sampler(plugin: object) -> TypeGuard[BaseSampler | type[BaseSampler]]:
-    """Whether a plug-in is a sampler of Optuna's kind, or a class of one; its author has imported Optuna."""
-    optuna = sys.modules.get("optuna")
+def wrapped_sampler(name: str, plugin: Any) -> object:
+    """A plug-in; one that is a sampler of Optuna's kind, or a class of one, as a strategy of a name."""
+    optuna = sys.modules.get("optuna")  # whoever wrote a sampler has imported it
     kind = plugin if isinstance(plugin, type) else type(plugin)
-    return optuna is not None and issubclass(kind, optuna.samplers.BaseSampler)
+    is_sampler = optuna is not None and issubclass(kind, optuna.samplers.BaseSampler)
+    return OptunaStrategy(name, plugin) if is_sampler else plugin
 
 
 def _class_of(name: str) -> type[BaseSampler]:

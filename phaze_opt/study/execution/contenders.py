@@ -1,6 +1,5 @@
 """Contenders whose searches are run again, and whose code has changed: what old and new code found is not mixed."""
 
-import logging
 from collections.abc import Sequence
 from itertools import chain
 
@@ -10,8 +9,6 @@ from phaze_opt.record.suggestions import suggest
 from phaze_opt.study.config import Cell, StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.disk.plan_file import code_origins, load_plan
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def check_restart(config: StudyConfig, restart: Sequence[str]) -> None:
@@ -45,12 +42,6 @@ def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: S
     if not directory.plan.exists():
         return
     before = load_plan(directory).plugins
-    if not before:
-        _LOGGER.warning(
-            "%s was begun by an earlier version, which kept neither checksums nor the code of strategies: "
-            "what it wrote is taken as it is",
-            directory.study_id,
-        )
     now = code_origins(config)
     # Evaluations are shared by all contenders and outlive --restart, so what priced them is held to, whoever asked.
     all_before, all_now = (chain.from_iterable(origins.values()) for origins in (before, now))

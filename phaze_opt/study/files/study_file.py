@@ -32,7 +32,7 @@ MAX_TRIALS_IN_TIME = 100_000
 """Ceiling of a budget in seconds."""
 
 
-def read_study(path: Path, plugin_files: Sequence[Path] = ()) -> StudyConfig:
+def read_study(path: Path, plugin_files: Sequence[str] = ()) -> StudyConfig:
     """The plan of a study file, known to work: models, files, plug-ins and their options are all looked at.
 
     Files named in it are relative to it.
@@ -46,15 +46,11 @@ def read_study(path: Path, plugin_files: Sequence[Path] = ()) -> StudyConfig:
         PluginError: a strategy or pruner is unknown or fails to load; says file, line and key.
     """
     toml = read_toml(path, kind="a study file (TOML)")
-    config = _Reader(toml, path.parent, plugin_files).to_config(toml.validate(StudyDocument), str(path))
-    named = {
-        name.file
-        for each in config.contenders
-        for name in (each.strategy, each.pruner)
-        if isinstance(name, GivenPlugin)
-    }
-    for file in plugin_files:
-        if file not in named:
+    files = [Path(file) for file in plugin_files]
+    config = _Reader(toml, path.parent, files).to_config(toml.validate(StudyDocument), str(path))
+    names = {name for each in config.contenders for name in (each.strategy, each.pruner)}
+    for file in files:
+        if file not in {name.file for name in names if isinstance(name, GivenPlugin)}:
             message = f"'{file}' is named by no strategy or pruner of {path}; leave it out"
             raise InputError(message, source=NAME_AGAIN)
     resolve_study(config, StudyOrigin(toml, config).at)
