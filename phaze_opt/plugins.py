@@ -235,7 +235,7 @@ def _described(error: BaseException, home: str) -> str:
     place = f" at {Path(file).name}:{line}" if file else ""
     text = ""
     with suppress(Exception):  # an error may fail to say its message
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()) + ("; install it" if isinstance(error, ModuleNotFoundError) else "")
     return f"{type(error).__name__}{place}" + (f": {text}" if text else "")
 
 

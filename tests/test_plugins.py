@@ -226,7 +226,7 @@ class TestGreedyFuser(FuserConformance):
 
 
 BROKEN = [
-    ("raise ImportError('no module named quantum')", "ImportError: no module named quantum"),
+    ("raise ImportError('no module named quantum')", "ImportError at phaze_broken.py:1: no module named quantum"),
     ("import there_is_no_such_module", "ModuleNotFoundError"),
     ("1 / 0", "ZeroDivisionError"),
     ("def f(:", "SyntaxError"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.plugins import PluginGroup, plugin_code, plugin_fault
+from phaze_opt.plugins import PluginGroup, is_own, plugin_code, plugin_fault
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.strategy import Outcome, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
@@ -34,7 +34,8 @@ class GuardedStrategy:
         """
         with plugin_code(PluginGroup.STRATEGIES, self.name):
             points = tuple(self.run.ask(count))[:count]
-        for point in points:
+        # Conformance holds the package's own to it; a look at each of half a million points takes most of a minute.
+        for point in () if is_own(PluginGroup.STRATEGIES, self.name) else points:
             self._check(point)
         return points
 

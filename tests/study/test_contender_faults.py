@@ -108,7 +108,10 @@ def test_the_study_goes_on_without_the_faulty_strategy(
         ({"ask": "points = [replace(points[0], num_vc=0)]"}, "InputError: 'num_vc'"),
         ({"ask": "points = [replace(points[0], num_vc=3)]"}, "InputError: 'num_vc'"),
         ({"ask": "points = [replace(points[0], num_tc=4096, tc_width=256, tc_depth=256, vc_width=256)]"}, "InputError"),
-        ({"ask": "points = ['a point']"}, "PluginError: proposed a str"),
+        (
+            {"ask": "points = ['a point']"},
+            "PluginFaultError: strategy mine proposed a str, and no DesignPoint in its ask",
+        ),
         ({"ask": "points = None"}, "TypeError"),
         ({"tell": "\n        raise ValueError('never')"}, "ValueError: never"),
         ({"ask": "raise MissingName"}, "NameError"),

@@ -95,10 +95,6 @@ class OptunaStrategy:
         try:
             with quiet_optuna():
                 made: object = make(**given)
-        except ImportError as error:
-            lacking = getattr(error.__cause__ or error, "name", None) or error
-            message = f"'{self.name}' needs the package {lacking}, which is not installed: pip install it"
-            raise PluginError(message) from error
         except (TypeError, ValueError) as error:
             message = f"'{self.name}' cannot be made with {', '.join(given) or 'nothing'}: {error}"
             raise PluginError(message) from error
