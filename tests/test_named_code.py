@@ -44,6 +44,13 @@ RUNNERS = {
     "loads": {"certify/tasks.py", "record/workers.py"},  # pickles between processes of one command
 }
 """Calls that run code by name, and where they stand."""
+STARTERS = {
+    "Popen": {"track/deliver.py", "track/server.py"},
+    "get_context": {"record/workers.py"},
+    "LocalCluster": {"search/evaluators.py"},
+    **dict.fromkeys(("popen", "check_output", "check_call", "execv", "fork", "ProcessPoolExecutor"), set()),
+}
+"""Calls that start processes: each with the environment of `record.worker_process`."""
 
 
 @pytest.fixture
@@ -81,8 +88,9 @@ def test_no_reader_makes_a_name_that_runs_a_file(planted: Planted) -> None:
         assert type(from_plain(Record, value).strategy) is str
 
 
-def test_code_is_named_and_run_in_few_places() -> None:
-    found: dict[str, set[str]] = {name: set() for name in NAMERS | RUNNERS}
+def test_code_is_named_run_and_started_in_few_places() -> None:
+    expected = NAMERS | RUNNERS | STARTERS
+    found: dict[str, set[str]] = {name: set() for name in expected}
     wanted = re.compile(rf"\b({'|'.join(found)})\(")
     for path in ROOT.rglob("*.py"):
         home = path.relative_to(ROOT).as_posix()
@@ -90,7 +98,7 @@ def test_code_is_named_and_run_in_few_places() -> None:
         if wanted.search(text) and not home.startswith("testing/"):
             for name in found.keys() & set(called(text)):
                 found[name].add(home)
-    assert found == NAMERS | RUNNERS
+    assert found == expected
 
 
 def called(text: str) -> Iterator[str]:

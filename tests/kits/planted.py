@@ -1,4 +1,4 @@
-"""A file of code that leaves a mark when it is run, and records that name it."""
+"""Files of code that leave a mark when they are run: records name one, others lie in the working folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,10 @@ Path({mark!r}).write_text("ran")
 class Mine:
     name = "mine"
 """
+
+
+MODULES = ("struct", "signal", "numpy", "pickle", "uvicorn", "mlflow", "huey", "gunicorn.conf", "distributed")
+"""What Python, this package, MLflow and Dask import, or look for in the working folder."""
 
 
 @dataclass(frozen=True)
@@ -42,4 +46,12 @@ def plant(folder: Path) -> Planted:
     """Write the file into a folder."""
     planted = Planted(folder / "planted.py", folder / "RAN")
     planted.file.write_text(CODE.format(mark=str(planted.mark)))
+    return planted
+
+
+def plant_modules(folder: Path) -> Planted:
+    """Write files into a folder that bear names of modules; run, each ends its process too."""
+    planted = plant(folder)
+    for name in MODULES:
+        (folder / f"{name}.py").write_text(f"open({str(planted.mark)!r}, 'a').write({name!r}); raise SystemExit(99)")
     return planted
