@@ -26,7 +26,8 @@ from phaze_opt.record.suggestions import known_as, suggest
 
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")
-_IN_A_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>[^\W\d]\w*)")
+_IN_A_FILE = re.compile(r"(?P<file>[^\ud800-\udfff]+\.py):(?P<name>[^\W\d]\w*)")
+_IMPORTED = re.compile(r"optuna:[\w.]+")
 _NAME = re.compile(r"\w[\w.+-]{0,59}")
 _DIGEST_CHARACTERS = 12
 """Of a file's digest, in the name of its module: a changed file is another module."""
@@ -75,12 +76,13 @@ class GivenPlugin(str):
         return given
 
 
-def given_plugin(group: PluginGroup, name: str) -> GivenPlugin:
+def given_plugin(group: PluginGroup, name: str) -> str:
     """The name of a plug-in that its user gives."""
     if isinstance(name, GivenPlugin):
         return name
-    in_file = _IN_A_FILE.fullmatch(name)
-    return GivenPlugin(name, Path(in_file["file"])) if in_file else GivenPlugin(plugin_name(group, name))
+    if in_file := _IN_A_FILE.fullmatch(name):
+        return GivenPlugin(name, Path(in_file["file"]))
+    return GivenPlugin(name) if _IMPORTED.fullmatch(name) else plugin_name(group, name)
 
 
 def named_again(name: str, files: Sequence[Path]) -> str:
@@ -233,9 +235,10 @@ def _described(error: BaseException, home: str) -> str:
     if isinstance(error, SyntaxError):
         file, line = error.filename or file, error.lineno or line
     place = f" at {Path(file).name}:{line}" if file else ""
+    is_lacking = isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(_PACKAGE)
     text = ""
     with suppress(Exception):  # an error may fail to say its message
-        text = " ".join(str(error).split()) + ("; install it" if isinstance(error, ModuleNotFoundError) else "")
+        text = " ".join(str(error).split()) + ("; install it" if is_lacking else "")
     return f"{type(error).__name__}{place}" + (f": {text}" if text else "")
 
 
