@@ -5,7 +5,10 @@ and `study` are rooms that can be called; `evaluate`, `plans` and `validate` are
 """
 
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as in typing, which takes longer to import than all of this
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -46,7 +49,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 -- names of lazily loaded objects
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a name from its room when it is first asked for (PEP 562)."""
     if name not in _HOMES:
         message = f"module 'phaze_opt' has no attribute '{name}'"

@@ -4,6 +4,7 @@ PhazeOptError
 ├── InputError           something the user gave is wrong (exit code 2)
 │   └── CertificateError a certificate does not prove what it claims
 ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
+│   └── PluginFaultError code of a plug-in raised an error, which is the cause
 ├── SolverError          a solver gave no usable answer
 ├── StorageError         a database that studies share failed; what is finished is kept
 ├── VerificationError    an independent check disagrees with a result: a bug
@@ -81,6 +82,22 @@ class CertificateError(InputError):
 
 class PluginError(PhazeOptError):
     """A requested plug-in is unknown or fails to load; the message names it and the reason."""
+
+
+class PluginFaultError(PluginError):
+    """Code of a plug-in raised an error, which is the cause, or gave what it may not.
+
+    Args:
+        message: names the plug-in, and where possible file and line.
+        group: of the plug-in.
+        is_own: whether this package brings the plug-in: then the cause is a bug of the package.
+    """
+
+    def __init__(self, message: str, *, group: str, is_own: bool) -> None:
+        """Keep whose code it is."""
+        super().__init__(message)
+        self.group = group
+        self.is_own = is_own
 
 
 class SolverError(PhazeOptError):

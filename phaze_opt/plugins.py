@@ -3,29 +3,38 @@
 Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
 ``phaze_opt.operators``, ``phaze_opt.fusers``. Built-ins register through the same groups in pyproject.toml that outside
 packages use. A plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process
-(`register_plugin`).
+(`register_plugin`). A file is run for a `GivenPlugin` alone, the name that a user gives: text of a file runs nothing.
 """
 
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
 
-from phaze_opt.errors import InputError, PluginError
+from phaze_opt.errors import InputError, PluginError, PluginFaultError
+from phaze_opt.record.input_files import is_file
+from phaze_opt.record.interrupts import WorkerToldToEndError, kernels_interruptible
 from phaze_opt.record.suggestions import known_as, suggest
 
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")
-_IN_A_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>[^\W\d]\w*)")
+_IN_A_FILE = re.compile(r"(?P<file>[^\ud800-\udfff]+\.py):(?P<name>[^\W\d]\w*)")
+_IMPORTED = re.compile(r"optuna:[\w.]+")
 _NAME = re.compile(r"\w[\w.+-]{0,59}")
 _DIGEST_CHARACTERS = 12
 """Of a file's digest, in the name of its module: a changed file is another module."""
+OF_OPTUNA = "optuna:"
+"""Stands before the name of one of Optuna's samplers, or before ``package.module.Class`` of a sampler elsewhere."""
+NAME_AGAIN = "--plugin-file"
+NO_CODE = "no file runs code by being read"
 _OF_THIS_PROCESS: dict[tuple["PluginGroup", str], object] = {}
 """What `register_plugin` was given: the one state that a process adds to, as its module table is."""
 
@@ -39,6 +48,65 @@ class PluginGroup(StrEnum):
     TRACKERS = "phaze_opt.trackers"
     OPERATORS = "phaze_opt.operators"
     FUSERS = "phaze_opt.fusers"
+
+    @property
+    def kind(self) -> str:
+        """What one of the group is called."""
+        words = self.value.rpartition(".")[2]
+        return {"strategies": "strategy", "operators": "operator rule"}.get(words, words.removesuffix("s"))
+
+
+class GivenPlugin(str):
+    """A plug-in's name as its user gave it, by an option or an argument: the one kind of name that runs a file.
+
+    Text that is read is never one, whoever reads it: only `given_plugin` and `named_again` make it, and pydantic
+    refuses to. So a record that names code runs none. One in a file goes by the file's name and the class, wherever
+    the file lies.
+
+    Attributes:
+        file: the code; None of a name that a package or a module has.
+    """
+
+    file: Path | None
+
+    def __new__(cls, name: str, file: Path | None = None) -> "GivenPlugin":
+        """A name, and the file that it is of."""
+        given = super().__new__(cls, name if file is None else f"{file.name}:{name.rpartition(':')[2]}")
+        given.file = file
+        return given
+
+
+def given_plugin(group: PluginGroup, name: str) -> str:
+    """The name of a plug-in that its user gives."""
+    if isinstance(name, GivenPlugin):
+        return name
+    if in_file := _IN_A_FILE.fullmatch(name):
+        return GivenPlugin(name, Path(in_file["file"]))
+    return GivenPlugin(name) if _IMPORTED.fullmatch(name) else plugin_name(group, name)
+
+
+def named_again(name: str, files: Sequence[Path]) -> str:
+    """The name of a plug-in that a file states: given, where its user names the file of the code again.
+
+    Raises:
+        InputError: two of the files have the name.
+    """
+    in_file = _IN_A_FILE.fullmatch(name)
+    found = [file for file in files if in_file and file.name == Path(in_file["file"]).name]
+    if len(found) > 1:
+        message = f"{found[0]} and {found[1]} have one name; rename one of them"
+        raise InputError(message, source=NAME_AGAIN)
+    return GivenPlugin(name, found[0]) if found else name
+
+
+def unnamed_code(group: PluginGroup, name: str) -> str:
+    """Why a name runs nothing, if it is that of a file which its user does not give; empty if it is none."""
+    if isinstance(name, GivenPlugin) or not _IN_A_FILE.fullmatch(name):
+        return ""
+    remedy = f"install it as a package, by an entry point of the group {group.value}"
+    if group in (PluginGroup.STRATEGIES, PluginGroup.PRUNERS):
+        remedy = f"add {NAME_AGAIN} {name.rpartition(':')[0]}"
+    return f"{group.kind} '{name}' is code in a file, and {NO_CODE}: {remedy}"
 
 
 def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
@@ -67,31 +135,111 @@ def _registered(group: PluginGroup, path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=group.value)
 
 
-def load_plugin(group: PluginGroup, name: str) -> object:
+def load_plugin(group: PluginGroup, name: str, adapt: Callable[[object], object] | None = None) -> object:
     """The object a plug-in's entry point names, instantiated without arguments if it is a class.
 
+    Args:
+        group: of the plug-in.
+        name: of the plug-in.
+        adapt: makes a plug-in of what is found, if that is of another form.
+
     Raises:
-        PluginError: no such name (with near misses), or its import or construction fails (with the reason).
+        PluginError: no such name (with near misses), or its import or construction fails (with the reason); or the name
+            is of a file, and not its user's.
     """
-    where = f"'{name}'"
+    entry = ""
     try:
-        name = plugin_name(group, name)
-        if (group, name) in _OF_THIS_PROCESS:
-            loaded = _OF_THIS_PROCESS[group, name]
-        elif _IN_A_FILE.fullmatch(name):
-            loaded = _load_from_file(group, name)
-        else:
-            entry = _find_entry(group, name)
-            where += f" ({entry.value})"
-            loaded = entry.load()
-        return loaded() if isinstance(loaded, type) else loaded
-    except PluginError:
-        raise
-    except Exception as error:
-        message = f"{group.value}: plug-in {where} fails to load: {type(error).__name__}: {error}"
+        with plugin_code(group, name, passing=(PluginError,)):
+            known = plugin_name(group, name)
+            if is_of_this_process(group, known):
+                found = _OF_THIS_PROCESS[group, known]
+            elif _IN_A_FILE.fullmatch(name):
+                found = _load_from_file(group, name)
+            else:
+                registered = _find_entry(group, known)
+                entry = f" ({registered.value})"
+                found = registered.load()
+            found = found if adapt is None else adapt(found)
+            return found() if isinstance(found, type) else found
+    except PluginFaultError as fault:
+        error = fault.__cause__
+        assert error is not None
+        message = f"{group.value}: plug-in '{name}'{entry} fails to load: {_described(error, _home(group, name))}"
         if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("phaze_opt."):
             message += "; its entry point is of another version: install the package that brings it again"
         raise PluginError(message) from error
+
+
+@contextmanager
+def plugin_code(group: PluginGroup, name: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """A block that runs code of a plug-in.
+
+    Ctrl-C and a machine without memory are no fault of a plug-in and go on as they are. An exit that the code asks for
+    is one, as it would end the command.
+
+    Args:
+        group: of the plug-in.
+        name: of the plug-in.
+        passing: errors that go on as they are.
+
+    Raises:
+        PluginFaultError: the block raised an error; names the plug-in, the error, file and line.
+    """
+    not_its: tuple[type[BaseException], ...] = (KeyboardInterrupt, MemoryError, WorkerToldToEndError, PluginFaultError)
+    try:
+        with kernels_interruptible():
+            yield
+    except not_its + passing:
+        raise
+    except BaseException as error:
+        raise plugin_fault(group, name, f"raised {_described(error, _home(group, name))}") from error
+
+
+def plugin_fault(group: PluginGroup, name: str, what: str) -> PluginFaultError:
+    """The error of a plug-in that did what it may not."""
+    return PluginFaultError(f"{group.kind} {name} {what}", group=group.value, is_own=is_own(group, name))
+
+
+def is_own(group: PluginGroup, name: str) -> bool:
+    """Whether this package brings a plug-in."""
+    return _home(group, name) == _PACKAGE
+
+
+def _home(group: PluginGroup, name: str) -> str:
+    """Where the code of a plug-in is: its file, or its first package; empty where that cannot be said."""
+    if isinstance(name, GivenPlugin) and name.file is not None:
+        return str(name.file.absolute())
+    known = plugin_name(group, name)
+    if is_of_this_process(group, known):
+        return _written_in(_OF_THIS_PROCESS[group, known]).partition(".")[0]
+    if name.startswith(OF_OPTUNA):
+        return name.removeprefix(OF_OPTUNA).rpartition(".")[0].partition(".")[0] or "optuna"
+    return next((entry.module for entry in list_plugins(group) if entry.name == known), "").partition(".")[0]
+
+
+def _written_in(plugin: object) -> str:
+    """The module of a plug-in of this process, or of what it wraps."""
+    inner = getattr(plugin, "made_from", None) or plugin
+    return str(getattr(getattr(inner, "func", inner), "__module__", ""))
+
+
+def _described(error: BaseException, home: str) -> str:
+    """Kind, place and message of an error; the place is the last line of the plug-in's own that it passed through."""
+    passed = [
+        (frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0], line)
+        for frame, line in walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith("<")
+    ]
+    own = [each for each in passed if home in each[:2]] or [each for each in passed if each[1] != _PACKAGE]
+    file, line = (own[-1][0], own[-1][2]) if own else ("", 0)
+    if isinstance(error, SyntaxError):
+        file, line = error.filename or file, error.lineno or line
+    place = f" at {Path(file).name}:{line}" if file else ""
+    is_lacking = isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(_PACKAGE)
+    text = ""
+    with suppress(Exception):  # an error may fail to say its message
+        text = " ".join(str(error).split()) + ("; install it" if is_lacking else "")
+    return f"{type(error).__name__}{place}" + (f": {text}" if text else "")
 
 
 def plugin_name(group: PluginGroup, name: str) -> str:
@@ -99,7 +247,7 @@ def plugin_name(group: PluginGroup, name: str) -> str:
     return known_as(name, _known_names(group))
 
 
-def check_installed(group: PluginGroup, name: str, source: str | None) -> str:
+def check_installed(group: PluginGroup, name: str, source: str) -> str:
     """The name of a plug-in that a package registers, given in any case.
 
     Args:
@@ -113,8 +261,7 @@ def check_installed(group: PluginGroup, name: str, source: str | None) -> str:
     known = [entry.name for entry in list_plugins(group)]
     name = known_as(name, known)
     if name not in known:
-        kind = group.value.rpartition(".")[2].removesuffix("s")
-        message = f"no {kind} is named '{name}'; {suggest(name, known)}"
+        message = f"no {group.kind} is named '{name}'; {suggest(name, known)}"
         raise InputError(message, source=source)
     return name
 
@@ -147,7 +294,8 @@ def is_of_this_process(group: PluginGroup, name: str) -> bool:
 
 def short_name(name: str) -> str:
     """A plug-in's name as a part of a file's name: of one in a file or of Optuna its class."""
-    return name.rpartition(":")[2]
+    own = name.rpartition(":")[2]
+    return own.rpartition(".")[2] if name.startswith(OF_OPTUNA) else own
 
 
 def _find_entry(group: PluginGroup, name: str) -> EntryPoint:
@@ -157,6 +305,9 @@ def _find_entry(group: PluginGroup, name: str) -> EntryPoint:
         PluginError: there is none.
     """
     entries = {entry.name: entry for entry in list_plugins(group)}
+    if name.endswith(".py"):
+        message = f"{group.value}: '{name}' names a file and no class; give FILE:CLASS, such as {name}:Mine"
+        raise PluginError(message)
     if name not in entries:
         message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, _known_names(group))}"
         raise PluginError(message)
@@ -167,12 +318,13 @@ def _load_from_file(group: PluginGroup, name: str) -> object:
     """What ``file.py:Class`` names; the file is run once, and again when it has changed.
 
     Raises:
-        PluginError: there is no such file, or nothing of the name in it.
+        PluginError: it is not its user who names the file; there is no such file, or nothing of the name in it.
     """
-    file, _, own_name = name.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        message = f"{group.value}: '{file}' is no file; give a path from the working directory, as my_strategy.py:Mine"
+    if not isinstance(name, GivenPlugin) or name.file is None:
+        raise PluginError(unnamed_code(group, name))
+    path, own_name = name.file, short_name(name)
+    if not is_file(path):
+        message = f"{group.value}: '{path}' is no file; give a path from the working directory, as my_strategy.py:Mine"
         raise PluginError(message)
     module_name = f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGEST_CHARACTERS]}"
     if module_name not in sys.modules:
@@ -187,7 +339,7 @@ def _load_from_file(group: PluginGroup, name: str) -> object:
             raise
     found: object = getattr(sys.modules[module_name], own_name, None)
     if found is None:
-        message = f"{group.value}: '{file}' has nothing that is named '{own_name}'"
+        message = f"{group.value}: '{path}' has nothing that is named '{own_name}'"
         raise PluginError(message)
     return found
 
@@ -232,14 +384,12 @@ def plugin_origins(wanted: Iterable[tuple[PluginGroup, str]]) -> tuple[PluginOri
 
 def _own_source(group: PluginGroup, name: str) -> Path | None:
     """The file of a plug-in that no package brings, perhaps none that is there; None of one that a package brings."""
-    matched = _IN_A_FILE.fullmatch(name)
-    if matched:
-        return Path(matched["file"])
+    if isinstance(name, GivenPlugin) and name.file is not None:
+        return name.file
     if not is_of_this_process(group, name):
         return None
-    plugin = _OF_THIS_PROCESS[group, name]
-    kind = plugin if isinstance(plugin, type) else type(plugin)
-    return Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+    module = sys.modules.get(_written_in(_OF_THIS_PROCESS[group, name]))
+    return Path(getattr(module, "__file__", None) or "")
 
 
 def changed_plugins(before: Iterable[PluginOrigin], now: Iterable[PluginOrigin]) -> tuple[PluginOrigin, ...]:

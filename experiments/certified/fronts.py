@@ -28,7 +28,7 @@ KEPT = ("points", "num_solved", "gap", "is_proved", "throughput_samples_per_s")
 def timed(*arguments: str) -> tuple[float, dict[str, Any]]:
     """Processor seconds of a command, and its line of JSON."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "phaze_opt.cli", "certify", *arguments, "--json"]
+    command = [sys.executable, "-m", "phaze_opt", "certify", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, json.loads(done.stdout)

@@ -54,7 +54,7 @@ def run(options: str, environment: dict[str, str]) -> dict[str, Any]:
         command = [
             sys.executable,
             "-m",
-            "phaze_opt.cli",
+            "phaze_opt",
             "certify",
             "--as",
             "phaze",

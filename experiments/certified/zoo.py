@@ -106,7 +106,7 @@ def study_zoo(models: list[str], work_dir: Path, *, jobs: int) -> None:
     own = work_dir / "zoo.toml"
     own.write_text(text, encoding="utf-8")
     options = ["--jobs", str(jobs), "--resume", "--no-tracking", "--work-dir", str(work_dir)]
-    subprocess.run([sys.executable, "-m", "phaze_opt.cli", "study", "run", str(own), *options], check=True)
+    subprocess.run([sys.executable, "-m", "phaze_opt", "study", "run", str(own), *options], check=True)
 
 
 def compare_zoo(work_dir: Path) -> None:

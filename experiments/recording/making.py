@@ -119,7 +119,7 @@ def _run(command: str, directory: Path, log: Path) -> None:
 def _wait(text: str, directory: Path, *, stdout: int, stderr: int) -> int:
     """Run a command with the code of a directory; a Ctrl-C is passed on to it once, and it is waited for."""
     name, *arguments = shlex.split(text)
-    words = {"python": [], "phaze-opt": ["-m", "phaze_opt.cli"]}[name]
+    words = {"python": [], "phaze-opt": ["-m", "phaze_opt"]}[name]
     command, environment = [sys.executable, *words, *arguments], _environment(directory)
     with subprocess.Popen(
         command, cwd=directory, env=environment, stdout=stdout, stderr=stderr, start_new_session=True

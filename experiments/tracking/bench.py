@@ -67,7 +67,7 @@ WAYS = {"unrecorded": "--no-tracking", "page alone": "--no-tracking --report pag
 def measure_search(way: str) -> dict[str, object]:
     """Processor time of a search as a command, all its processes together, and what it leaves on disk."""
     with tempfile.TemporaryDirectory() as name:
-        command = [sys.executable, "-m", "phaze_opt.cli", *SEARCH.split(), *WAYS[way].split()]
+        command = [sys.executable, "-m", "phaze_opt", *SEARCH.split(), *WAYS[way].split()]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=name, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -48,7 +48,7 @@ def table_errors(path: Path, machines: list[Path]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         table = Path(scratch) / path.name
         write_without_licence(path, table)
-        command = [sys.executable, "-m", "phaze_opt.cli", "validate", "--data", str(table), *flags, "--json"]
+        command = [sys.executable, "-m", "phaze_opt", "validate", "--data", str(table), *flags, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"refused": done.stderr.strip().splitlines()[-1].replace(f"{scratch}/", "")}

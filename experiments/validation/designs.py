@@ -24,11 +24,11 @@ from scipy.stats import spearmanr
 from phaze_opt import Cluster, Scenario, load_model, load_network
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.estimate import guarded as guarded_module
 from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.objective import evaluate as evaluate_module
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -163,16 +163,16 @@ def compare_terms(model: str, network: str) -> dict[str, Any]:
     scenario = build_scenario(model, network, "calibrated")
     ideal: DesignPoint = prove(build_scenario(model, network, IDEAL))["point"]
     found: dict[str, Any] = {}
-    original = evaluate_module.load_plugin
+    original = guarded_module.load_plugin
     for name, terms in other_terms().items():
-        evaluate_module.load_plugin = lambda group, plugin, terms=terms: CalibratedEstimator(terms=terms)
+        guarded_module.load_plugin = lambda group, plugin, terms=terms: CalibratedEstimator(terms=terms)
         try:
             own = prove(scenario)
             objective = Objective(scenario)
             references = evaluate_references(scenario, MICRO_BATCHES, constants=load_constants())
             value = objective.evaluate(ideal).throughput_samples_per_s
         finally:
-            evaluate_module.load_plugin = original
+            guarded_module.load_plugin = original
         found[name] = {
             "terms": asdict(terms),
             **{key: entry for key, entry in own.items() if key != "point"},

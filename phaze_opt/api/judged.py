@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from phaze_opt.api.keywords import with_keywords
 from phaze_opt.api.shown import Fact, Result, known_or_none
 from phaze_opt.cli import measurements
-from phaze_opt.cli.options import FormOptions, RecordOptions
+from phaze_opt.cli.options import FormOptions, PluginOptions, RecordOptions
 from phaze_opt.cli.output import kept_sentences
 from phaze_opt.cli.progress import study_progress
 from phaze_opt.cli.study import OF_STUDIES, STORAGE_VARIABLE, write_report
@@ -176,6 +176,7 @@ def study(
     dask: str = "",
     track_trials: str = "all",
     form: FormOptions,
+    plugins: PluginOptions,
     records: Annotated[RecordOptions, UNTRACKED],
 ) -> ComparedStrategies:
     """Run a study file (TOML), judge it and write its report; Ctrl-C keeps what is finished for ``resume=True``.
@@ -190,10 +191,11 @@ def study(
         dask: a Dask cluster: tcp://HOST:PORT, or local.
         track_trials: trials with runs of their own: all, or best of each search.
         form: options of the published form.
+        plugins: code of your own that the file names.
         records: where it is kept, and what records it.
     """
     trials = parse_word(TrialRuns, track_trials, source="track_trials")
-    config = _config(Path(file), form.checked())
+    config = _config(Path(file), form.checked(), plugins.plugin_file)
     engine = shared_engine(storage=storage or os.environ.get(STORAGE_VARIABLE, ""), dask=dask)
     tracker = "null" if worker else records.chosen_tracker
     session = open_study_tracker(tracker, replace(records.tracker_config(), trials=trials))
@@ -217,13 +219,13 @@ def study(
     return ComparedStrategies(result, session, files, kept_sentences())
 
 
-def _config(file: Path, published: str | None) -> StudyConfig:
+def _config(file: Path, published: str | None, plugin_files: Sequence[str]) -> StudyConfig:
     """The study of a file, in the published form where that is asked for.
 
     Raises:
         InputError: it names a strategy or pruner that this process alone knows.
     """
-    config = read_study(file)
+    config = read_study(file, plugin_files)
     for each in config.contenders:
         for group, name in ((PluginGroup.STRATEGIES, each.strategy), (PluginGroup.PRUNERS, each.pruner)):
             if is_of_this_process(group, name):

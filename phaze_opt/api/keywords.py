@@ -167,7 +167,7 @@ def _texts(known: Declaration, value: Any) -> tuple[str, ...]:
     """Several texts; of a mapping NAME=VALUE."""
     if isinstance(value, Mapping):
         return tuple(f"{name}={str(each).lower() if isinstance(each, bool) else each}" for name, each in value.items())
-    return (value,) if isinstance(value, str) else tuple(_text(known, each) for each in _each(known, value))
+    return (str(value),) if isinstance(value, str | Path) else tuple(_text(known, each) for each in _each(known, value))
 
 
 def _joined(known: Declaration, value: Any) -> str:

@@ -14,6 +14,7 @@ from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_rows
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
+from phaze_opt.estimate.guarded import load_estimator
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -35,7 +36,6 @@ from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, no_attention_note, traced_model_note
 from phaze_opt.objective.compile import compile_steps
-from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, cut_places, no_plan_fault, plan_choices

@@ -229,7 +229,3 @@ def _exit(code: int) -> NoReturn:
     except ValueError:  # closed
         pass
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

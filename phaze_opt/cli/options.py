@@ -106,7 +106,9 @@ class RecordOptions:
     @property
     def chosen_tracker(self) -> str:
         """The tracker's name; that of the one that records nothing where tracking is off."""
-        return self.tracker if self.tracking else "null"
+        from phaze_opt.plugins import PluginGroup, given_plugin
+
+        return given_plugin(PluginGroup.TRACKERS, self.tracker) if self.tracking else "null"
 
     def tracker_config(self) -> TrackerConfig:
         """The tracker's configuration."""
@@ -210,6 +212,15 @@ class FormOptions:
         if self.published_form is None:
             return None
         return parse_word(PublishedForm, self.published_form, source="--as").value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginOptions:
+    """Code of the user's own that a file names, and that runs as the user names it too."""
+
+    plugin_file: tuple[str, ...] = declared(
+        (), "A file of a strategy or pruner of your own (mine.py) that the study names. May be repeated.", Kind.TEXTS
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

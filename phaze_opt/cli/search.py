@@ -231,13 +231,13 @@ def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
     """How to search, checked."""
     from phaze_opt.objective.goals import parse_goal
-    from phaze_opt.plugins import PluginGroup, plugin_name
+    from phaze_opt.plugins import PluginGroup, given_plugin
     from phaze_opt.search.config import SearchConfig
 
     return SearchConfig(
-        strategy=plugin_name(PluginGroup.STRATEGIES, options.strategy),
+        strategy=given_plugin(PluginGroup.STRATEGIES, options.strategy),
         options=_assignments(options.strategy_option, source="--strategy-option"),
-        pruner=plugin_name(PluginGroup.PRUNERS, options.pruner),
+        pruner=given_plugin(PluginGroup.PRUNERS, options.pruner),
         pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
         num_starts=options.starts,
         dask=options.dask,

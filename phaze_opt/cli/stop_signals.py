@@ -5,22 +5,19 @@ Nothing heavy is imported here: what comes before the signals are heard ends in 
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
-import time
-from types import FrameType
-from typing import TYPE_CHECKING
 
+from phaze_opt import TYPE_CHECKING
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, FIRST_SIGNAL, NOTHING_KEPT
+from phaze_opt.record.interrupts import send_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
-AGAIN_S = 0.05
-"""Until a signal that came at a bad moment is delivered again."""
 IMPORTING = "<frozen importlib"
 """Beginning of the file that code of Python's imports names."""
 
@@ -57,7 +54,7 @@ class StopSignals:
         if self.is_idle:
             self._end_now()
         if _is_importing(frame):
-            self._deliver_again()
+            send_again(number)
             return
         raise KeyboardInterrupt
 
@@ -65,21 +62,15 @@ class StopSignals:
         os.write(2, f"phaze-opt: interrupted; {NOTHING_KEPT}\n".encode())
         os._exit(FIRST_SIGNAL + self.received)
 
-    def _deliver_again(self) -> None:
-        """Send the signal once more, from a bare thread: the main one may hold the locks of ``threading``."""
-        _thread.start_new_thread(_send_later, (self.received,))
-
     def _swallowed(self, fault: sys.UnraisableHookArgs) -> None:
-        """Ctrl-C inside a destructor or a callback is lost, but for a report: deliver it again instead."""
-        if self.received and fault.exc_type is not None and issubclass(fault.exc_type, KeyboardInterrupt):
-            self._deliver_again()
-        else:
+        """Ctrl-C inside a destructor or a callback is lost, but for a report: deliver it again instead.
+
+        What else fails there follows from it, as half-made objects do: it is not reported.
+        """
+        if not self.received:
             self._report(fault)
-
-
-def _send_later(number: int) -> None:
-    time.sleep(AGAIN_S)
-    os.kill(os.getpid(), number)
+        elif fault.exc_type is not None and issubclass(fault.exc_type, KeyboardInterrupt):
+            send_again(self.received)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -79,6 +79,7 @@ def run(
     ] = False,
     dask: Annotated[str, typer.Option("--dask", help=options.DASK_HELP, rich_help_panel=MACHINES)] = "",
     form: options.FormOptions,
+    plugins: options.PluginOptions,
     records: Annotated[options.RecordOptions, OF_STUDIES],
     track_trials: Annotated[
         str,
@@ -103,7 +104,7 @@ def run(
     from phaze_opt.track.protocol import TrialRuns
 
     trials = parse_word(TrialRuns, track_trials, source="--track-trials")
-    config, published = read_study(file), form.checked()
+    config, published = read_study(file, plugins.plugin_file), form.checked()
     if published is not None:
         config = replace(config, settings=tuple(replace(each, published_form=published) for each in config.settings))
     if restart and not resume:
@@ -141,8 +142,8 @@ def run(
             print_json(study_to_json(result, session, wall_s=wall_s))
         elif result is not None:
             print_record(files, session, is_detailed=details)
-    again = f"phaze-opt study run {file}" + (f" --as {published}" if published else "")
-    _conclude(result, delivery, again)
+    words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.plugin_file]
+    _conclude(result, delivery, " ".join(["phaze-opt study run", str(file), *words]))
 
 
 def write_report(result: StudyResult, session: TrackingSession[StudyEvent]) -> dict[str, Path]:

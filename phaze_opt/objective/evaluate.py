@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from phaze_opt import __version__
 from phaze_opt.cost.clocks import ScheduleClock
-from phaze_opt.errors import InputError, PluginError
-from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.guarded import load_estimator
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
@@ -44,22 +45,8 @@ from phaze_opt.objective.scheduled_plan import (
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plan.plan_search import Machine
-from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.schedule.highs import solver_words
 from phaze_opt.workload.workload import Workload
-
-
-def load_estimator(name: str) -> Estimator:
-    """An estimator plug-in by name.
-
-    Raises:
-        PluginError: it is unknown, fails to load, or is no estimator.
-    """
-    plugin = load_plugin(PluginGroup.ESTIMATORS, name)
-    if not isinstance(plugin, Estimator):
-        message = f"estimator '{name}' lacks one of name, estimate, explain, with_constants"
-        raise PluginError(message)
-    return plugin
 
 
 def _check_silicon(chip: Accelerator, constants: Constants) -> None:

@@ -25,7 +25,7 @@ from phaze_opt.graph.operator import OperatorGraph, OperatorKind
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
-from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.plugins import PluginGroup, load_plugin, plugin_code
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.layer_fusion import (
     ALONE,
@@ -351,7 +351,9 @@ class LayerTable:
         problem = FusionProblem(numbers, borders, held, choices, self._capacity, seconds)
         lower = replace(problem, seconds=least)
         least_layers_s = group_layers_s(lower, ExactFuser().fuse(lower))
-        return FusedChain(order, phase, is_written, problem, fuser.fuse(problem), least_layers_s, joules)
+        with plugin_code(PluginGroup.FUSERS, fuser.name):
+            groups = fuser.fuse(problem)
+        return FusedChain(order, phase, is_written, problem, groups, least_layers_s, joules)
 
     def reserved_bytes(self, slices: int) -> int:
         """What so many slices of the buffer are."""

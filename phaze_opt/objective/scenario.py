@@ -31,7 +31,7 @@ from phaze_opt.objective.plan_options import (
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
-from phaze_opt.plugins import PluginGroup, check_installed, load_plugin
+from phaze_opt.plugins import PluginGroup, check_installed, load_plugin, plugin_code, unnamed_code
 from phaze_opt.record.plain_data import field_values, later
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
@@ -167,6 +167,9 @@ class Scenario:
         if self.max_capex_usd is not None and self.silicon is None:
             message = "needs whole dies, and the 22 nm tables count a part of them; leave it out, or leave out --as"
             raise InputError(message, source="--max-capex-usd")
+        for group, key in ((PluginGroup.ESTIMATORS, "estimator"), (PluginGroup.FUSERS, "layer_fusion")):
+            if fault := unnamed_code(group, getattr(self, key)):
+                raise InputError(fault, key=key)
         check_can_fuse(self.layer_fusion, is_planned=self.plans is not None, has_die=self.silicon is not None)
         for model in self.models:
             self.sequence_length_of(model)
@@ -239,7 +242,8 @@ def _fitted_digests(estimator: str) -> tuple[str, ...]:
     if estimator == IDEAL_ESTIMATOR:
         return ()
     plugin = load_plugin(PluginGroup.ESTIMATORS, estimator)
-    return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
+    with plugin_code(PluginGroup.ESTIMATORS, estimator):
+        return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
 
 
 def build_scenario(
@@ -320,7 +324,9 @@ def form_of(options: ScenarioOptions) -> Form:
         parse_word(PublishedForm, options.published_form, source="--as")
         own, is_published = Form(PlanSpace.PHAZE, IDEAL_ESTIMATOR), True
     plans = own.plans if options.plans is None else parse_word(PlanSpace, options.plans, source="--plans")
-    estimator = own.estimator if options.estimator is None else check_estimator(options.estimator, "--estimator")
+    estimator = own.estimator
+    if options.estimator is not None:
+        estimator = check_installed(PluginGroup.ESTIMATORS, options.estimator, "--estimator")
     if is_published and Form(plans, estimator) != own:
         flag, value = ("--plans", plans) if plans is not own.plans else ("--estimator", estimator)
         message = f"'{value}' is not the published form's; leave it out, or leave out --as"
@@ -445,19 +451,6 @@ def make_scenario(models: str | Sequence[str], *, common: str = "arithmetic", **
         common=parse_word(CommonMean, common, source="common"),
         micro_batches=batches,
     )
-
-
-def check_estimator(name: str, source: str | None = None) -> str:
-    """The name of an estimator that is installed.
-
-    Args:
-        name: as given.
-        source: what it was given by, for messages.
-
-    Raises:
-        InputError: there is none of the name.
-    """
-    return check_installed(PluginGroup.ESTIMATORS, name, source)
 
 
 def build_space(

@@ -5,6 +5,7 @@ Import lazily: it pulls in numba.
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -105,7 +106,12 @@ class _Stamped:
 
 
 class _Given(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-    """NUMBA_CACHE_DIR."""
+    """NUMBA_CACHE_DIR; what numba reads in a file of the working folder names no folder of code."""
+
+    @classmethod
+    def from_function(cls, py_func: FunctionType, py_file: str) -> Any:
+        """Numba's own locator, where its user names a folder."""
+        return super().from_function(py_func, py_file) if "NUMBA_CACHE_DIR" in os.environ else None
 
 
 class _InTree(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]

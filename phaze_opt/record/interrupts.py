@@ -1,7 +1,27 @@
-"""Ctrl-C that arrives while a kernel runs, or while it is compiled or loaded."""
+"""Signals at bad moments: Ctrl-C while a kernel runs, is compiled or loaded, and what a destructor swallows."""
 
+import _thread
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+AGAIN_S = 0.05
+"""Until a signal that came at a bad moment is delivered again."""
+
+
+class WorkerToldToEndError(SystemExit):
+    """SIGTERM in a worker, told apart from the exit that code of somebody else asks for."""
+
+
+def send_again(number: int) -> None:
+    """Send this process a signal once more, from a bare thread: the main one may hold the locks of ``threading``."""
+    _thread.start_new_thread(_send_later, (number,))
+
+
+def _send_later(number: int) -> None:
+    time.sleep(AGAIN_S)
+    os.kill(os.getpid(), number)
 
 
 @contextmanager

@@ -1,40 +1,46 @@
 """Manners of worker processes: deaf to Ctrl-C, ending in order when told, never outliving their parent."""
 
+from __future__ import annotations
+
 import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import connection, resource_tracker
 from multiprocessing.util import Finalize
 
 from phaze_opt import OBJECTS_PER_COLLECTION
+from phaze_opt.record.interrupts import WorkerToldToEndError, send_again
 
 FIRST_AT_EXIT = 1000
 """Priority among what multiprocessing does when a worker ends; higher goes first."""
 
 
-class WorkerToldToEndError(SystemExit):
-    """SIGTERM in a worker, told apart from the exit that code of somebody else asks for."""
+CHILD_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
+"""Of every process that this one starts: Python looks for no module in the folder that it runs in."""
 
 
 @contextmanager
-def interrupts_blocked() -> Iterator[None]:
+def starting_workers() -> Iterator[None]:
     """Block SIGINT here and in the processes started inside; one that comes meanwhile is delivered afterwards.
 
-    The resource tracker would unblock SIGINT when it starts, so it is started first.
+    They have `CHILD_ENVIRONMENT`, which multiprocessing takes from this process. Its resource tracker too, which would
+    unblock SIGINT when it starts, so it is started first.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    with ExitStack() as after:
+        for name, value in CHILD_ENVIRONMENT.items():
+            if name not in os.environ:
+                after.callback(os.environ.pop, name, None)
+                os.environ[name] = value
+        if hasattr(signal, "pthread_sigmask"):
+            resource_tracker.ensure_running()
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            after.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         yield
-        return
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def prepare_worker() -> None:
@@ -55,7 +61,14 @@ def end_in_order() -> None:
 
 
 def _end(*_: object) -> None:
+    sys.unraisablehook = _end_again
     raise WorkerToldToEndError(1)
+
+
+def _end_again(fault: sys.UnraisableHookArgs) -> None:
+    """Tell this worker again where a destructor lost the word; what else fails in an ending worker is of no use."""
+    if fault.exc_type is not None and issubclass(fault.exc_type, WorkerToldToEndError):
+        send_again(signal.SIGTERM)
 
 
 def _end_with_parent() -> None:

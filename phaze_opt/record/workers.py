@@ -18,7 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from phaze_opt.errors import PhazeOptError, SolverError
-from phaze_opt.record.worker_process import end_in_order, interrupts_blocked, prepare_worker
+from phaze_opt.record.worker_process import end_in_order, prepare_worker, starting_workers
 
 MAX_ATTEMPTS = 2
 """How often a piece of work is begun; a worker that dies in it gives it one more."""
@@ -247,7 +247,7 @@ class WorkerPool:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, bytes(ForkingPickler.dumps(self.build))), daemon=True)
-        with interrupts_blocked():
+        with starting_workers():
             process.start()
         theirs.close()
         return _Worker(process, ours)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.worker_process import CHILD_ENVIRONMENT, starting_workers
 from phaze_opt.record.workers import Task, Tell, WorkerPool
 
 if TYPE_CHECKING:
@@ -186,29 +187,36 @@ class _Submitted:
 def open_dask_client(address: str, *, num_workers: int) -> Iterator[Client]:
     """A client of a Dask cluster; a local one is closed with it.
 
+    Whoever reaches a port of a cluster runs code there. Those of a local one ask for a certificate that is made now and
+    never leaves the memory of its processes.
+
     Args:
         address: ``tcp://host:port`` of a scheduler, or ``local``.
         num_workers: processes of a local cluster.
 
     Raises:
-        PluginError: the package ``distributed`` is missing.
+        PluginError: the package ``distributed`` or ``cryptography`` is missing.
         InputError: no scheduler answers at the address.
     """
     try:
         import dask
         from distributed import Client, LocalCluster
+        from distributed.security import Security
+
+        security = Security.temporary() if address == LOCAL else None
     except ImportError as error:
-        message = f"--dask needs the package distributed ({error}); install phaze-opt[dask]"
+        message = f"--dask needs the packages distributed and cryptography ({error}); install phaze-opt[dask]"
         raise PluginError(message) from error
-    lost = {"distributed.scheduler.allowed-failures": NUM_RETRIES}
     if address == LOCAL:
-        with (
-            dask.config.set(lost),
-            LocalCluster(n_workers=num_workers, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster) as client,
-        ):
-            client.run(ignore_ctrl_c)
-            yield client
+        with dask.config.set(_of_this_machine()):
+            with starting_workers():
+                cluster = LocalCluster(
+                    n_workers=num_workers, threads_per_worker=1, dashboard_address=None, security=security
+                )
+            with cluster, Client(cluster) as client:
+                client.run_on_scheduler(close_pages)
+                client.run(close_pages)
+                yield client
         return
     try:
         client = Client(address, timeout=CONNECT_S)
@@ -219,9 +227,24 @@ def open_dask_client(address: str, *, num_workers: int) -> Iterator[Client]:
         yield client
 
 
-def ignore_ctrl_c() -> None:
-    """In a worker of this machine: Ctrl-C reaches all processes of a terminal, and the command ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _of_this_machine() -> dict[str, Any]:
+    """Settings of a cluster on this machine: it serves no pages, and its processes are as all that this one starts."""
+    return {
+        "distributed.scheduler.allowed-failures": NUM_RETRIES,
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in CHILD_ENVIRONMENT.items()},
+    }
+
+
+def close_pages(dask_scheduler: Any = None, dask_worker: Any = None) -> None:
+    """In a scheduler or worker of this machine: close the port of its pages.
+
+    A worker ignores Ctrl-C too: it reaches all processes of a terminal, and the command ends its workers.
+    """
+    (dask_scheduler or dask_worker).http_server.stop()
+    if dask_scheduler is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(slots=True)

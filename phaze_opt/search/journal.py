@@ -134,9 +134,10 @@ def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
             raise InputError(message, source=shorten_path(path))
         changed = changed_plugins(_origins(value), plugins)
         if changed:
+            whose = f" ({changed[0].distribution} {changed[0].version})" if changed[0].distribution else ""
             message = (
-                f"the code of '{changed[0].name}' ({changed[0].distribution} {changed[0].version}) has changed since "
-                "this search began; search without --resume to start afresh"
+                f"the code of '{changed[0].name}'{whose} has changed since this search began; search without --resume "
+                "to start afresh"
             )
             raise InputError(message, source=shorten_path(path), key=changed[0].name)
 

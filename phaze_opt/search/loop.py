@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from phaze_opt.errors import PluginError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import front_indices, goal_directions, goal_values
@@ -187,9 +186,6 @@ class SearchLoop:
             started = time.perf_counter()
             given = self.judging.run.judge(open_points, self._incumbents)
             self.overhead_s += time.perf_counter() - started
-            if len(given) != len(open_points):
-                message = f"pruner '{self.config.pruner}' gave {len(given)} verdicts on {len(open_points)} points"
-                raise PluginError(message)
             verdicts |= dict(zip(open_points, given, strict=True))
         return verdicts
 

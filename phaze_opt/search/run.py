@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,18 +17,27 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values, posed_for
 from phaze_opt.objective.silicon_options import check_same_silicon
-from phaze_opt.plugins import PluginGroup, is_of_this_process, load_plugin, plugin_origins
+from phaze_opt.plugins import (
+    OF_OPTUNA,
+    PluginGroup,
+    given_plugin,
+    is_of_this_process,
+    load_plugin,
+    plugin_code,
+    plugin_origins,
+)
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observer, Observers, SearchEvent, SearchFinished, SearchStarted
+from phaze_opt.search.guarded import GuardedPruner, GuardedStrategy
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult, Trial
-from phaze_opt.search.samplers.optuna_sampler import OF_OPTUNA, OptunaStrategy
+from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy, wrapped_sampler
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.space.search_space import SearchSpace
 
@@ -115,16 +125,20 @@ def run_search(
 
     The same configuration, scenario and space give the same trials, for any number of jobs, and also after an
     interruption and ``resume``: the strategy is replayed, and evaluations come from the journal instead. The best
-    trial of a search that came to its end is evaluated again before it is returned.
+    trial of a search that came to its end is evaluated again before it is returned. Who calls this names strategy and
+    pruner himself, so they may be in a file of his (`plugins.GivenPlugin`).
 
     Raises:
         PluginError: the strategy is unknown, fails to load, or lacks a package it needs.
+        PluginFaultError: code of the strategy or of another plug-in raised an error.
         InputError: an option is wrong, the strategy cannot do the goal, the journal cannot be written, or its best
             trial is not what its point evaluates to.
     """
     started = time.perf_counter()
     check_same_silicon(scenario, space)
     scenario = posed_for(scenario, config.goal)
+    strategy = given_plugin(PluginGroup.STRATEGIES, config.strategy)
+    config = replace(config, strategy=strategy, pruner=given_plugin(PluginGroup.PRUNERS, config.pruner))
     check_pruner(config.pruner, scenario)
     identity = search_id(config, scenario=scenario, space=space)
     resolved = resolved_config(config, scenario=scenario, space=space)
@@ -194,11 +208,13 @@ def prepare_loop(
         probe=probe,
     )
     judging, judges = _start_pruner(config, strategy, space=space, build_bounder=build_bounder)
+    with plugin_code(PluginGroup.STRATEGIES, config.strategy, passing=(InputError, PluginError)):
+        run = strategy.start(context)
     return partial(
         SearchLoop,
         config,
         identity,
-        strategy.start(context),
+        GuardedStrategy(run, config.strategy, space),
         start_points=draw_start_points(space, count=config.num_starts, seed=config.seed),
         judging=judging,
         probes=tuple(known for known in (probe, judges) if known is not None),
@@ -206,14 +222,15 @@ def prepare_loop(
 
 
 def load_strategy(name: str) -> Strategy:
-    """The strategy plug-in of a name, or of Optuna's sampler that ``optuna:`` stands before.
+    """The strategy plug-in of a name; samplers of Optuna's kind, and those of its own (``optuna:``), are wrapped.
 
     Raises:
         PluginError: unknown, fails to load, or is not a strategy.
     """
     if name.startswith(OF_OPTUNA) and not is_of_this_process(PluginGroup.STRATEGIES, name):
         return OptunaStrategy(name)
-    return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
+    plugin = load_plugin(PluginGroup.STRATEGIES, name, partial(wrapped_sampler, name))
+    return _checked(plugin, PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 
 
 def check_pruner(pruner: str, scenario: object) -> None:
@@ -239,11 +256,11 @@ def load_pruner(name: str) -> Pruner:
     Raises:
         PluginError: unknown, fails to load, or is not a pruner.
     """
-    return _load(PluginGroup.PRUNERS, name, Pruner, parts="name, is_safe and start")  # type: ignore[type-abstract]
+    plugin = load_plugin(PluginGroup.PRUNERS, name)
+    return _checked(plugin, PluginGroup.PRUNERS, name, Pruner, parts="name, is_safe and start")  # type: ignore[type-abstract]
 
 
-def _load(group: PluginGroup, name: str, kind: type[T], *, parts: str) -> T:
-    plugin = load_plugin(group, name)
+def _checked(plugin: object, group: PluginGroup, name: str, kind: type[T], *, parts: str) -> T:
     if not isinstance(plugin, kind):
         message = f"{group}: plug-in '{name}' ({type(plugin).__name__}) lacks one of {parts}"
         raise PluginError(message)
@@ -285,8 +302,10 @@ def _start_pruner(
         seed=config.seed,
         options=config.pruner_options,
     )
+    with plugin_code(PluginGroup.PRUNERS, config.pruner, passing=(InputError, PluginError)):
+        run = pruner.start(context)
     judging = Judging(
-        pruner.start(context),
+        GuardedPruner(run, config.pruner),
         can_ask_ahead=Capability.FIXED_ORDER in strategy.capabilities,
         may_repeat=Capability.EXHAUSTS not in strategy.capabilities,
         is_safe=pruner.is_safe,

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.events import Observer
 from phaze_opt.study.config import Cell, Condition, StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
-from phaze_opt.study.disk.plan_file import write_plan
+from phaze_opt.study.disk.plan_file import refuse_changed_code, write_plan
 from phaze_opt.study.events import StudyEvent, StudyProgress, StudyStage
 from phaze_opt.study.execution.cell_runner import CellRunner, run_in_workers
 from phaze_opt.study.execution.conclude import StudyCompletion
-from phaze_opt.study.execution.contenders import check_restart, drop_searches, refuse_changed_code
 from phaze_opt.study.execution.engine import StudyEngine, open_evaluator_source
 from phaze_opt.study.execution.narrate import Describe, Narrator
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
@@ -72,7 +72,7 @@ def run_study(
     """
     _check_jobs(jobs)
     engine = StudyEngine() if engine is None else engine
-    check_restart(config, restart)
+    _check_restart(config, restart)
     conditions = resolve_study(config)
     identity = study_id(config, conditions)
     is_resumed = is_resumed or bool(restart)
@@ -82,7 +82,7 @@ def run_study(
     ):
         run = _Run(config, conditions, directory, engine, jobs, on_progress, evaluations)
         refuse_changed_code(config, directory, [cell for cell in run.cells if cell.contender.name not in restart])
-        drop_searches(directory, run.cells, restart)
+        _drop_searches(directory, run.cells, restart)
         plan = write_plan(directory, config, conditions)
         narrator = Narrator(observers, directory, run.cells, evaluations, describe)
         narrator.start(config, plan)
@@ -213,3 +213,24 @@ def _rotate(cells: Sequence[Cell]) -> list[Cell]:
     """The same searches from another one on, so that workers on many machines meet seldom; changes times only."""
     start = zlib.crc32(f"{socket.gethostname()}-{os.getpid()}".encode()) % max(1, len(cells))
     return [*cells[start:], *cells[:start]]
+
+
+def _check_restart(config: StudyConfig, restart: Sequence[str]) -> None:
+    """Refuse to restart what is no contender.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    names = [contender.name for contender in config.contenders]
+    for name in restart:
+        if name not in names:
+            message = f"the study has no strategy '{name}'; {suggest(name, names)}"
+            raise InputError(message, source="--restart")
+
+
+def _drop_searches(directory: StudyDirectory, cells: Sequence[Cell], restart: Sequence[str]) -> None:
+    """Remove the searches of contenders that are run again; evaluations stay, as they do not depend on who asked."""
+    for cell in cells:
+        if cell.contender.name in restart:
+            directory.cell(cell).unlink(missing_ok=True)
+            directory.failure(cell).unlink(missing_ok=True)

@@ -145,7 +145,7 @@ class TrackerConformance(_Recording):
         self, tracker: Tracker, config: TrackerConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Nobody watching, this tracker watching, a broken one watching: the same trials."""
-        session = GuardedSession(tracker.open(config))
+        session = GuardedSession(tracker.open(config), name=tracker.name)
         broken = _broken_session()
         alone = _toy_trials(tmp_path / "alone")
         assert _toy_trials(tmp_path / "tracked", session) == alone
@@ -162,7 +162,7 @@ def _observe(session: TrackingSession[Any], events: Sequence[object]) -> None:
 
 def _broken_session(what: str = "search") -> GuardedSession:
     session: Any = BrokenSession()
-    return GuardedSession(session, what=what)
+    return GuardedSession(session, name="broken", what=what)
 
 
 def _toy_trials(work_dir: Path, *observers: GuardedSession) -> tuple[Trial[Evaluation], ...]:

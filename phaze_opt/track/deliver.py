@@ -84,8 +84,7 @@ class DeliveryProcess:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), package_root]))
         self._is_finishing = False
         self._process = subprocess.Popen(
-            # -P: a file in the user's directory must not stand in for a module
-            [sys.executable, "-P", "-m", "phaze_opt.track.deliver"],
+            [sys.executable, "-m", "phaze_opt.track.deliver"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

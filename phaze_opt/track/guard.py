@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from phaze_opt.errors import PluginError
-from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.errors import InputError, PluginError, PluginFaultError
+from phaze_opt.plugins import PluginGroup, load_plugin, plugin_code
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
 from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, Tracker, TrackerConfig, TrackingSession
@@ -21,9 +21,10 @@ class GuardedSession:
     The first exception is logged, and the session is asked nothing more that writes.
     """
 
-    def __init__(self, session: TrackingSession[Any], *, what: str = "search") -> None:
-        """Wrap a session that records ``what`` (search, study or proof)."""
+    def __init__(self, session: TrackingSession[Any], *, name: str, what: str = "search") -> None:
+        """Wrap a session of the tracker of a name, which records ``what`` (search, study or proof)."""
         self._session = session
+        self._name = name
         self._what = what
         self._num_dropped = 0
         self._reason = ""
@@ -45,45 +46,43 @@ class GuardedSession:
 
     def observe(self, event: SearchEvent | StudyEvent | ProofEvent) -> None:
         """Pass one event on."""
-        self._write("observe", lambda: self._session.observe(event))
+        self._write(lambda: self._session.observe(event))
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Pass files on."""
-        self._write("log_artifacts", lambda: self._session.log_artifacts(files), num_events=0)
+        self._write(lambda: self._session.log_artifacts(files), num_events=0)
 
     def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
         """Close the wrapped session; a failure counts the events it lost."""
-        try:
-            delivery: Delivery = self._session.close(on_progress)
-        except Exception as error:
-            self._fail("close", error)
+        closed: list[Delivery] = []
+        if not self._call(lambda: closed.append(self._session.close(on_progress))):
             return Delivery(num_pending=self._num_dropped, reason=self._reason)
+        delivery = closed[0]
         if not self._reason:
             return delivery
         return Delivery(delivery.num_delivered, delivery.num_pending + self._num_dropped, self._reason)
 
     def _text(self, name: str) -> str:
-        try:
-            return str(getattr(self._session, name))
-        except Exception as error:  # whatever a tracker raises must not reach the search
-            self._fail(name, error)
-            return ""
+        found = [""]
+        self._call(lambda: found.append(str(getattr(self._session, name))))
+        return found[-1]
 
-    def _write(self, name: str, call: Callable[[], object], *, num_events: int = 1) -> None:
+    def _write(self, call: Callable[[], object], *, num_events: int = 1) -> None:
         """Pass something on; after a failure it is only counted as dropped."""
-        if self._reason:
+        if self._reason or not self._call(call):
             self._num_dropped += num_events
-            return
-        try:
-            call()
-        except Exception as error:
-            self._num_dropped += num_events
-            self._fail(name, error)
 
-    def _fail(self, name: str, error: Exception) -> None:
-        if not self._reason:
-            self._reason = f"tracking stopped: {name} raised {type(error).__name__}: {error}"
-            _logger.warning("%s; the %s goes on without it", self._reason, self._what)
+    def _call(self, call: Callable[[], object]) -> bool:
+        """Run code of the tracker; whether it went well. Whatever it raises must not reach the search."""
+        try:
+            with plugin_code(PluginGroup.TRACKERS, self._name):
+                call()
+        except (PluginFaultError, MemoryError) as error:
+            if not self._reason:
+                self._reason = f"tracking stopped: {error}"
+                _logger.warning("%s; the %s goes on without it", self._reason, self._what)
+            return False
+        return True
 
 
 def open_tracker(name: str, config: TrackerConfig) -> GuardedSession:
@@ -116,4 +115,5 @@ def _open(name: str, config: TrackerConfig, method: str, *, what: str, lack: str
         why = f"{lack} (it has no {method}(config))"
         message = f"{group.value}: '{name}' {why}; choose another --tracker or give --no-tracking"
         raise PluginError(message)
-    return GuardedSession(getattr(plugin, method)(config), what=what)
+    with plugin_code(group, name, passing=(InputError, PluginError)):
+        return GuardedSession(getattr(plugin, method)(config), name=name, what=what)

@@ -86,15 +86,19 @@ def check_servable(destination: Destination, address: ServerAddress) -> None:
 def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[str], None]) -> None:
     """Run the interface until it is interrupted; ``on_ready`` gets the address once it answers.
 
+    It runs in a folder of its own, which is empty: what MLflow starts looks for code in the working folder, uvicorn in
+    spite of `CHILD_ENVIRONMENT`.
+
     Raises:
         InputError: see `check_servable`.
         TrackingError: the interface did not start.
     """
     check_servable(destination, address)
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port)]
+            [sys.executable, "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port)]
             + ["--workers", "1"],
+            cwd=folder,
             env=_environment(destination),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -112,9 +116,11 @@ def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[
 
 
 def _environment(destination: Destination) -> dict[str, str]:
+    """Of the interface, with the store of any folder."""
+    uri, path = destination.tracking_uri, destination.sqlite_path
     return {
         **quiet_environment(os.environ),
-        "MLFLOW_BACKEND_STORE_URI": destination.tracking_uri,
+        "MLFLOW_BACKEND_STORE_URI": uri if path is None else uri.replace(f":///{path}", f":///{path.absolute()}"),
         "MLFLOW_DEFAULT_ARTIFACT_ROOT": destination.artifact_root.as_uri(),
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.lock import locked
+from phaze_opt.record.worker_process import CHILD_ENVIRONMENT
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.runs import Role, Tag, find_runs
 from phaze_opt.track.study_views import VIEW_TAG, search_views, study_views
@@ -42,8 +43,8 @@ LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 
 
 def quiet_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a process that runs MLflow: ``base``, completed by `DEFAULTS`."""
-    return {**DEFAULTS, **base}
+    """An environment for a process that runs MLflow: ``base``, completed by `DEFAULTS`, as that of every child."""
+    return {**DEFAULTS, **base, **CHILD_ENVIRONMENT}
 
 
 @contextlib.contextmanager

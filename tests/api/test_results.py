@@ -238,7 +238,8 @@ def test_a_study_is_the_frame_of_its_searches(folder, capsys):
     (small / "space.toml").write_text(space_text(**axes, glb_mb=[8, 32], micro_batch=[1, 4]))
     (small / "plan.toml").write_text(study_text(strategies=("random", "mine.py:Mine"), evaluations=6, seeds=2))
     (small / "mine.py").write_text(MINE)
-    study = po.study(small / "plan.toml", work_dir=folder, on_progress=lambda *step: None)
+    own = small / "mine.py"
+    study = po.study(small / "plan.toml", work_dir=folder, plugin_file=own, on_progress=lambda *step: None)
     assert_presents_itself(study, num_rows=4)
     frame = study.to_frame()
     assert set(frame.strategy) == {"random", "Mine"}

@@ -214,8 +214,8 @@ def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
 
 def test_what_is_no_estimator_is_refused(certificates, monkeypatch):
     certificate = read_certificate(certificates["typed"]).certificate
-    monkeypatch.setattr(problem_data, "load_plugin", lambda group, name: object())
-    with pytest.raises(CertificateError, match="'analytic' is no estimator"):
+    monkeypatch.setattr("phaze_opt.estimate.guarded.load_plugin", lambda group, name: object())
+    with pytest.raises(CertificateError, match="'analytic' lacks one of name, estimate"):
         problem_data.check_problem(certificate)
 
 

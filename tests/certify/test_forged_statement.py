@@ -1,7 +1,10 @@
 """Forged statements, claims and problems, are refused by file, row and rule, though every digest is right again."""
 
+from pathlib import Path
+
 import pytest
 from forger import ANY, ATTAINED, FEASIBLE, RECOMPUTED, UPPER, Forger, times
+from kits.planted import plant
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, POOL_FILE
 
@@ -63,6 +66,16 @@ def test_a_false_statement_is_refused(name: str, forger: Forger) -> None:
     place, value, rule = STATED[name]
     forger.put(place, value)
     forger.assert_refused(CERTIFICATE_FILE, rule)
+
+
+@pytest.mark.parametrize("key", ["estimator", "layer_fusion"])
+def test_a_certificate_runs_no_code(key: str, forger: Forger, tmp_path: Path) -> None:
+    planted = plant(tmp_path)
+    forger.put(f"scenario.{key}", planted.name)
+    forger.sign()
+    rule = f"does not hold what its form asks for .'{key}': .* is code in a file, and no file runs code by being read"
+    forger.assert_refused(CERTIFICATE_FILE, rule, is_sealed=False)
+    assert not planted.has_run
 
 
 @pytest.mark.parametrize("name", CONTRADICTED_BY_ROWS)

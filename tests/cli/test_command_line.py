@@ -5,6 +5,7 @@ import shlex
 import pytest
 from child_process import run_python
 from command_runs import printed, refused, run_json
+from kits.planted import plant_modules
 from typer.main import get_command
 
 import phaze_opt as po
@@ -124,6 +125,8 @@ def test_the_last_of_several_is_completed():
     assert completer(declarations(ModelOptions)["models"])("bert-large,gpt2-x") == ["bert-large,gpt2-xl"]
 
 
-def test_the_package_runs_as_a_module():
-    done = run_python("-m", "phaze_opt", "--version", check=True)
+def test_the_package_runs_as_a_module_of_no_folder_that_one_stands_in(tmp_path):
+    planted = plant_modules(tmp_path)
+    done = run_python("-m", "phaze_opt", "--version", check=True, cwd=tmp_path)
     assert done.stdout == f"phaze-opt {po.__version__}\n"
+    assert not planted.has_run

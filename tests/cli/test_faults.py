@@ -45,11 +45,7 @@ def test_the_traceback_is_shown_where_it_is_asked_for(capsys, monkeypatch, caplo
 def test_a_full_disk_under_standard_output_is_one_sentence():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         ended = subprocess.run(
-            [sys.executable, "-m", "phaze_opt.cli", "models"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
+            [sys.executable, "-m", "phaze_opt", "models"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert ended.returncode == 2
     assert "No space left on device" in ended.stderr

@@ -28,7 +28,7 @@ def run_limited(arguments, folder, *, limit=None, value=0):
         work.chmod(0o555)
     prepare = None if limit is None else lambda: resource.setrlimit(limit, (value, value))
     words = (part.format(folder) for part in arguments)
-    ended = run_python("-m", "phaze_opt.cli", *words, cwd=work, preexec_fn=prepare, timeout=280)
+    ended = run_python("-m", "phaze_opt", *words, cwd=work, preexec_fn=prepare, timeout=280)
     assert "Traceback" not in ended.stderr
     return ended
 

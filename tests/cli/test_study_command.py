@@ -238,7 +238,7 @@ def test_nothing_feasible_is_exit_code_3(study: Path, tmp_path: Path, capsys: Ca
 
 def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path) -> None:
     study.write_text(STUDY.replace("evaluations = 6", "evaluations = 100").replace("seeds = 2", "seeds = 40"))
-    command = [sys.executable, "-m", "phaze_opt.cli", "study", "run", str(study), "--work-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "phaze_opt", "study", "run", str(study), "--work-dir", str(tmp_path)]
     command += ["--no-tracking", "--resume"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 180

@@ -53,7 +53,7 @@ def write_inputs(directory: Path) -> None:
 def start(command: str, directory: Path, *more: str) -> subprocess.Popen[str]:
     """A process group of its own, as a terminal makes."""
     return subprocess.Popen(
-        [sys.executable, "-m", "phaze_opt.cli", *command.split(), *more],
+        [sys.executable, "-m", "phaze_opt", *command.split(), *more],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -155,7 +155,7 @@ class PlainEstimator:
 
 
 def test_other_estimators_are_bounded(monkeypatch):
-    monkeypatch.setattr("phaze_opt.objective.evaluate.load_plugin", lambda group, name: PlainEstimator())
+    monkeypatch.setattr("phaze_opt.estimate.guarded.load_plugin", lambda group, name: PlainEstimator())
     slow = Objective(make_scenario("bert-large", devices=32))
     monkeypatch.undo()
     points = draw_points(4, seed=8)

@@ -11,7 +11,7 @@ from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.price_step import lower_step
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import plan_network
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, PluginFaultError
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.hardware.accelerator import table_of
@@ -23,7 +23,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.layer_fusion import fuse_step
 from phaze_opt.objective.scenario import make_scenario
-from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST
+from phaze_opt.schedule.layer_fusion import FIRST, INNER, LAST, ExactFuser, FusionGroup
 from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.search.run import check_pruner
 from phaze_opt.units import MEBI
@@ -155,6 +155,20 @@ def test_a_step_that_groups_would_not_shorten_is_said_to_run_each_layer_alone(mo
     assert step.time.seconds == step.unfused_s
     assert all(chain.saved_s == 0.0 for chain in step.chains)
     assert "every layer runs alone" in step.sentence
+
+
+def test_a_fuser_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(ExactFuser):
+        name = "theirs"
+
+        def fuse(self, *_: object, **__: object) -> tuple[FusionGroup, ...]:
+            raise RuntimeError("boom")
+
+    monkeypatch.setattr(layer_fusion, "load_fuser", lambda _: Failing())
+    with pytest.raises(
+        PluginFaultError, match=r"^fuser theirs raised RuntimeError at test_layer_fusion\.py:\d+: boom$"
+    ):
+        fused(job(), "theirs")
 
 
 def test_collectives_are_not_sent_in_parts() -> None:

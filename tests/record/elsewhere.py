@@ -19,6 +19,14 @@ class Faulty(Exception):  # noqa: N818
         return (Faulty, ())
 
 
+class Loses:
+    """Loses the word to end in its destructor, as libraries do."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(10))
+
+
 class SquareBench:
     """Squares numbers; names stand for faults."""
 
@@ -36,6 +44,10 @@ class SquareBench:
         if work == "die once" and not (self.folder / "died").exists():
             (self.folder / "died").write_text("")
             os.kill(os.getpid(), signal.SIGKILL)
+        if work == "lose the word":
+            Loses()
+            while True:
+                sum(range(1000))
         return work if isinstance(work, str) else work**2
 
 

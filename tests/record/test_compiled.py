@@ -34,9 +34,12 @@ def _run(folder: Path, *, factor: int = 0, code: str = "2.0", main: str = MAIN) 
     return run_python("-c", code, cwd=folder, env=environment, check=True).stdout.split()
 
 
-def test_compiled_code_is_kept(tmp_path: Path) -> None:
+def test_compiled_code_is_kept_and_in_no_folder_that_a_file_names(tmp_path: Path) -> None:
+    """Numba reads settings in the working folder; a folder of compiled code that they name would run it."""
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'theirs'}\n")
     assert _run(tmp_path) == ["12.0", "0"]
     assert _run(tmp_path) == ["12.0", "1"]
+    assert not (tmp_path / "theirs").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from elsewhere import SquareBench, fail_to_build
+from kits.planted import plant_modules
 
 from phaze_opt.errors import CertificateError, InputError, PhazeOptError, PluginError, SolverError
 from phaze_opt.record.workers import WorkerPool
@@ -79,6 +80,22 @@ def test_no_worker_outlives_its_pool(pool):
     assert processes
     pool.close()
     assert not any(process.is_alive() for process in processes)
+
+
+def test_workers_look_for_no_module_in_the_working_folder(tmp_path, monkeypatch):
+    planted = plant_modules(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with WorkerPool(partial(SquareBench, tmp_path), num_workers=1) as pool:
+        assert pool.submit(3).result() == 9
+    assert not planted.has_run
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_a_worker_told_to_end_in_a_destructor_ends_without_a_report(pool, capfd):
+    task = pool.submit("lose the word")
+    with pytest.raises(SolverError, match="ended in the middle"):
+        task.result()
+    assert "Exception ignored" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Strategies that no package brings: in a file, registered, any sampler of Optuna; all pass the suite."""
 
 import json
+import pickle
 from functools import partial
 from importlib.metadata import version
 
@@ -11,7 +12,7 @@ from toy_runs import toy_context
 
 import phaze_opt as po
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
+from phaze_opt.plugins import GivenPlugin, PluginGroup, given_plugin, load_plugin, plugin_origins
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.encodings import Rejected
 from phaze_opt.search.journal import JOURNAL_FILE
@@ -42,7 +43,7 @@ class NoStrategy:
 class TestSamplersByName(StrategyConformance):
     @pytest.fixture(params=[*BY_NAME, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
     def strategy(self, request):
-        return load_strategy(f"optuna:{request.param}")
+        return load_strategy(given(f"optuna:{request.param}"))
 
 
 @pytest.mark.slow
@@ -64,6 +65,10 @@ def file(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(SOURCE)
     return path
+
+
+def given(name):
+    return given_plugin(PluginGroup.STRATEGIES, name)
 
 
 def search(strategy, folder, **more):
@@ -122,14 +127,65 @@ def test_a_file_is_searched_with_and_its_change_is_noticed(file, tmp_path):
     assert found.search_id.startswith("Mine-")
     kept = tmp_path / "runs" / found.search_id / JOURNAL_FILE
     assert kept.is_file()
-    (origin,) = plugin_origins([(PluginGroup.STRATEGIES, name)])
+    (origin,) = plugin_origins([(PluginGroup.STRATEGIES, given(name))])
     file.write_text(SOURCE + "\n# changed\n")
-    (changed,) = plugin_origins([(PluginGroup.STRATEGIES, name)])
+    (changed,) = plugin_origins([(PluginGroup.STRATEGIES, given(name))])
     assert origin.digest != changed.digest
-    first = type(load_plugin(PluginGroup.STRATEGIES, name))
-    assert first is type(load_plugin(PluginGroup.STRATEGIES, name))
+    with pytest.raises(InputError, match="the code of 'mine.py:Mine'"):
+        search(name, tmp_path / "runs", resume=True)
+    first = type(load_plugin(PluginGroup.STRATEGIES, given(name)))
+    assert first is type(load_plugin(PluginGroup.STRATEGIES, given(name)))
     file.write_text(SOURCE)
-    assert type(load_plugin(PluginGroup.STRATEGIES, name)) is not first
+    assert type(load_plugin(PluginGroup.STRATEGIES, given(name))) is not first
+
+
+def test_a_file_is_known_by_its_name_wherever_it_lies(file, tmp_path):
+    name = given(f"{file}:Mine")
+    assert (name, name.file) == ("mine.py:Mine", file)
+    twin = pickle.loads(pickle.dumps(name))
+    assert (type(twin), twin.file) == (GivenPlugin, file)
+    other = tmp_path / "elsewhere" / file.name
+    other.parent.mkdir()
+    other.write_text(SOURCE)
+    identities = {search(f"{path}:Mine", tmp_path / "runs").search_id for path in (file, other)}
+    assert len(identities) == 1
+
+
+SAMPLER = """
+import optuna
+
+
+class Hybrid(optuna.samplers.TPESampler):
+    def __init__(self, seed=None, width=3):
+        super().__init__(seed=seed)
+
+
+def hybrid(seed):
+    return Hybrid(seed)
+"""
+
+
+def test_a_sampler_in_a_file_is_searched_with_as_one_of_optuna_is(tmp_path):
+    (tmp_path / "mine.py").write_text(SAMPLER)
+    found = search(f"{tmp_path / 'mine.py'}:Hybrid", tmp_path)
+    assert points(found) == points(search("optuna:TPESampler", tmp_path))
+    with pytest.raises(InputError, match="no option 'depth'"):
+        search(f"{tmp_path / 'mine.py'}:Hybrid", tmp_path, options={"depth": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("optuna:mysampler.HybridSampler", r"if it is in a file, name it mysampler\.py:HybridSampler"),
+        ("optuna:os.getcwd", "no class of a sampler"),
+        ("optuna:collections.OrderedDict", "no class of a sampler"),
+        ("optuna:nsgaii", "no class of a sampler"),
+        ("mine.py", "give FILE:CLASS, such as mine.py:Mine"),
+    ],
+)
+def test_what_is_no_sampler_is_never_made(name, words):
+    with pytest.raises(PluginError, match=words):
+        load_strategy(given(name)).start(toy_context())
 
 
 @pytest.mark.parametrize(
@@ -138,13 +194,16 @@ def test_a_file_is_searched_with_and_its_change_is_noticed(file, tmp_path):
 )
 def test_a_file_without_the_strategy_is_refused(file, name, words):
     with pytest.raises(PluginError, match=words):
-        load_strategy(name.format(file=file))
+        load_strategy(given(name.format(file=file)))
 
 
 def test_a_file_that_fails_says_why(file):
     file.write_text("1 / 0")
-    with pytest.raises(PluginError, match="ZeroDivisionError"):
-        load_strategy(f"{file}:Mine")
+    with pytest.raises(PluginError, match=r"fails to load: ZeroDivisionError at mine\.py:1: division by zero"):
+        load_strategy(given(f"{file}:Mine"))
+    file.write_text("import sys; sys.exit(7)")
+    with pytest.raises(PluginError, match=r"SystemExit at mine\.py:1: 7"):
+        load_strategy(given(f"{file}:Mine"))
 
 
 def test_what_is_registered_is_found_by_name(tmp_path):

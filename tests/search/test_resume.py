@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kits.planted import plant
 from toy_runs import SPACE, search_toy
 
 from phaze_opt.errors import InputError
@@ -228,6 +229,17 @@ def test_old_and_new_code_of_a_plug_in_are_not_mixed(tmp_path: Path, monkeypatch
     assert caught.value.source == str(journal_of(config))
     assert same(search(replace(config, resume=False)), whole)
     assert same(search(config), whole)
+
+
+def test_a_journal_runs_no_code(tmp_path: Path) -> None:
+    planted, config = plant(tmp_path), SearchConfig("random", num_trials=5, work_dir=tmp_path)
+    whole = search(config)
+    path = journal_of(config)
+    lines = [planted.named_in(parse_line(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(map(format_line, lines)))
+    again = search(replace(config, resume=True))
+    assert [trial.values for trial in again.trials] == [trial.values for trial in whole.trials]
+    assert not planted.has_run
 
 
 def test_one_process_runs_a_search_at_a_time(tmp_path: Path) -> None:

@@ -10,13 +10,12 @@ import pytest
 from toy_study import CONFIG, ENGINE, Recorder, table
 
 from phaze_opt.errors import InputError
-from phaze_opt.plugins import PluginGroup
-from phaze_opt.record.worker_process import WorkerToldToEndError
+from phaze_opt.plugins import PluginGroup, plugin_code
+from phaze_opt.record.interrupts import WorkerToldToEndError
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Contender, Setting
 from phaze_opt.study.disk.plan_file import code_origins
 from phaze_opt.study.events import CellFinished, StudyFinished
-from phaze_opt.study.execution.contenders import contender_code
 from phaze_opt.study.load import load_study
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
@@ -109,7 +108,10 @@ def test_the_study_goes_on_without_the_faulty_strategy(
         ({"ask": "points = [replace(points[0], num_vc=0)]"}, "InputError: 'num_vc'"),
         ({"ask": "points = [replace(points[0], num_vc=3)]"}, "InputError: 'num_vc'"),
         ({"ask": "points = [replace(points[0], num_tc=4096, tc_width=256, tc_depth=256, vc_width=256)]"}, "InputError"),
-        ({"ask": "points = ['a point']"}, "PluginError: proposed a str"),
+        (
+            {"ask": "points = ['a point']"},
+            "PluginFaultError: strategy mine proposed a str, and no DesignPoint in its ask",
+        ),
         ({"ask": "points = None"}, "TypeError"),
         ({"tell": "\n        raise ValueError('never')"}, "ValueError: never"),
         ({"ask": "raise MissingName"}, "NameError"),
@@ -130,7 +132,7 @@ def test_each_kind_of_fault_is_the_strategys_own(
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, MemoryError, WorkerToldToEndError])
 def test_what_ends_the_process_is_no_fault_of_a_strategy(ending: type[BaseException]) -> None:
-    with pytest.raises(ending), contender_code():
+    with pytest.raises(ending), plugin_code(PluginGroup.STRATEGIES, "mine"):
         raise ending
 
 

@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pytest
 import toy_study
+from kits.planted import plant
 from toy_study import CONFIG, ENGINE, Recorder, Unloadable, build_toy, die_on_bert, faulty_engine, refuse_bert, table
 
 from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
+from phaze_opt.report.study.inputs import read_inputs
 from phaze_opt.search.run import run_search
+from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload, search_config
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
@@ -200,6 +203,29 @@ def test_a_plan_of_another_form_with_its_checksum_is_refused(
         load_study(directory)
 
 
+@pytest.mark.parametrize("part", ["conditions", "config", "plugins"])
+def test_what_a_study_left_runs_no_code(part: str, first: StudyResult, tmp_path: Path) -> None:
+    """Its plan and every evaluation name a file; what a scenario rests on is refused, as no other is loaded."""
+    planted = plant(tmp_path)
+    for path in first.directory.rglob("*.json*"):
+        lines = [parse_line(line) for line in path.read_bytes().splitlines()]
+        for line in lines if path.parent.name == "evaluations" else ():
+            line["evaluation"] = planted.named_in(line["evaluation"])
+        if path.name == "study.json":
+            lines[0][part] = planted.named_in(lines[0][part])
+        path.write_text("".join(map(format_line, lines)))
+    if part == "conditions":
+        with pytest.raises(InputError, match=r"study\.json: 'estimator': .* is code in a file"):
+            load_study(first.directory)
+    else:
+        result = load_study(first.directory)
+        assert compare_studies(result, result).first
+        assert read_inputs(result).summary
+        condition = result.conditions[0]
+        assert open_evaluations(result, condition)(result.cells[0].trials[0].point).provenance
+    assert not planted.has_run
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [("overhead_s", math.nan), ("probes", math.inf), ("values", [math.nan]), ("wall_s", -math.inf), ("point", [2] * 8)],
@@ -217,21 +243,19 @@ def test_a_search_of_odd_numbers_with_its_checksums_is_run_again(
 def test_a_study_of_an_earlier_version_is_gone_on_with(
     undisturbed: list[object], first: StudyResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before checksums: bare lines, evaluations behind their length, a plan without the code of strategies."""
+    """Before checksums: bare lines, evaluations behind their length."""
     for path in first.directory.rglob("*.json*"):
         if path.parent.name in ("cells", "evaluations") or path.name == "study.json":
             path.write_text("".join(map(_as_before, path.read_text().splitlines())))
     sorted((first.directory / "cells").iterdir())[0].unlink()
     assert len(load_study(first.directory).cells) == 7
     again = run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=_refuse), is_resumed=True)
-    assert caplog.text.count("by an earlier version") == 1
     assert table(again) == undisturbed
 
 
 def _as_before(line: str) -> str:
     value = json.loads(line)
     del value["crc32"]
-    value.pop("plugins", None)
     if "evaluation" in value:
         evaluation = value.pop("evaluation")
         value |= {"num_bytes": len(json.dumps(evaluation)), "evaluation": evaluation}

@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.planted import plant
 from sample_files import fill_study_folder, good_text
 
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, PluginError
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.study.config import (
@@ -38,6 +39,35 @@ def _write(folder: Path, text: str) -> Path:
     path = folder / "study.toml"
     path.write_text(text)
     return path
+
+
+OWN = """
+from phaze_opt.search.samplers.random import RandomStrategy
+
+
+class Mine(RandomStrategy):
+    pass
+"""
+
+
+def test_a_study_runs_code_that_its_user_names_too(folder: Path) -> None:
+    planted = plant(folder)
+    text = FULL.replace('"random"', '"random", "planted.py:Mine"')
+    path = _write(folder, text)
+    with pytest.raises(PluginError, match=r"study\.toml:\d+: key 'study\.strategies\[1\]': ") as refusal:
+        read_study(path)
+    assert f"add --plugin-file {planted.file}" in str(refusal.value)
+    assert not planted.has_run
+    planted.file.write_text(OWN)
+    elsewhere = folder / "elsewhere" / "planted.py"
+    elsewhere.parent.mkdir()
+    planted.file.rename(elsewhere)
+    contender = read_study(path, [str(elsewhere)]).contenders[1]
+    assert (contender.name, contender.strategy, contender.strategy.file) == ("Mine", "planted.py:Mine", elsewhere)
+    with pytest.raises(InputError, match="other.py' is named by no strategy"):
+        read_study(path, [str(elsewhere), "other.py"])
+    with pytest.raises(PluginError, match="imports a module, and no file runs code"):
+        read_study(_write(folder, FULL.replace('"random"', '"random", "optuna:planted.Mine"')))
 
 
 def test_a_file_means_its_plan(folder: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_failing_session_is_silenced(caplog: pytest.LogCaptureFixture) -> None
         def close(self, on_progress: object = None) -> object:
             raise ValueError("gone")
 
-    session = guard.GuardedSession(Failing(), what="proof")
+    session = guard.GuardedSession(Failing(), name="failing", what="proof")
     session.observe(STARTED)
     session.observe(MOVES[0])
     delivery = session.close()

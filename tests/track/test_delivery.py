@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.planted import plant
 from kits.recorded_store import AT_THE_END, FlakyClient, rows, tell
 
 from phaze_opt.errors import InputError, TrackingError
+from phaze_opt.record.journal import format_line, parse_line
 from phaze_opt.record.lock import locked
 from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search, record_search
@@ -124,6 +126,18 @@ def test_a_torn_line_costs_that_line(work_dir: Path) -> None:
         session.observe(event)
     assert session.close().is_complete
     assert trial_numbers(work_dir) == [number for number in range(NUM_TRIALS) if number != 3]
+
+
+def test_a_record_that_waits_runs_no_code(work_dir: Path, destination: Destination) -> None:
+    planted = plant(work_dir)
+    tell(work_dir, example_search(2))
+    (place,) = list_orders(work_dir)
+    for path in (place.path, place.directory / "trials.jsonl"):
+        lines = [planted.named_in(parse_line(line)) for line in path.read_bytes().splitlines()]
+        path.write_text("".join(map(format_line, lines)))
+    assert deliver_waiting(destination) == 0
+    assert trial_numbers(work_dir) == [0, 1]
+    assert not planted.has_run
 
 
 def test_a_rerun_is_a_run_of_its_own_and_a_resumed_search_is_not(work_dir: Path) -> None:

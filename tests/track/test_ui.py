@@ -6,16 +6,19 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kits.planted import plant_modules
 from kits.recorded_store import AT_THE_END, tell
 
 from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.protocol import TrackerConfig
-from phaze_opt.track.server import ServerAddress, check_servable, count_pending
+from phaze_opt.track.server import ServerAddress, check_servable, count_pending, serve
 from phaze_opt.track.store import EVERYTHING, newest_link, open_client
 
 
@@ -59,10 +62,11 @@ def test_addresses() -> None:
 def test_it_delivers_what_waits_then_serves_until_ended(
     ending: signal.Signals, tmp_path: Path, destination: Destination
 ) -> None:
+    planted = plant_modules(tmp_path)
     tell(tmp_path, example_search(3))  # and then the search is killed: nothing is delivered
     assert count_pending(destination) == 8
     port = free_port()
-    command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "phaze_opt", "ui", "--port", str(port)]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
@@ -80,6 +84,23 @@ def test_it_delivers_what_waits_then_serves_until_ended(
     assert "8 of 8 waiting events delivered" in words
     assert f"http://127.0.0.1:{port}" in words
     assert count_pending(destination) == 0
+    assert not planted.has_run
+
+
+def test_it_serves_from_a_folder_of_its_own(destination: Destination, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where MLflow and what it starts find no code; an address that is relative to the working folder is not lost."""
+    monkeypatch.chdir(destination.work_dir)
+    started: dict[str, Any] = {}
+
+    def start(command: list[str], **given: Any) -> None:
+        started.update(given, content=list(Path(given["cwd"]).iterdir()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("phaze_opt.track.server.subprocess.Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        serve(replace(destination, tracking_uri="sqlite:///mlflow.db"), ServerAddress(port=free_port()), print)
+    assert (started["content"], started["env"]["PYTHONSAFEPATH"]) == ([], "1")
+    assert started["env"]["MLFLOW_BACKEND_STORE_URI"] == destination.tracking_uri
 
 
 def test_an_impossible_host_is_refused(destination: Destination) -> None:

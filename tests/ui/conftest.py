@@ -48,7 +48,7 @@ def study_dir(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Path
     directory = tmp_path_factory.mktemp("study")
     plan = Path(__file__).with_name("study.toml")
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
-    command = [sys.executable, "-m", "phaze_opt.cli", "study", "run", str(plan)]
+    command = [sys.executable, "-m", "phaze_opt", "study", "run", str(plan)]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (directory / "mlflow.db").is_file()
@@ -60,7 +60,7 @@ def searched(browser: object, tmp_path_factory: pytest.TempPathFactory) -> tuple
     """The page of a search of its own, without a record, and the line of JSON."""
     directory = tmp_path_factory.mktemp("search")
     words = "search --model tiny --devices 8 --global-batch 32 --trials 12 --no-tracking --json --report page/s.html"
-    command = [sys.executable, "-m", "phaze_opt.cli", *words.split()]
+    command = [sys.executable, "-m", "phaze_opt", *words.split()]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return directory / "page" / "s.html", json.loads(done.stdout)
@@ -71,7 +71,7 @@ def server(study_dir: Path) -> Iterator[str]:
     """Address of ``phaze-opt ui`` on the study's working directory."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = int(probe.getsockname()[1])
-    command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "phaze_opt", "ui", "--port", str(port)]
     with subprocess.Popen(command, cwd=study_dir, stderr=subprocess.DEVNULL) as process:
         address = f"http://127.0.0.1:{port}"
         _await(f"{address}/health")

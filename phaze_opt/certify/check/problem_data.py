@@ -11,6 +11,7 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
+from phaze_opt.estimate.guarded import load_estimator
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
@@ -26,7 +27,6 @@ from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
 from phaze_opt.objective.goals import FrontAxis, Goal, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
-from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.training import TrainingSpec
 
@@ -295,11 +295,9 @@ def check_problem(certificate: Certificate, constants: Constants | None = None) 
     if scenario.cluster.num_devices > MAX_DEVICES:
         refuse(f"{scenario.cluster.num_devices} devices are more than {MAX_DEVICES}", file=CERTIFICATE_FILE)
     try:
-        estimator = load_plugin(PluginGroup.ESTIMATORS, scenario.estimator)
+        estimator = load_estimator(scenario.estimator)
     except PluginError as error:
         refuse(f"its estimator cannot be had: {error}", file=CERTIFICATE_FILE, cause=error)
-    if not isinstance(estimator, Estimator):
-        refuse(f"'{scenario.estimator}' is no estimator", file=CERTIFICATE_FILE)
     # What an estimator was fitted with counts in the digest, so it is loaded first.
     digest = problem_digest(scenario, constants, space=space, goal=certificate.goal, axes=certificate.axes)
     if certificate.problem_digest != digest:

@@ -167,13 +167,12 @@ def _operands(values: tuple[Value, ...]) -> list[CallOperand]:
 
 @runtime_checkable
 class OperatorRule(Protocol):
-    """How operations are recorded; the built-in rules are of this form too.
+    """How operations are recorded; the built-in rules are of this form too."""
 
-    Attributes:
-        operators: names of the operations, without overloads.
-    """
-
-    operators: tuple[str, ...]
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operations, without overloads."""
+        ...
 
     def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
         """Record a call; returns its results, one for each of ``call.results``.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -13,11 +13,38 @@ from phaze_opt.graph.traced.normalise.identities import LOSSES
 from phaze_opt.graph.traced.normalise.regions import ROTARY
 from phaze_opt.graph.traced.normalise.vocabulary import SHAPES
 from phaze_opt.graph.traced.operator_rule import OperatorCall, OperatorRule
-from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.plugins import PluginGroup, is_own, list_plugins, load_plugin, plugin_code
 from phaze_opt.record.suggestions import near
 
 _OF_OTHER_FORM = (IndexError, KeyError, ValueError, TypeError, ArithmeticError, AttributeError)
 """What a rule may raise of a call whose arguments are not the operation's: a file may say anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRule:
+    """A rule of somebody else; what it raises names it, but for what says that a call is of another form.
+
+    Attributes:
+        rule: that records.
+        name: of the rule.
+    """
+
+    rule: OperatorRule
+    name: str
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Those of the rule."""
+        return self.rule.operators
+
+    def record(self, tape: Tape, call: OperatorCall) -> tuple[Tensor, ...]:
+        """What the rule records.
+
+        Raises:
+            PluginFaultError: its code raised an error.
+        """
+        with plugin_code(PluginGroup.OPERATORS, self.name, passing=(InputError, *_OF_OTHER_FORM)):
+            return tuple(self.rule.record(tape, call))
 
 
 def operator_rules() -> Mapping[str, OperatorRule]:
@@ -41,12 +68,13 @@ def _loaded(path: tuple[str, ...]) -> Mapping[str, OperatorRule]:
                 f"{PluginGroup.OPERATORS.value}: '{entry.name}' is no operator rule: it needs operators and record"
             )
             raise PluginError(message)
+        known = rule if is_own(PluginGroup.OPERATORS, entry.name) else GuardedRule(rule, entry.name)
         for op in rule.operators:
             if op in found:
                 both = f"'{homes[op]}' and '{entry.name}'"
                 message = f"{PluginGroup.OPERATORS.value}: {both} both have a rule for {op}; uninstall one of them"
                 raise PluginError(message)
-            found[op], homes[op] = rule, entry.name
+            found[op], homes[op] = known, entry.name
     return found
 
 

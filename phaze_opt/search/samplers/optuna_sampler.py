@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +16,13 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.plugins import NAME_AGAIN, NO_CODE, OF_OPTUNA, GivenPlugin
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-OF_OPTUNA = "optuna:"
 OF_ONE_GOAL = ("CmaEsSampler",)
 """Optuna's samplers that refuse several objectives and know no constraints."""
 OF_CONSTRAINTS = "constraints_func"
@@ -33,7 +34,8 @@ class OptunaStrategy:
     """A sampler of Optuna, made anew for every run with the seed of the search.
 
     Attributes:
-        name: ``optuna:`` and a class of `optuna.samplers`, or ``package.module.Class``; any name beside ``sampler``.
+        name: ``optuna:`` and a class of `optuna.samplers`, or ``package.module.Class`` as its user gave it
+            (`plugins.GivenPlugin`); any name beside ``sampler``.
         sampler: what makes the sampler (a class, or a function of ``seed``), or a sampler, which is copied; None for
             what the name says. A sampler that was made keeps its own seed, and without one its searches differ.
         goals: what it can search for; by its name unless given.
@@ -49,6 +51,11 @@ class OptunaStrategy:
         if self.goals is not None:
             return self.goals
         return frozenset({Capability.SINGLE_OBJECTIVE}) if self.name.endswith(OF_ONE_GOAL) else ANY_GOAL
+
+    @property
+    def made_from(self) -> object:
+        """Whose code it runs: the sampler's."""
+        return self.sampler
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run; options of the strategy are the sampler's own.
@@ -110,26 +117,43 @@ def optuna_strategy(sampler: BaseSampler | Callable[..., BaseSampler], *, name: 
     return OptunaStrategy(name or re.sub(r"\W", "", word), sampler)
 
 
-def _class_of(name: str) -> Callable[..., BaseSampler]:
+def wrapped_sampler(name: str, plugin: Any) -> object:
+    """A plug-in; one that is a sampler of Optuna's kind, or a class of one, as a strategy of a name."""
+    optuna = sys.modules.get("optuna")  # whoever wrote a sampler has imported it
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    is_sampler = optuna is not None and issubclass(kind, optuna.samplers.BaseSampler)
+    return OptunaStrategy(name, plugin) if is_sampler else plugin
+
+
+def _class_of(name: str) -> type[BaseSampler]:
     """The class that a name stands for.
 
     Raises:
-        PluginError: there is none.
+        PluginError: there is none, it is no sampler, or a module is to be imported that no user names.
     """
     import optuna
 
     word = name.removeprefix(OF_OPTUNA)
-    try:
-        found = resolve_name(word) if "." in word else getattr(optuna.samplers, word)
-    except (ImportError, AttributeError, ValueError) as error:
-        near = suggest(
-            word,
-            [known for known in optuna.samplers.__all__ if known.endswith("Sampler") and not known.startswith("Base")],
+    module, _, own_name = word.rpartition(".")
+    if module and not isinstance(name, GivenPlugin):
+        message = (
+            f"strategy '{name}' imports a module, and {NO_CODE}: import the class in a file of your own, name it as "
+            f"FILE:CLASS and add {NAME_AGAIN} FILE"
         )
-        message = f"'{name}' is none of Optuna's samplers; {near}"
+        raise PluginError(message)
+    try:
+        found = resolve_name(word) if module else getattr(optuna.samplers, word)
+    except (ImportError, AttributeError, ValueError) as error:
+        hint = f"if it is in a file, name it {module.replace('.', '/')}.py:{own_name}"
+        if not module:
+            known = [each for each in optuna.samplers.__all__ if each.endswith("Sampler") and each != "BaseSampler"]
+            hint = suggest(word, known)
+        message = f"'{name}' is none of Optuna's samplers; {hint}"
         raise PluginError(message) from error
-    made: Callable[..., BaseSampler] = found
-    return made
+    if not (isinstance(found, type) and issubclass(found, optuna.samplers.BaseSampler)):
+        message = f"'{name}' is no class of a sampler of Optuna; give a subclass of optuna.samplers.BaseSampler"
+        raise PluginError(message)
+    return found
 
 
 def _check_options(name: str, known: Any, given: Mapping[str, Any]) -> None:

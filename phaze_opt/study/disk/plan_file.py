@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from typing import Any
@@ -12,11 +12,11 @@ from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
-from phaze_opt.plugins import PluginGroup, PluginOrigin, plugin_origins
+from phaze_opt.plugins import PluginGroup, PluginOrigin, changed_plugins, plugin_origins
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.config import Condition, StudyConfig
+from phaze_opt.study.config import Cell, Condition, StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 
 FORMAT = 1
@@ -36,7 +36,7 @@ class StudyPlan:
         evaluations_digests: of each condition, by its key, as they were when the study was run.
         problem_digests: likewise.
         provenance: versions and machine.
-        plugins: code of each contender, by its name; empty in a plan of a version that did not keep it.
+        plugins: code of each contender, by its name.
     """
 
     config: StudyConfig
@@ -44,7 +44,7 @@ class StudyPlan:
     evaluations_digests: Mapping[str, str]
     problem_digests: Mapping[str, str]
     provenance: Mapping[str, str]
-    plugins: Mapping[str, tuple[PluginOrigin, ...]] = field(default_factory=dict)
+    plugins: Mapping[str, tuple[PluginOrigin, ...]]
 
 
 def plan_to_json(config: StudyConfig, conditions: Sequence[Condition]) -> dict[str, Any]:
@@ -76,6 +76,41 @@ def code_origins(config: StudyConfig) -> dict[str, tuple[PluginOrigin, ...]]:
     }
 
 
+def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: Sequence[Cell]) -> None:
+    """Refuse to go on with a contender whose code is not that of its finished searches, or with another estimator's.
+
+    Raises:
+        InputError: the code of a contender with a finished search has changed, or that of an estimator, or the study's
+            plan is broken.
+    """
+    if not directory.plan.exists():
+        return
+    before = load_plan(directory).plugins
+    now = code_origins(config)
+    # Evaluations are shared by all contenders and outlive --restart, so what priced them is held to, whoever asked.
+    all_before, all_now = (chain.from_iterable(origins.values()) for origins in (before, now))
+    priced = [one for one in changed_plugins(all_before, all_now) if one.group == PluginGroup.ESTIMATORS]
+    if priced and any(directory.evaluations.glob("*")):
+        message = (
+            f"the code of the estimator {_named(priced[:1])} has changed since this study's evaluations were made; run "
+            "without --resume and --restart: the study starts afresh"
+        )
+        raise InputError(message, source=str(directory.path))
+    for contender in config.contenders:
+        num_finished = sum(cell.contender == contender and directory.cell(cell).exists() for cell in cells)
+        changed = changed_plugins(before.get(contender.name, ()), now[contender.name])
+        if num_finished and changed:
+            message = (
+                f"the code of '{contender.name}' ({_named(changed)}) has changed since {num_finished} of its searches "
+                f"finished; --restart {contender.name} runs them again, and without --resume the study starts afresh"
+            )
+            raise InputError(message, source=str(directory.path), key=contender.name)
+
+
+def _named(origins: Sequence[PluginOrigin]) -> str:
+    return ", ".join(f"{one.name} of {one.distribution or 'no distribution'} {one.version}".strip() for one in origins)
+
+
 def write_plan(directory: StudyDirectory, config: StudyConfig, conditions: Sequence[Condition]) -> Mapping[str, object]:
     """Write the plan of a study in place of an earlier one; what was written.
 
@@ -96,6 +131,8 @@ def load_plan(directory: StudyDirectory) -> StudyPlan:
     plan = read_plan(directory)
     try:
         return _parse_plan(plan)
+    except InputError as error:
+        raise InputError(str(error), source=str(directory.plan)) from error
     except (ValueError, KeyError, TypeError) as error:
         message = f"holds no plan that this version understands ({type(error).__name__}); run the study again"
         raise InputError(message, source=str(directory.plan)) from error
@@ -130,7 +167,7 @@ def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         evaluations_digests={key: str(data["evaluations_digest"]) for key, data in by_key.items()},
         problem_digests={key: str(data["problem_digest"]) for key, data in by_key.items()},
         provenance=from_plain(dict[str, str], plan["provenance"]),
-        plugins=from_plain(_Origins, plan.get("plugins", {})),
+        plugins=from_plain(_Origins, plan["plugins"]),
     )
 
 

@@ -7,7 +7,8 @@ from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
 
-from phaze_opt.errors import SolverError
+from phaze_opt.errors import PluginFaultError, SolverError
+from phaze_opt.plugins import PluginGroup, plugin_code
 from phaze_opt.record.worker_process import FIRST_AT_EXIT
 from phaze_opt.record.workers import MAX_ATTEMPTS, Tell, WorkerPool
 from phaze_opt.search.result import SearchProgress
@@ -15,7 +16,6 @@ from phaze_opt.search.run import prepare_loop
 from phaze_opt.study.config import Cell, Condition, StudyConfig, search_config
 from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell, write_failure
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.execution.contenders import ContenderFaultError, contender_code, guard
 from phaze_opt.study.execution.engine import CompiledConditions, EvaluatorSource, StudyEngine
 from phaze_opt.study.files.resolve import plan_cells
 from phaze_opt.study.stores.store import WAIT_S, EvaluationStore
@@ -83,11 +83,10 @@ class CellRunner:
         build = partial(self._compiled.objective, digest, condition)
         bounds = None if self.engine.build_bounder is None else partial(self._compiled.bounder, digest, condition)
         identity = f"{self.directory.study_id}.{cell.key}"
-        with contender_code():
+        with plugin_code(PluginGroup.STRATEGIES, cell.contender.strategy):
             config = search_config(self.config, cell)
             open_loop = prepare_loop(config, identity, space=condition.space, build_bounder=bounds)
             loop = open_loop(log=CellLog(self.store, digest), on_progress=partial(self._note, cell))
-        guard(loop, condition.space)
         started = time.perf_counter()
         yield from loop.steps(self.source.evaluator(self.store, condition, build))
         result = loop.result(wall_s=time.perf_counter() - started)
@@ -99,7 +98,9 @@ class CellRunner:
         try:
             for _ in steps:
                 return None
-        except ContenderFaultError as fault:
+        except PluginFaultError as fault:
+            if fault.group not in (PluginGroup.STRATEGIES, PluginGroup.PRUNERS):
+                raise
             write_failure(self.directory.failure(cell), cell, fault.__cause__ or fault)
         return cell
 

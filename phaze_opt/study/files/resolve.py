@@ -8,12 +8,12 @@ from functools import partial
 from itertools import product, starmap
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.guarded import load_estimator
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX
-from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.fusion_bounds import check_has_bounds
 from phaze_opt.objective.goals import goal_directions, posed_for
 from phaze_opt.objective.scenario import (

@@ -1,7 +1,7 @@
 """The TOML form of a study: tables to a plan, every fault one sentence with file, line and key."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.plugins import PluginGroup, plugin_name, short_name
+from phaze_opt.plugins import NAME_AGAIN, GivenPlugin, PluginGroup, named_again, plugin_name, short_name
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.line_numbers import KeyPath
@@ -32,27 +32,38 @@ MAX_TRIALS_IN_TIME = 100_000
 """Ceiling of a budget in seconds."""
 
 
-def read_study(path: Path) -> StudyConfig:
+def read_study(path: Path, plugin_files: Sequence[str] = ()) -> StudyConfig:
     """The plan of a study file, known to work: models, files, plug-ins and their options are all looked at.
 
     Files named in it are relative to it.
+
+    Args:
+        path: of the file.
+        plugin_files: code that it may name, as its user names it too; by the names of the files.
 
     Raises:
         InputError: the file cannot be read or a part of the plan is wrong; says file, line and key.
         PluginError: a strategy or pruner is unknown or fails to load; says file, line and key.
     """
     toml = read_toml(path, kind="a study file (TOML)")
-    config = _Reader(toml, path.parent).to_config(toml.validate(StudyDocument), str(path))
+    files = [Path(file) for file in plugin_files]
+    config = _Reader(toml, path.parent, files).to_config(toml.validate(StudyDocument), str(path))
+    names = {name for each in config.contenders for name in (each.strategy, each.pruner)}
+    for file in files:
+        if file not in {name.file for name in names if isinstance(name, GivenPlugin)}:
+            message = f"'{file}' is named by no strategy or pruner of {path}; leave it out"
+            raise InputError(message, source=NAME_AGAIN)
     resolve_study(config, StudyOrigin(toml, config).at)
     return config
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Tables to a plan; files named in them are relative to a folder."""
+    """Tables to a plan; files named in them are relative to a folder, and those of code are named by the user too."""
 
     toml: Document
     folder: Path
+    plugin_files: Sequence[Path] = ()
 
     def to_config(self, document: Any, name: str) -> StudyConfig:
         """The plan that the tables describe.
@@ -125,7 +136,7 @@ class _Reader:
 
     def _locate_plugin(self, group: PluginGroup, name: str) -> str:
         """The name of a plug-in, given in any case; ``file.py:Class`` from the study file's folder."""
-        return str(self.folder / name) if ".py:" in name else plugin_name(group, name)
+        return named_again(str(self.folder / name), self.plugin_files) if ".py:" in name else plugin_name(group, name)
 
     def _named(self, strategy: str) -> Contender:
         located = self._locate_plugin(PluginGroup.STRATEGIES, strategy)
