@@ -133,9 +133,8 @@ class SearchSpace:
                 raise InputError(message, key=axis.key)
             values = getattr(self.axes, axis.name)
             for value in (values[0], values[-1]):
-                if (axis.least or axis.choices) and not axis.allows(value):
-                    message = f"value {axis.amount(value):g} must be {axis.range_words()}"
-                    raise InputError(message, key=axis.key)
+                if rule := axis.bounds.fault(axis.amount(value)):
+                    raise InputError(rule, key=axis.key)
 
     @property
     def constants(self) -> Constants:
