@@ -189,7 +189,7 @@ def _measured_to_json(name: str) -> dict[str, Any] | None:
 def _values(span: Mapping[str, Any]) -> str:
     """The values of an axis: all of them, or their ends if they are many."""
     values = span["values"]
-    if len(values) <= MAX_SHOWN_VALUES:
+    if span["num_values"] <= MAX_SHOWN_VALUES:
         return ", ".join(str(value) for value in values)
     return f"{span['low']} to {span['high']}, {span['num_values']} values"
 

@@ -109,10 +109,10 @@ def score_measurements(
     from phaze_opt.validation.validate import validate as score_models
 
     fitted = load_fitted(constants)
-    datasets = measurements.read_measurements(data, names, machines=machines)
-    datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
-    measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
     with working("reading measurements") as tell:
+        datasets = measurements.read_measurements(data, names, machines=machines)
+        datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
+        measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
         own, _ = read_datasets(None)
         return score_models(
             datasets,

@@ -3,8 +3,11 @@
 import json
 import math
 import reprlib
+import select
+import stat
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -12,6 +15,10 @@ from phaze_opt.errors import InputError
 
 MAX_FILE_BYTES = 4 << 20
 """No file that a user writes for this package comes near it."""
+PIPE_WAIT_S = 60.0
+"""How long the next bytes of a pipe are waited for."""
+_HANDED_OVER = ("/dev/", "/proc/")
+"""Where the pipes of a process have their names."""
 _MAX_PATH_CHARACTERS = 300
 _MAX_KEY_CHARACTERS = 40
 _MAX_VALUE_CHARACTERS = 60
@@ -29,12 +36,11 @@ def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) ->
         max_bytes: size beyond which it cannot be such a file.
 
     Raises:
-        InputError: the path is missing, a directory, unreadable, too large, binary or empty.
+        InputError: the path is missing, a directory, a device, unreadable, too large, binary or empty.
     """
     source = shorten_path(path)
     try:
-        with path.open("rb") as stream:
-            content = stream.read(max_bytes + 1)
+        content = _read_bytes(path, max_bytes + 1)
     except (OSError, ValueError) as error:
         raise InputError(_unreadable(error, kind=kind), source=source) from error
     if len(content) > max_bytes:
@@ -52,6 +58,42 @@ def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) ->
         message = f"is empty; give {kind}"
         raise InputError(message, source=source)
     return text
+
+
+def _read_bytes(path: Path, most: int) -> bytes:
+    """The beginning of an ordinary file, or of a pipe that a shell handed over (`/dev/stdin`, `<(...)`).
+
+    All else is refused before it is opened: a named pipe may wait for ever, a device has no end.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISFIFO(mode) and str(path.resolve()).startswith(_HANDED_OVER):
+        return _read_pipe(path, path.stat().st_ino, most)
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(0, "it is no ordinary file")
+    with path.open("rb") as stream:
+        return stream.read(most)
+
+
+@lru_cache(maxsize=8)
+def _read_pipe(path: Path, number: int, most: int) -> bytes:
+    """What a pipe gives, kept for whoever reads it again.
+
+    Args:
+        path: of the pipe.
+        number: that tells it from all others.
+        most: bytes to read.
+    """
+    del number
+    content = b""
+    with path.open("rb", buffering=0) as stream:
+        while len(content) < most and select.select([stream], [], [], PIPE_WAIT_S)[0]:
+            piece = stream.read(most - len(content))
+            if not piece:
+                return content
+            content += piece
+    if len(content) < most:
+        raise OSError(0, f"nothing came for {PIPE_WAIT_S:g} s")
+    return content
 
 
 def _unreadable(error: OSError | ValueError, *, kind: str) -> str:

@@ -157,10 +157,14 @@ def load_space(
     axes = Axes(**{name: tuple(sorted(set(given))) for name, given in stated.items()})
     if silicon is None:
         _check_covered(axes, source=str(path))
-    space = _within_budget(
-        described.name, axes, silicon, budget_mm2=described.area_budget_mm2, fraction=described.min_area_fraction
-    )
-    if space.num_architectures == 0:
+    budget_mm2, fraction = described.area_budget_mm2, described.min_area_fraction
+    try:
+        space = _within_budget(described.name, axes, silicon, budget_mm2=budget_mm2, fraction=fraction)
+        num_kept = space.num_architectures
+    except InputError as error:
+        rule = str(error).removeprefix(f"'{error.key}': ")
+        raise InputError(rule, source=str(path), key=error.key) from None
+    if num_kept == 0:
         message = f"none of its {space.num_candidates} architectures has an area in {space.describe_bounds()}"
         if silicon is not None:
             lower = "lower min_area_fraction, " if described.min_area_fraction else ""

@@ -38,6 +38,8 @@ from phaze_opt.validation.training.row import REFUSAL
 KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
 """About 300,000 rows."""
+MAX_COLUMNS = 1000
+"""Ten times those of any kind of file."""
 _SHOWN = 40
 _MARKS = frozenset(";\t|")
 """What separates columns in files that are no CSV."""
@@ -298,6 +300,9 @@ def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             message = f"is not valid CSV ({error}); close every quote, and double those inside quotes"
             raise InputError(message, source=source, line=line) from None
+        if len(fields) > MAX_COLUMNS:
+            message = f"has {len(fields):,} columns; at most {MAX_COLUMNS:,} may be: leave out those that nothing reads"
+            raise InputError(message, source=source, line=line)
         if any(field.strip() for field in fields):
             yield line, [field.strip() for field in fields]
 
