@@ -35,7 +35,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import RankedPlan, rank_plans
-from phaze_opt.record.suggestions import suggest
+from phaze_opt.record.suggestions import differ_by_a_letter, suggest
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
@@ -210,10 +210,18 @@ def _price_step(request: EvaluateRequest) -> PricedJob:
 
 
 def _suited(request: EvaluateRequest) -> tuple[str, ...]:
-    """Software that suits a machine if one is named that nobody measured; empty of one that is known, or of a chip."""
+    """Software that suits a machine if one is named that nobody measured; empty of one that is known, or of a chip.
+
+    Raises:
+        InputError: the name is that of a known one but for a letter.
+    """
     name, device = request.scenario.software, request.device
     if not (name and name.strip()) or device is None or find_software(name, load_fitted(request.machine.constants)):
         return ()
+    meant = next((known for known in list_stacks() if differ_by_a_letter(name.strip(), known)), "")
+    if meant:
+        message = f"'{name[:60]}' names no software; did you mean {meant}?"
+        raise InputError(message, source="--software")
     lengths = [training_length(model, request.scenario.sequence_length) for model in request.models]
     any_module = "" if has_transformer(request.models) else software_of_any_module(device)
     return (any_module,) if any_module else software_of_machine(device, sequence_length=max(lengths))
