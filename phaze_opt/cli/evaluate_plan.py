@@ -177,15 +177,15 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool, also: Parall
 
     ``also`` is another plan that is among them, whatever its stages.
     """
-    model, training, devices = job.model, job.training, job.num_devices
+    model, training, devices, stack = job.model, job.training, job.num_devices, job.machine.stack
     near = replace(choices, has_near_cuts=not has_cuts)
     first = near if model.has_experts else choices
-    plans = list_plans(model, training, num_devices=devices, choices=first)
+    plans = list_plans(model, training, num_devices=devices, choices=first, stack=stack)
     if not len(plans) and not has_cuts:
         # Blocks that do not divide into the chunks asked for are cut as near to it as they can be.
-        plans = list_plans(model, training, num_devices=devices, choices=near)
+        plans = list_plans(model, training, num_devices=devices, choices=near, stack=stack)
     if not len(plans):
-        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices))
+        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices, stack=stack))
     if has_cuts:
         best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
         if best is not None and (best.plan.blocks or best.plan.stage_recompute):

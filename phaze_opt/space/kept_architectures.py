@@ -146,7 +146,7 @@ def _count_rows(axes: Axes) -> int:
     ):
         if count > most:
             sizes = (f"{len(getattr(axes, name)):,} {AXIS[name].plural}" for name in names if getattr(axes, name))
-            message = f"{' x '.join(sizes)} are {count:,} architectures; at most {most:,} can be searched: "
+            message = f"{' x '.join(sizes)} are {count:,}, and at most {most:,} can be searched; "
             message += "take fewer values of an axis"
             raise InputError(message, key="axes")
     return num_rows

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from phaze_opt.record.plain_data import later
+from phaze_opt.workload.launch_rules import LaunchRule
 from phaze_opt.workload.training import AttentionForm
 
 
@@ -149,6 +150,7 @@ class TrainingStack:
         waiting_share: share of a step lost to waiting for the slowest island (node, slice) each time their number
             doubles.
         memory: what else it makes a device hold.
+        rules: what its launcher refuses of plans.
         options: how it runs otherwise than by default: tables of the words that were said (`workload.run_options`),
             which the other fields follow.
     """
@@ -209,6 +211,7 @@ class TrainingStack:
     waiting_share: float = 0.0
     memory: Annotated[StackMemory, later(NO_HABITS)] = NO_HABITS
     options: Annotated[tuple[str, ...], later(())] = ()
+    rules: Annotated[tuple[LaunchRule, ...], later(())] = ()
 
 
 IDEAL_STACK = TrainingStack()
