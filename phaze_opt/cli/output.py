@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
@@ -38,8 +37,6 @@ SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", 
 DETAILS_HINT = "--details prints every table and note that this comes from."
 LINE_PERIOD_S = 5.0
 """Between two lines of what is being done, where standard error is no terminal."""
-WIDEST, MOST_UNBROKEN = 10_000, 10
-"""Columns of a table that has all the room it may want; letters of a word that are not parted in a narrow one."""
 Show = Callable[[str, int, int | None, str], None]
 """Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
 
@@ -76,31 +73,9 @@ class PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escape what came as anything else than a plain text; a table without room is a paragraph a row."""
-        shown = self._with_room(renderable, options or self.options) if isinstance(renderable, Table) else renderable
-        for segment in super().render(shown, options):
+        """Escape what came as anything else than a plain text."""
+        for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-    def _with_room(self, table: Table, options: ConsoleOptions) -> RenderableType:
-        """A table, or where its lines would be cut its title, cells with their headings row by row, and its note."""
-        columns = [[self._lines(cell) for cell in (column.header, *column.cells)] for column in table.columns]
-        width = self.measure(table, options=options.update(width=WIDEST)).maximum
-        for column, cells in zip(table.columns, columns, strict=True):
-            whole = max(len(line) for lines in cells for line in lines)
-            words = [word for lines in cells for line in lines for word in line.split()]
-            least = whole if column.no_wrap else min(whole, MOST_UNBROKEN, max(map(len, words), default=0))
-            width -= whole - least
-        if width <= options.max_width:
-            return table
-        headings, *rows = zip(*columns, strict=True)
-        pairs = (zip(headings, row, strict=True) for row in rows)
-        named = ([" ".join(filter(None, (*name, *cell))) for name, cell in row] for row in pairs)
-        texts = (table.title, *("; ".join(filter(None, row)) for row in named), table.caption)
-        return Group(*(text for text in texts if text))
-
-    def _lines(self, cell: RenderableType) -> list[str]:
-        """A heading or a cell as plain text."""
-        return (cell.plain if isinstance(cell, Text) else str(cell)).split("\n")
 
 
 def out() -> Console:
@@ -216,31 +191,10 @@ def print_more(*lines: str, is_detailed: bool = True) -> None:
 
 def print_tables(*tables: TableContent) -> None:
     """Print tables on standard output."""
-    from phaze_opt.report.table import draw_table
+    from phaze_opt.report.table import DrawnTable
 
     for table in tables:
-        out().print(draw_table(table))
-
-
-def print_plain_table(content: TableContent, *, has_title: bool = True) -> None:
-    """Print a table and its note on standard output; names too long for their column go on beneath, whole."""
-    table = Table(
-        title=content.title if has_title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
-    for column in content.columns:
-        table.add_column(
-            column.heading, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
-        )
-    for index, row in enumerate(content.rows):
-        table.add_row(*row, style="bold" if index in content.emphasised else None)
-    out().print(table)
-    if content.note:
-        out().print(f"\n{content.note}")
+        out().print(DrawnTable(table))
 
 
 @contextmanager

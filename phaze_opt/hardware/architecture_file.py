@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import UNSAID
-from phaze_opt.hardware.chip_template import AXIS, BYTES_PER_CYCLE, CHIP_AXES, CLOCK, LINK_RATE, MEMORY_RATE
+from phaze_opt.hardware.chip_template import AXIS, BYTES_PER_CYCLE, CHIP_AXES, CLOCK, MEMORY_RATE
 from phaze_opt.record.bounds import Bounds, counts
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
 from phaze_opt.record.input_files import read_text_file, shorten, shorten_path
@@ -25,10 +26,9 @@ _KEYS: Mapping[str, Bounds] = MappingProxyType(
         "clock_ghz": CLOCK,
         # Exact figures, as `search --json` and `evaluate --json` print them beside the friendly ones.
         **{axis.name: axis.bounds.times(axis.unit) for axis in CHIP_AXES if axis.unit},
-        "link_bytes_per_s": LINK_RATE.times(GIGA).fractional,
-        "clock_hz": CLOCK.times(GIGA).fractional,
-        "hbm_bandwidth_bytes_per_s": MEMORY_RATE.times(GIGA).fractional,
-        "glb_bytes_per_cycle": BYTES_PER_CYCLE.fractional,
+        "clock_hz": CLOCK.times(GIGA),
+        "hbm_bandwidth_bytes_per_s": MEMORY_RATE.times(GIGA),
+        "glb_bytes_per_cycle": replace(BYTES_PER_CYCLE, is_whole=False),
         "glb_bandwidth_bytes_per_s": Bounds("", 1e6, 1e16),
         "dtype_bytes": counts(8),
     }

@@ -6,24 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from phaze_opt.hardware.chip_template import (
-    BYTES_PER_CYCLE,
-    CACHE,
-    CLOCK,
-    CORES,
-    EDGES,
-    LOCAL,
-    MEMORY,
-    MEMORY_RATE,
-    PEAK,
-    STACKS,
-)
+from phaze_opt.hardware import chip_template as chip
 from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, MatrixStyle
 from phaze_opt.record.bounds import Bounds, counts
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
-_Edge = Annotated[int, EDGES.or_none]
-_Cores = Annotated[int, CORES.or_none]
+_Edge = Annotated[int, chip.EDGES.or_none]
+_Cores = Annotated[int, chip.CORES.or_none]
 
 
 class DeviceTable(BaseModel):
@@ -38,13 +27,13 @@ class DeviceTable(BaseModel):
     num_multiprocessors: Annotated[int, counts(4096)]
     array_width: _Edge = 0
     array_depth: _Edge = 0
-    peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], Annotated[float, PEAK]] = Field(min_length=1)
+    peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], Annotated[float, chip.PEAK]] = Field(min_length=1)
     vector_tflops: Annotated[float, Bounds("TFLOP/s", 0.1, 4000.0).or_none] = 0.0
     fp4_tflops: Annotated[float, Bounds("TFLOP/s", 1.0, 80_000.0).or_none] = 0.0
-    cache_mb: Annotated[float, CACHE]
-    hbm_gb: Annotated[float, MEMORY]
-    hbm_gb_per_s: Annotated[float, MEMORY_RATE]
-    clock_ghz: Annotated[float, CLOCK]
+    cache_mb: Annotated[float, chip.CACHE]
+    hbm_gb: Annotated[float, chip.MEMORY]
+    hbm_gb_per_s: Annotated[float, chip.MEMORY_RATE]
+    clock_ghz: Annotated[float, chip.CLOCK]
     tdp_w: Annotated[float, Bounds("W", 5.0, 30_000.0).or_none] = 0.0
     die_mm2: Annotated[float, Bounds("mm2", 10.0, 100_000.0).or_none] = 0.0
     process: str = ""
@@ -58,9 +47,9 @@ class DeviceTable(BaseModel):
     tc_depth: _Edge = 0
     num_vc: _Cores = 0
     vc_width: _Edge = 0
-    local_kb: Annotated[float, LOCAL.or_none] = 0.0
-    glb_bytes_per_cycle: Annotated[int, BYTES_PER_CYCLE.or_none] = 0
-    hbm_stacks: Annotated[int, STACKS.or_none] = 0
+    local_kb: Annotated[float, chip.LOCAL.or_none] = 0.0
+    glb_bytes_per_cycle: Annotated[int, chip.BYTES_PER_CYCLE.or_none] = 0
+    hbm_stacks: Annotated[int, chip.STACKS.or_none] = 0
     source: str = ""
     note: str = ""
 

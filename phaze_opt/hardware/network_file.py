@@ -156,8 +156,7 @@ def parse_network(document: Document, fitted: FittedConstants) -> Network:
         raise document.fault(rule, "chunking")
     num_devices = math.prod(each.size for each in table.dimensions)
     if num_devices > MAX_DEVICES:
-        sizes = " x ".join(str(each.size) for each in table.dimensions)
-        rule = f"sizes {sizes} join {num_devices:,} devices; at most {MAX_DEVICES:,} may be joined"
+        rule = f"{len(table.dimensions)} sizes join {num_devices:,} devices; at most {MAX_DEVICES:,} may be joined"
         raise document.fault(rule, "dimensions")
     name = Path(document.source).stem if table.name is None else table.name
     return table.build(name, fitted)

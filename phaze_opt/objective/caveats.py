@@ -149,10 +149,10 @@ def partial_nodes_note(answer: Answer) -> str:
         return ""
     filled = next(each for each in range(size, 0, -1) if devices % each == 0)
     remedy = f"a network file with size = {filled} prices {devices // filled:,} nodes of {filled}"
-    fewer, more = size * (devices // size), size * (devices // size + 1)
+    more = f"{size * (devices // size + 1):,} devices fill them"
     return (
         f"{devices:,} devices do not fill nodes of {size}, and groups across nodes are priced as islands of "
-        f"{gcd(devices, size)}; {remedy if filled > 1 else f'{fewer:,} or {more:,} devices fill them'}."
+        f"{gcd(devices, size)}; {remedy if filled > 1 else more}."
     )
 
 

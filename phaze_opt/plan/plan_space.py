@@ -197,7 +197,8 @@ def _admitted(
     for obstacle in _OBSTACLES:
         plans = plans.take(~np.broadcast_to(obstacle.is_met(model, training, plans), len(plans)))
     for asked in stack.rules:
-        plans = plans.take(~asked.is_broken(launch_sizes(model, training, plans)))
+        is_broken = asked.is_broken(launch_sizes(model, training, plans))
+        plans = plans.take(~np.broadcast_to(is_broken, len(plans)))
     return plans
 
 

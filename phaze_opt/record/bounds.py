@@ -52,14 +52,9 @@ class Bounds:
         """The same of a figure that may be unknown, or of what may not be there."""
         return replace(self, or_zero=True)
 
-    @property
-    def fractional(self) -> "Bounds":
-        """The same of a figure that need not be whole."""
-        return replace(self, is_whole=False)
-
     def times(self, size: float) -> "Bounds":
-        """The same of a key in base units, so many of which are one of this unit; such figures are whole."""
-        return replace(self, unit="", least=self.least * size, most=self.most * size, is_whole=True)
+        """The same of a key in base units, so many of which are one of this unit."""
+        return replace(self, unit="", least=self.least * size, most=self.most * size)
 
     def _checked(self, value: Any) -> Any:
         if rule := self.fault(value):

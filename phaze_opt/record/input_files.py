@@ -84,15 +84,13 @@ def _read_pipe(path: Path, number: int, most: int) -> bytes:
         most: bytes to read.
     """
     del number
-    content = b""
+    content, piece = b"", b" "
     with path.open("rb", buffering=0) as stream:
-        while len(content) < most and select.select([stream], [], [], PIPE_WAIT_S)[0]:
+        while piece and len(content) < most:
+            if not select.select([stream], [], [], PIPE_WAIT_S)[0]:
+                raise OSError(0, f"nothing came for {PIPE_WAIT_S:g} s")
             piece = stream.read(most - len(content))
-            if not piece:
-                return content
             content += piece
-    if len(content) < most:
-        raise OSError(0, f"nothing came for {PIPE_WAIT_S:g} s")
     return content
 
 

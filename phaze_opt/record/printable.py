@@ -17,10 +17,8 @@ def printable(text: str) -> str:
 
 def printable_values(value: Any) -> Any:
     """Nested lists and tables, as JSON has them, with all texts printable."""
-    if isinstance(value, str):
-        return printable(value)
     if isinstance(value, list):
         return [printable_values(each) for each in value]
     if isinstance(value, dict):
         return {key: printable_values(each) for key, each in value.items()}
-    return value
+    return printable(value) if isinstance(value, str) else value

@@ -140,15 +140,12 @@ def compile_die_rows(axes: Axes, builds: Callable[[Places], NDArray[np.bool_]]) 
 
 def _count_rows(axes: Axes) -> int:
     num_rows = math.prod(axes.shape)
-    for count, most, names in (
-        (num_rows, MAX_ROWS, ROW_AXES),
-        (axes.num_candidates, MAX_CANDIDATES, (*ROW_AXES, "num_vc")),
-    ):
-        if count > most:
-            sizes = (f"{len(getattr(axes, name)):,} {AXIS[name].plural}" for name in names if getattr(axes, name))
-            message = f"{' x '.join(sizes)} are {count:,}, and at most {most:,} can be searched; "
-            message += "take fewer values of an axis"
-            raise InputError(message, key="axes")
+    if num_rows > MAX_ROWS or axes.num_candidates > MAX_CANDIDATES:
+        names = (name for name in (*ROW_AXES, "num_vc") if getattr(axes, name))
+        sizes = " x ".join(f"{len(getattr(axes, name)):,} {AXIS[name].plural}" for name in names)
+        message = f"{sizes} are {axes.num_candidates:,} architectures; at most {MAX_CANDIDATES:,} can be searched, and "
+        message += f"{MAX_ROWS:,} without the vector cores: take fewer values of an axis"
+        raise InputError(message, key="axes")
     return num_rows
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.units import SECONDS, unit_meant
 from phaze_opt.validation.matching_set import is_tpu
-from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.measured_row import Row, shown
 from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, ROOFLINES, SENT_BYTES, measured_seconds
 from phaze_opt.validation.training.row import state_shards, zero_stage
 
@@ -56,7 +56,7 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     """Column and broken rule."""
     word, words = row.text("recompute", "none"), MAXTEXT_WORDS if row.dataset == MAXTEXT else RECOMPUTE_WORDS
     if word.lower() not in words:
-        yield "recompute", f"value '{_shown(word)}' must be {', '.join(words[:-1])} or {words[-1]}"
+        yield "recompute", f"value '{shown(word)}' must be {', '.join(words[:-1])} or {words[-1]}"
     if row.text("float8", "") and row.text("dtype", "bf16").lower() != "fp8":
         yield "float8", "is of 8-bit matmuls; give dtype fp8, or leave float8 blank"
     num_shared, heads = row.integer("kv_heads", 0), row.integer("heads")
@@ -70,7 +70,7 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     devices, batch = row.integer("n_devices"), row.integer("global_batch")
     sharding = row.text("sharding", "none")
     if not zero_stage(sharding.lower()) and sharding.lower() not in UNSHARDED_WORDS:
-        yield "sharding", f"value '{_shown(sharding)}' says no ZeRO stage; give zero1, zero2, zero3, fsdp or none"
+        yield "sharding", f"value '{shown(sharding)}' says no ZeRO stage; give zero1, zero2, zero3, fsdp or none"
     group = row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1)
     data, micro_batch = row.integer("dp", 0), row.number("micro_batch", 0.0)
     if data and group * data != devices:
@@ -84,11 +84,6 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     if micro_batch * replicas > batch:
         rule = f"{micro_batch:g} samples on each of {replicas:,} replicas are more than the global batch of {batch:,}"
         yield "micro_batch", rule
-
-
-def _shown(text: str) -> str:
-    """A value as it stands in a message: on one line, and cut."""
-    return " ".join(text.split())[:40]
 
 
 def check_times(rows: Sequence[Row], kind: str) -> None:

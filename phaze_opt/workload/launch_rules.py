@@ -3,10 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import tensor_groups
@@ -14,18 +11,7 @@ from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 DEGREES = ("tensor", "pipeline", "data", "context", "expert", "interleave", "micro_batch", "zero")
-WORDS = MappingProxyType(
-    {
-        "sequence": "tokens of a sequence",
-        "kv_heads": "key-value heads",
-        "experts": "experts of a layer",
-        "micro_batches": "micro-batches a replica",
-        "sequence_shards": "sequence shards of a tensor group (sequence parallelism)",
-        "expert_folds": "parts of a tensor group that experts are folded over",
-        **{name: f"{name.replace('_', '-')} degree" for name in DEGREES},
-    }
-)
-"""What rules speak of: sizes of the model and the batch, and degrees of the plan."""
+"""Fields of plans that rules speak of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +19,7 @@ class LaunchRule:
     """A size is a multiple of a product, or at least that.
 
     Attributes:
-        size: what the rule is about, one of `WORDS`.
+        size: what the rule is about, one of `launch_sizes`.
         of: whose product, and that of ``times``, it is a multiple of.
         source: where the software says so, and how.
         times: a factor.
@@ -52,23 +38,21 @@ class LaunchRule:
         """Whether a plan, or each of many, breaks it, by `launch_sizes`."""
         size, product = sizes[self.size], self._product(sizes)
         is_broken = size < product if self.is_least else size % product > 0
-        return np.all(
-            [is_broken, *(np.broadcast_to(sizes[name] > 1, np.shape(is_broken)) for name in self.when)], axis=0
-        )
+        return is_broken * math.prod(sizes[name] > 1 for name in self.when) > 0
 
     def says(self, software: str, sizes: Mapping[str, int]) -> str:
         """The rule that one plan breaks, and the nearest values that keep it."""
         size, product = sizes[self.size], self._product(sizes)
         names = [f"{name.replace('_', ' ')} {sizes[name]}" for name in self.of]
         factors = " x ".join([str(self.times)] * (self.times > 1) + names)
-        wanted = "at least" if self.is_least else "a multiple of"
+        wanted = "of at least" if self.is_least else "in multiples of"
         below = size // product * product
         fits = [product] if self.is_least else [each for each in (below, below + product) if each]
         given = " or ".join(map(str, fits))
-        if self.size == "kv_heads":
+        if self.size == "key_value_heads":
             given = f"{self.of[-1]} {max(each for each in range(1, size + 1) if size % (self.times * each) == 0)}"
         return (
-            f"{software} wants {WORDS[self.size]} to be {wanted} {product} ({factors}), not {size}; give {given} "
+            f"{software} takes {self.size.replace('_', ' ')} {wanted} {product} ({factors}), not {size}; give {given} "
             f"({self.source})"
         )
 
@@ -81,8 +65,8 @@ def launch_sizes(model: Workload, training: TrainingSpec, plan: Any) -> dict[str
     transformer = transformer_of(model)
     blocks = () if transformer is None else transformer.kinds
     return {name: getattr(plan, name) for name in DEGREES} | {
-        "sequence": training.sequence_length,
-        "kv_heads": math.gcd(*(attention.num_kv_heads for block in blocks for attention in block.attentions)),
+        "sequence_length": training.sequence_length,
+        "key_value_heads": math.gcd(*(attention.num_kv_heads for block in blocks for attention in block.attentions)),
         "experts": model.num_experts,
         "micro_batches": training.global_batch // (plan.data * plan.micro_batch),
         "sequence_shards": 1 + (plan.tensor - 1) * plan.is_sequence_parallel,

@@ -81,12 +81,12 @@ def _is_launched(rules: Sequence[LaunchRule], plan: ParallelPlan, model: Workloa
     spec, (samples, tokens) = transformer_of(model), batch
     heads = [each.num_kv_heads for block in spec.kinds for each in block.attentions] if spec else []
     known = {name: int(getattr(plan, name)) for name in ("tensor", "pipeline", "context", "expert")}
-    known |= {"sequence": tokens, "experts": model.num_experts, "micro_batches": plan.num_micro_batches(samples)}
+    known |= {"sequence_length": tokens, "experts": model.num_experts, "micro_batches": plan.num_micro_batches(samples)}
     known["sequence_shards"] = plan.tensor if plan.is_sequence_parallel else 1
     known["expert_folds"] = plan.tensor // plan.expert_tensor if plan.expert_tensor else 1
     for rule in (rule for rule in rules if all(known[name] > 1 for name in rule.when)):
         unit = rule.times * prod(known[name] for name in rule.of)
-        sizes = heads if rule.size == "kv_heads" else [known[rule.size]]
+        sizes = heads if rule.size == "key_value_heads" else [known[rule.size]]
         if any(size < unit if rule.is_least else size % unit for size in sizes):
             return False
     return True
