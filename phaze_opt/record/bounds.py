@@ -30,18 +30,13 @@ class Bounds:
             return False
         return self.least <= value <= self.most or (self.or_zero and value == 0)
 
-    @property
-    def words(self) -> str:
-        """What a value must be."""
-        kind = "an integer" if self.is_whole else "a number"
-        ends = f"{kind} from {self.least:,.10g} to {self.most:,.10g} {self.unit}".rstrip()
-        return f"0 or {ends}" if self.or_zero else ends
-
     def fault(self, value: object) -> str:
         """The rule that a value breaks, with the unit that was likely meant; empty where it breaks none."""
         if self.holds(value):
             return ""
-        rule = f"value {shorten(value)} must be {self.words}"
+        kind = f"{'0 or ' * self.or_zero}{'an integer' if self.is_whole else 'a number'}"
+        ends = f"from {self.least:,.10g} to {self.most:,.10g} {self.unit}".rstrip()
+        rule = f"value {shorten(value)} must be {kind} {ends}"
         if not is_number(value) or (found := unit_meant(value, self.unit, self.least, self.most)) is None:
             return rule
         other, factor = found

@@ -143,8 +143,8 @@ def _count_rows(axes: Axes) -> int:
     if num_rows > MAX_ROWS or axes.num_candidates > MAX_CANDIDATES:
         names = (name for name in (*ROW_AXES, "num_vc") if getattr(axes, name))
         sizes = " x ".join(f"{len(getattr(axes, name)):,} {AXIS[name].plural}" for name in names)
-        message = f"{sizes} are {axes.num_candidates:,} architectures; at most {MAX_CANDIDATES:,} can be searched, and "
-        message += f"{MAX_ROWS:,} without the vector cores: take fewer values of an axis"
+        most = f"{MAX_CANDIDATES:,} can be, {MAX_ROWS:,} without the vector cores: take fewer values of an axis"
+        message = f"{sizes} are {axes.num_candidates:,} architectures; at most {most}"
         raise InputError(message, key="axes")
     return num_rows
 

@@ -78,8 +78,7 @@ class _Reader:
         problems = len(plan.settings) * len(plan.workloads)
         searches = problems * len(plan.contenders) * len(plan.seeds)
         if problems > MAX_LISTED or searches > MAX_CELLS:
-            rule = f"asks for {searches:,} searches of {problems:,} problems (settings x workloads); "
-            rule += f"at most {MAX_CELLS:,} of {MAX_LISTED:,} may be: take fewer settings, workloads or seeds"
+            rule = f"asks for {searches:,} searches of {problems:,} problems; at most {MAX_CELLS:,} of {MAX_LISTED:,}"
             raise self.toml.fault(rule, "study")
         return plan
 
