@@ -18,9 +18,8 @@ def make_writable() -> None:
         os.set_inheritable(place, True)
     os.close(place)
     for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = getattr(sys, name) or os.fdopen(number, "w", encoding="utf-8")
-        stream.reconfigure(errors="replace")
-        setattr(sys, name, stream)
+        setattr(sys, name, getattr(sys, name) or os.fdopen(number, "w", encoding="utf-8"))
+        getattr(sys, name).reconfigure(errors="replace")
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, ana
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import RankedPlan, rank_plans
 from phaze_opt.record.suggestions import differ_by_a_letter, suggest
-from phaze_opt.workload.launch_rules import launch_sizes
+from phaze_opt.workload.launch_rules import launch_sizes, refusals
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
@@ -295,7 +295,7 @@ def _middle_price(plan: ParallelPlan, answers: Mapping[str, PricedJob], request:
             continue
         job, sizes = plans.job, launch_sizes(plans.job.model, plans.job.training, plan)
         ranked = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked
-        if len(ranked) and not any(rule.is_broken(sizes) for rule in job.machine.stack.rules):
+        if len(ranked) and not refusals(name, job.machine.stack.rules, sizes):
             found[name] = ranked[0]
     own = [name for name in names if name in found] or list(found)
     chosen = own[middle_place([float(found[name].time.seconds) for name in own])]

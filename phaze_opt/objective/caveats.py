@@ -148,11 +148,10 @@ def partial_nodes_note(answer: Answer) -> str:
     if devices <= size or devices % size == 0:
         return ""
     filled = next(each for each in range(size, 0, -1) if devices % each == 0)
-    remedy = f"a network file with size = {filled} prices {devices // filled:,} nodes of {filled}"
-    more = f"{size * (devices // size + 1):,} devices fill them"
+    remedy = f"; a network file with size = {filled} prices {devices // filled:,} nodes of {filled}"
     return (
         f"{devices:,} devices do not fill nodes of {size}, and groups across nodes are priced as islands of "
-        f"{gcd(devices, size)}; {remedy if filled > 1 else more}."
+        f"{gcd(devices, size)}{remedy if filled > 1 else ''}."
     )
 
 

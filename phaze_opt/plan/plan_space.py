@@ -12,7 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.record.input_files import shorten
-from phaze_opt.workload.launch_rules import launch_sizes
+from phaze_opt.workload.launch_rules import launch_sizes, refusals
 from phaze_opt.workload.plan import (
     FREE_EXPERT_TENSOR,
     PLAN_RULES,
@@ -248,8 +248,7 @@ def plan_obstacle(
     if sharding is not None:
         return sharding
     met = [each.says(model, training, plan) for each in _OBSTACLES if each.is_met(model, training, plan)]
-    sizes = launch_sizes(model, training, plan)
-    met += [rule.says(stack.name, sizes) for rule in stack.rules if rule.is_broken(sizes)]
+    met += refusals(stack.name, stack.rules, launch_sizes(model, training, plan))
     return met[0] if met else None
 
 

@@ -28,6 +28,7 @@ from phaze_opt.validation.scores import mape, mape_by_cell, score
 from phaze_opt.validation.spreads import kinds_of, row_facts
 
 Floats = NDArray[np.float64]
+Tell = Callable[[str], None]
 NUM_WORST = 10
 UNTOLD = "columns blank"
 """Regime or cell of a row without the columns that tell it."""
@@ -39,7 +40,7 @@ def validate(
     fitted: FittedConstants,
     *,
     baselines: Mapping[str, Baseline],
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: Tell | None = None,
 ) -> Validation:
     """Score the models on data sets.
 
@@ -57,11 +58,7 @@ def validate(
 
 
 def _validate_set(
-    dataset: Dataset,
-    families: Sequence[Family],
-    fitted: FittedConstants,
-    baselines: Mapping[str, Baseline],
-    tell: Callable[[str], None],
+    dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline], tell: Tell
 ) -> SetResult:
     tell(dataset.name)
     predictions = predict_rows(families, dataset.rows, fitted)
@@ -106,7 +103,7 @@ def _validate_set(
 
 
 def _row_results(
-    dataset: Dataset, predictions: Predictions, fitted: FittedConstants, tell: Callable[[str], None]
+    dataset: Dataset, predictions: Predictions, fitted: FittedConstants, tell: Tell
 ) -> tuple[RowResult, ...]:
     results = []
     middles, terms = predictions.ranges(fitted), predictions.longest(fitted)

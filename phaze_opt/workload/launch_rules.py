@@ -1,7 +1,7 @@
 """What launchers of training software refuse of a plan when they start: rules that each software's file states."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,11 @@ class LaunchRule:
 
     def _product(self, sizes: Mapping[str, Any]) -> Any:
         return self.times * math.prod(sizes[name] for name in self.of)
+
+
+def refusals(software: str, rules: Sequence[LaunchRule], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """What a launcher says of one plan that it refuses; nothing of others."""
+    return tuple(rule.says(software, sizes) for rule in rules if rule.is_broken(sizes))
 
 
 def launch_sizes(model: Workload, training: TrainingSpec, plan: Any) -> dict[str, Any]:

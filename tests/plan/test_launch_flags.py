@@ -74,16 +74,11 @@ def test_megatron_reads_the_plan_back() -> None:
         assert {"--global-batch-size 96", "--seq-length 2048", "--bf16"} <= set(flags)
 
 
-def test_megatron_runs_experts_beside_tensor_groups_with_sequence_shards_alone() -> None:
-    """Megatron-LM raises an error otherwise, which is said."""
-    plan = ParallelPlan(tensor=2, data=2, expert=2)
+def test_a_plan_that_megatron_refuses_has_no_flags() -> None:
     given = {"training": TRAINING, "num_layers": 32, "stack": STACK}
-    refused = launch_flags(plan, **given, has_experts=True)
+    refused = launch_flags(ParallelPlan(tensor=2), **given, refusals=("megatron-core takes no such plan",))
     assert refused.megatron == ()
-    assert "--sequence-parallel" in refused.unsaid[0]
-    assert not launch_flags(plan, **given).unsaid
-    assert launch_flags(plan, **given).megatron
-    assert launch_flags(replace(plan, is_sequence_parallel=True), **given, has_experts=True).megatron
+    assert "takes no such plan" in refused.unsaid[0]
 
 
 def test_stages_of_layers_that_differ_have_no_flags() -> None:
