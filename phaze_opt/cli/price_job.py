@@ -36,8 +36,8 @@ from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, ana
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import RankedPlan, rank_plans
 from phaze_opt.record.suggestions import differ_by_a_letter, suggest
-from phaze_opt.workload.launch_rules import launch_sizes, refusals
 from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.software import launch_sizes, refusals
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
 BASELINE = "--baseline"

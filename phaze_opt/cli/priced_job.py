@@ -29,7 +29,7 @@ from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.answer import fastest_sentence, gain_of_fastest, range_to_json
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.bill import bill_to_json
-from phaze_opt.workload.launch_rules import launch_sizes, refusals
+from phaze_opt.workload.software import launch_sizes, refusals
 
 MEGATRON = "megatron-core"
 """Software whose flags are given."""

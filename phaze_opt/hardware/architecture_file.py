@@ -10,9 +10,8 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import UNSAID
 from phaze_opt.hardware.chip_template import AXIS, BYTES_PER_CYCLE, CHIP_AXES, CLOCK, MEMORY_RATE
-from phaze_opt.record.bounds import Bounds, counts
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
-from phaze_opt.record.input_files import read_text_file, shorten, shorten_path
+from phaze_opt.record.input_files import Bounds, counts, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, KIBI
 

@@ -22,8 +22,7 @@ from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
 from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.hardware.sparse_array import NO_SLOWER as NO_SLOWER_SPARSE
-from phaze_opt.record.bounds import Bounds, counts
-from phaze_opt.record.input_files import shorten
+from phaze_opt.record.input_files import Bounds, counts, shorten
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ CACHE, LOCAL = Bounds("MB", 0.25, 2048.0), Bounds("KB", 0.25, 16_384.0)
 MEMORY, MEMORY_RATE = Bounds("GB", 1.0, 2048.0), Bounds("GB/s", 10.0, 100_000.0)
 LINK_RATE, CLOCK = Bounds("GB/s", 0.1, 100_000.0), Bounds("GHz", 0.1, 10.0)
 PEAK = Bounds("TFLOP/s", 1.0, 40_000.0)
-"""Bounds of what designs and machines have: `devices.toml` keeps them with room."""
+"""Bounds of what designs and machines have: those of devices.toml keep them with room."""
 DIE_CLOCK = Bounds("GHz", 0.7, 2.1)
 """Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
 MOST_CHIPLETS = 16

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.hardware import chip_template as chip
 from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, MatrixStyle
-from phaze_opt.record.bounds import Bounds, counts
+from phaze_opt.record.input_files import Bounds, counts
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
 _Edge = Annotated[int, chip.EDGES.or_none]

@@ -24,9 +24,8 @@ from phaze_opt.hardware.network import (
     Protocol,
     Topology,
 )
-from phaze_opt.record.bounds import Bounds, counts
 from phaze_opt.record.document import Document
-from phaze_opt.record.input_files import shorten
+from phaze_opt.record.input_files import Bounds, counts, shorten
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 

@@ -12,7 +12,6 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.record.input_files import shorten
-from phaze_opt.workload.launch_rules import launch_sizes, refusals
 from phaze_opt.workload.plan import (
     FREE_EXPERT_TENSOR,
     PLAN_RULES,
@@ -23,7 +22,7 @@ from phaze_opt.workload.plan import (
     nearest_cut,
 )
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
-from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack, launch_sizes, refusals
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
 

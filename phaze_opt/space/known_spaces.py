@@ -15,9 +15,8 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.silicon import Silicon
 from phaze_opt.hardware.table_coverage import buffers_of, refusal_of
-from phaze_opt.record.bounds import Bounds
 from phaze_opt.record.document import Document, read_toml
-from phaze_opt.record.input_files import is_number, shorten
+from phaze_opt.record.input_files import Bounds, is_number, shorten
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.space.axes import MAX_AXIS_VALUES, Axes, half_steps, powers_of_two
 from phaze_opt.space.search_space import SearchSpace

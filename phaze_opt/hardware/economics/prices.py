@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, parse_constants
-from phaze_opt.record.bounds import Bounds
 from phaze_opt.record.document import parse_toml, read_toml
+from phaze_opt.record.input_files import Bounds
 from phaze_opt.record.suggestions import suggest
 
 Floats = NDArray[np.float64]

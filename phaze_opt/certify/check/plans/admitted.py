@@ -9,9 +9,9 @@ from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.attention_spec import QueryKeyNorm
 from phaze_opt.workload.block_spec import BlockSpec
 from phaze_opt.workload.end_specs import TokenFront
-from phaze_opt.workload.launch_rules import LaunchRule
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.software import LaunchRule
 from phaze_opt.workload.workload import Workload
 
 _RECOMPUTE = tuple(Recompute)

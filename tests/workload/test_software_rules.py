@@ -9,9 +9,8 @@ from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.launch_rules import LaunchRule, launch_sizes
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
-from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.software import IDEAL_STACK, LaunchRule, launch_sizes
 from phaze_opt.workload.training import TrainingSpec
 
 SIZES = launch_sizes(load_model("llama-3-8b"), TrainingSpec(1, 4096, 8), ParallelPlan())
