@@ -109,8 +109,9 @@ class DrawnTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """The table or its paragraphs."""
-        content, (padding, least) = self.content, _layout(self.content)
-        if least <= options.max_width:
+        content, padding = self.content, _padding(self.content)
+        gaps = (len(content.columns) - 1) * (1 + sum(padding))
+        if _least_width(content, MOST_UNBROKEN) + gaps <= options.max_width:
             yield _drawn(content, padding)
             return
         headings = [column.heading for column in content.columns]
@@ -122,7 +123,7 @@ class DrawnTable:
             yield _cell_text(content.note)
 
 
-def _drawn(content: TableContent, padding: tuple[int, int, int, int]) -> Table:
+def _drawn(content: TableContent, padding: tuple[int, int]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -136,7 +137,7 @@ def _drawn(content: TableContent, padding: tuple[int, int, int, int]) -> Table:
         show_header=any(column.heading for column in content.columns),
         show_edge=False,
         pad_edge=False,
-        padding=padding,
+        padding=(0, padding[0], 0, padding[1]),
     )
     for index, column in enumerate(content.columns):
         table.add_column(
@@ -158,19 +159,20 @@ def _cell_text(cell: str) -> Text:
     return Text("\n".join(printable(line) for line in cell.split("\n")))
 
 
-def _least_width(column: Column, text: str) -> int:
-    """Letters of a cell that stand side by side whatever the room: figures, lines, and words up to some length."""
-    if column.has_lines or column.is_number:
-        return max(map(len, text.split("\n")))
-    return min(MOST_UNBROKEN, max(map(len, text.split()), default=0))
+def _least_width(content: TableContent, longest_word: int) -> int:
+    """Letters of a row that stand side by side whatever the room: figures, lines, and words up to some length."""
+    widths = []
+    for index, column in enumerate(content.columns):
+        cells = (column.heading, *(row[index] for row in content.rows))
+        if column.has_lines or column.is_number:
+            widths.append(max(len(line) for text in cells for line in text.split("\n")))
+        else:
+            widths.append(max(min(len(word), longest_word) for text in cells for word in text.split() or [""]))
+    return sum(widths)
 
 
-def _layout(content: TableContent) -> tuple[tuple[int, int, int, int], int]:
-    """Blanks around cells (above, right, below, left), as many as leave room for figures and words; the least width."""
-    texts = ((column.heading, *(row[index] for row in content.rows)) for index, column in enumerate(content.columns))
-    columns = zip(content.columns, texts, strict=True)
-    least = sum(max(_least_width(column, text) for text in cells) for column, cells in columns)
+def _padding(content: TableContent) -> tuple[int, int]:
+    """Blanks right and left of a cell: two, or as many as leave room for figures and whole words."""
     # Rich draws one blank between columns beside these.
-    gaps = len(content.columns) - 1
-    right, left = next((each for each in _PADDINGS if least + gaps * (1 + sum(each)) <= TERMINAL_WIDTH), _PADDINGS[-1])
-    return (0, right, 0, left), least + gaps * (1 + right + left)
+    least, gaps = _least_width(content, TERMINAL_WIDTH), len(content.columns) - 1
+    return next((each for each in _PADDINGS if least + gaps * (1 + sum(each)) <= TERMINAL_WIDTH), _PADDINGS[-1])

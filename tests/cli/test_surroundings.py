@@ -10,6 +10,7 @@ from command_runs import printed
 from sample_files import NETWORK
 
 from phaze_opt.cli.output import PlainConsole
+from phaze_opt.report.table import Column, DrawnTable, TableContent, numbers
 
 COMMAND = [sys.executable, "-m", "phaze_opt.cli"]
 GRAPH = Path(__file__).parent / "two_matmuls.json"
@@ -42,16 +43,14 @@ def test_no_figure_is_cut_where_there_is_no_room(name, capsys, monkeypatch):
 
 
 def test_a_table_with_room_stays_a_table():
-    from rich.table import Table
-
-    table = Table("name", "tokens/s", title="plans")
-    table.add_row("one", "75,780")
+    table = DrawnTable(TableContent("plans", (Column("name"), *numbers("tokens/s")), (("one", "75,780"),), "a note"))
     for width, is_table in ((40, True), (12, False)):
         screen = PlainConsole(width=width, file=None)
         with screen.capture() as captured:
             screen.print(table)
-        assert ("│" in captured.get()) == is_table
+        assert ("──" in captured.get()) == is_table
         assert "75,780" in captured.get()
+        assert "a note" in captured.get()
 
 
 def ended(redirections: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
