@@ -1,5 +1,9 @@
 """Units: SI inside the package; conversions only where figures are parsed or printed."""
 
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
 GIBI = 1 << 30
 MEBI = 1 << 20
 KIBI = 1 << 10
@@ -11,6 +15,33 @@ MICRO = 1e-6
 PICO = 1e-12
 UM2_PER_MM2 = 1e6
 BITS_PER_BYTE = 8
+SECONDS = MappingProxyType({"s": 1.0, "ms": MILLI, "us": MICRO, "ns": 1e-9})
+SCALES: tuple[Mapping[str, float], ...] = (
+    SECONDS,
+    MappingProxyType({"PFLOP/s": 1e15, "TFLOP/s": TERA, "GFLOP/s": GIGA, "MFLOP/s": MEGA}),
+    MappingProxyType({"TB/s": TERA, "GB/s": GIGA, "MB/s": MEGA}),
+    MappingProxyType({"TB": GIBI * KIBI, "GB": GIBI, "MB": MEBI, "KB": KIBI, "bytes": 1.0}),
+    MappingProxyType({"GHz": GIGA, "MHz": MEGA, "Hz": 1.0}),
+    MappingProxyType({"kW": 1e3, "W": 1.0, "mW": MILLI}),
+    MappingProxyType({"cm2": 100.0, "mm2": 1.0, "um2": 1.0 / UM2_PER_MM2}),
+)
+"""Units of one quantity each, and what they are in one that is common to all of them."""
+
+
+def unit_meant(value: float, unit: str, least: float, most: float) -> tuple[str, float] | None:
+    """The nearest other unit in which a value would lie within limits, and how many of ``unit`` it is; None: no unit.
+
+    Args:
+        value: a figure, taken to be in ``unit``.
+        unit: of `SCALES`; any other has none beside it.
+        least: lower limit in ``unit``.
+        most: upper limit in ``unit``.
+    """
+    scale: Mapping[str, float] = next((each for each in SCALES if unit in each), {})
+    factors = {other: size / scale[unit] for other, size in scale.items() if other != unit}
+    fits = (other for other, factor in factors.items() if least <= value * factor <= most)
+    found = min(fits, key=lambda other: abs(math.log(factors[other])), default=None)
+    return None if found is None else (found, factors[found])
 
 
 def mib_to_bytes(mib: float) -> int:

@@ -1,6 +1,5 @@
 """The examples of docs/files.md are read by the code they document."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from phaze_opt.hardware.device_catalogue import DeviceTable
 from phaze_opt.hardware.device_file import read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.schedule.instance import parse_instance
+from phaze_opt.schedule.instance import load_instance
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.space.known_spaces import load_space
@@ -83,7 +82,8 @@ def test_study(write):
     assert config.settings[1].constants == constants
 
 
-def test_schedule():
+def test_schedule(tmp_path):
     (block,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
-    result = solve_schedule(parse_instance(json.loads(block), source="files.md").problem)
+    (tmp_path / "layer.json").write_text(block)
+    result = solve_schedule(load_instance(tmp_path / "layer.json").problem)
     assert result.status is ScheduleStatus.OPTIMAL

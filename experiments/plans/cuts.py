@@ -26,7 +26,7 @@ from phaze_opt.plan.cuts import best_choice, least_bound_s
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, rank_plans
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.plan.stage_room import fitting_stages, least_memory_bytes, stage_sizes
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.workload.config import load_model
@@ -163,7 +163,7 @@ def optimum(name: str) -> dict[str, Any]:
     machine, model = machine_of(num_devices), load_model(name)
     choices = PlanChoices(interleave=(1, 2, 3, 4, 6), zero=(0, 1, 2, 3))
     started = time.perf_counter()
-    plans = tuple(enumerate_plans(model, training, num_devices=num_devices, choices=choices))
+    plans = tuple(list_plans(model, training, num_devices=num_devices, choices=choices))
     ranking = rank_plans(model, training, plans, machine=machine)
     ranked = time.perf_counter()
     best = optimal_plan(model, training, num_devices=num_devices, choices=choices, machine=machine)

@@ -22,7 +22,7 @@ from phaze_opt.cost.step_time import lower_s
 from phaze_opt.graph.layer import NUM_PLAIN_PARTS
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.training import TrainingSpec
@@ -39,7 +39,7 @@ CHOICES = PlanChoices(interleave=(1, 2, 4), zero=(0, 1, 2, 3), expert=(1, 2, 4),
 def plans_of(model_name: str) -> list[ParallelPlan]:
     """All plans of a model, whatever the software."""
     model, training = load_model(model_name), TrainingSpec(1, LENGTH, BATCH)
-    return list(enumerate_plans(model, training, num_devices=DEVICES, choices=CHOICES))
+    return list(list_plans(model, training, num_devices=DEVICES, choices=CHOICES))
 
 
 def batch_of(

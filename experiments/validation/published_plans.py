@@ -23,7 +23,7 @@ from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, RankedPlans, rank_plans
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.entries import read_entry
@@ -70,7 +70,7 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
         entry.network_under(fitted),
         load_stack(entry.stack, fitted),
     )
-    plans = set(enumerate_plans(row.model, row.training, num_devices=row.plan.num_devices, choices=choices(row.plan)))
+    plans = set(list_plans(row.model, row.training, num_devices=row.plan.num_devices, choices=choices(row.plan)))
     plans.add(row.plan)
     unlimited = replace(machine, memory_bytes=float("inf"))
     everything = rank_plans(row.model, row.training, sorted(plans, key=str), machine=unlimited)

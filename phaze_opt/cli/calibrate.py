@@ -10,7 +10,7 @@ import typer
 
 from phaze_opt.cli import measurements
 from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_plain_table, say, working
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say, working
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -165,11 +165,9 @@ def _print(found: Calibration, path: Path, source: str, *, is_detailed: bool) ->
     screen = out()
     for sentence in fit_sentences(found):
         screen.print(sentence)
-    screen.print()
     fits, *constants = calibration_tables(found)
-    for content in (fits, *(constants if is_detailed else ())):
-        print_plain_table(content)
-        screen.print()
+    print_tables(fits, *(constants if is_detailed else ()))
+    screen.print()
     for sentence in few_rows_sentences(found):
         say(f"warning: {sentence}")
     file = quote(str(path))

@@ -45,7 +45,8 @@ def models(
         said = " ".join(f"{row['name']} has {row['parameters']:,} parameters." for row in rows)
     _show("Models", rows, ("name", "parameters", "layers", "hidden"), said=said, is_json=json)
     if not json:
-        _print_sources(rows)
+        for row in rows:
+            out().print(f"{row['name']}: {row['source']}", style="dim")
 
 
 def _model_name(text: str) -> str:
@@ -189,34 +190,15 @@ def _measured_to_json(name: str) -> dict[str, Any] | None:
 def _values(span: Mapping[str, Any]) -> str:
     """The values of an axis: all of them, or their ends if they are many."""
     values = span["values"]
-    if len(values) <= MAX_SHOWN_VALUES:
+    if span["num_values"] <= MAX_SHOWN_VALUES:
         return ", ".join(str(value) for value in values)
     return f"{span['low']} to {span['high']}, {span['num_values']} values"
 
 
-def _print_sources(rows: list[dict[str, Any]]) -> None:
-    """Where each entry comes from; long sources go on beneath their beginning."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for row in rows:
-        table.add_row(f"  {row['name']}", Text(row["source"]))
-    out().print(table, style="dim")
-
-
 def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows of equal keys as a table."""
-    from rich import box
-    from rich.table import Table
+    from phaze_opt.report.table import Column, TableContent
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for key in rows[0]:
-        is_number = all(isinstance(row[key], int | float) for row in rows)
-        is_narrow = key == "name" or key.endswith("cores")
-        table.add_column(key.replace("_", " "), justify="right" if is_number else "left", no_wrap=is_narrow)
-    for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int | float) else str(value) for value in row.values()))
-    out().print(table)
+    columns = [Column(key.replace("_", " "), all(isinstance(row[key], int | float) for row in rows)) for key in rows[0]]
+    cells = [[f"{each:,}" if isinstance(each, int | float) else str(each) for each in row.values()] for row in rows]
+    print_tables(TableContent(title, tuple(columns), tuple(map(tuple, cells))))

@@ -50,7 +50,7 @@ from phaze_opt.report.die import DieBeside, dies_beside
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
 from phaze_opt.report.front import front_sentence, members_of
-from phaze_opt.report.page import write_report
+from phaze_opt.report.page import write_report, write_text
 from phaze_opt.track.protocol import ProofEvent, ProofFinished, ProofMoved, ProofStarted, TrackingSession
 
 MAX_EVALUATIONS = 40
@@ -377,8 +377,7 @@ class ProofRun:
         )
         if self.session.tracking_uri:
             with output.spared("the table of the best designs"), TemporaryDirectory() as folder:
-                table = Path(folder) / BEST_FILE
-                table.write_text(best_designs_csv(result), encoding="utf-8")
+                table = write_text(Path(folder) / BEST_FILE, best_designs_csv(result))
                 files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}
                 files |= {
                     "certificate.html" if not index else name: path for index, (name, path) in enumerate(pages.items())

@@ -9,8 +9,22 @@ from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, NOTHING_KEPT
 from phaze_opt.cli.stop_signals import StopSignals
 
 
+def make_writable() -> None:
+    """Let words go nowhere where a stream was closed, and as far as its encoding reaches elsewhere.
+
+    The places of closed streams are taken: a file that is opened later would get them, and all that libraries print.
+    """
+    while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 (standard error)
+        os.set_inheritable(place, True)
+    os.close(place)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        setattr(sys, name, getattr(sys, name) or os.fdopen(number, "w", encoding="utf-8"))
+        getattr(sys, name).reconfigure(errors="replace")
+
+
 def main() -> None:
     """Run the command line."""
+    make_writable()
     signals = StopSignals()
     signals.listen()
     gc.set_threshold(OBJECTS_PER_COLLECTION)

@@ -25,7 +25,7 @@ from phaze_opt.hardware.economics.device_cost import DeviceParts
 from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_machine
 from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
@@ -34,7 +34,7 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, no_attention_note, traced_model_note
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
@@ -177,15 +177,15 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool, also: Parall
 
     ``also`` is another plan that is among them, whatever its stages.
     """
-    model, training, devices = job.model, job.training, job.num_devices
+    model, training, devices, stack = job.model, job.training, job.num_devices, job.machine.stack
     near = replace(choices, has_near_cuts=not has_cuts)
     first = near if model.has_experts else choices
-    plans = list_plans(model, training, num_devices=devices, choices=first)
+    plans = list_plans(model, training, num_devices=devices, choices=first, stack=stack)
     if not len(plans) and not has_cuts:
         # Blocks that do not divide into the chunks asked for are cut as near to it as they can be.
-        plans = list_plans(model, training, num_devices=devices, choices=near)
+        plans = list_plans(model, training, num_devices=devices, choices=near, stack=stack)
     if not len(plans):
-        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices))
+        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices, stack=stack))
     if has_cuts:
         best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
         if best is not None and (best.plan.blocks or best.plan.stage_recompute):
@@ -353,15 +353,13 @@ def _notes(
     )
     unused = evaluate_request.unused_fit(own, stack.name)
     said = (*said, Note("unused_fit", unused)) if unused else said
+    known = job.constants or load_constants()
+    about = Answer(known, models=request.models, cluster=Cluster(request.scenario.devices, network), is_best=False)
     if device is None:
-        space = _own_space(request, network)
-        about = Answer(
-            job.constants or load_constants(), chip.accelerator, space=space, is_best=False, models=request.models
-        )
-        return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in apply_rules(about)))
-    about = Answer(load_constants(), models=request.models)
-    of_model = {"traced_model": traced_model_note(about), "no_attention": no_attention_note(about)}
-    said = (*said, *(Note(key, sentence.rstrip(".")) for key, sentence in of_model.items() if sentence))
+        about = replace(about, accelerator=chip.accelerator, space=_own_space(request, network))
+    said = (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in apply_rules(about)))
+    if device is None:
+        return said
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
     assumed = assumed_note(stack.options, has_limit=request.machine.power_limit_w is not None)

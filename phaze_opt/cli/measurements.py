@@ -243,8 +243,9 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
     from phaze_opt.hardware.device_catalogue import is_shipped, told_name
 
     found: dict[str, str] = {}
-    own = [data for data in datasets if data.likes != (data.name,)]
-    for row, kind in ((row, dataset.schema.kind) for dataset in own for row in dataset.rows):
+    own = ((data.schema.kind, row) for data in datasets if data.likes != (data.name,) for row in data.rows)
+    alike = {(kind, row.dataset, row.text("hardware", "")): row for kind, row in own}
+    for (kind, *_), row in alike.items():
         device = row.find_device()
         if device is None:
             continue

@@ -191,33 +191,10 @@ def print_more(*lines: str, is_detailed: bool = True) -> None:
 
 def print_tables(*tables: TableContent) -> None:
     """Print tables on standard output."""
-    from phaze_opt.report.table import draw_table
+    from phaze_opt.report.table import DrawnTable
 
     for table in tables:
-        out().print(draw_table(table))
-
-
-def print_plain_table(content: TableContent, *, has_title: bool = True) -> None:
-    """Print a table and its note on standard output; names too long for their column go on beneath, whole."""
-    from rich.table import Table
-
-    table = Table(
-        title=content.title if has_title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
-    for column in content.columns:
-        table.add_column(
-            column.heading, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
-        )
-    for index, row in enumerate(content.rows):
-        table.add_row(*row, style="bold" if index in content.emphasised else None)
-    out().print(table)
-    if content.note:
-        out().print(f"\n{content.note}")
+        out().print(DrawnTable(table))
 
 
 @contextmanager
@@ -285,8 +262,8 @@ def check_file_to_write(path: Path | None, *, option: str, example: str, data: P
     """See that a file can be written before anything runs, and say which folder will be made for it.
 
     Raises:
-        InputError: it is a directory or a device, the file of ``data`` that is read, a file stands where a directory
-            is needed, or nothing may be written there.
+        InputError: its name has another ending than the example, it is a directory or a device, it is the file of
+            ``data`` that is read, a file stands where a directory is needed, or nothing may be written there.
     """
     if path is None:
         return
@@ -299,6 +276,10 @@ def check_file_to_write(path: Path | None, *, option: str, example: str, data: P
         raise InputError(message, source=option)
     if data is not None and path.resolve() == data.resolve():
         message = f"'{path}' is the file of --data, which would be lost; give another, such as {example}"
+        raise InputError(message, source=option)
+    ending = Path(example).suffix
+    if path.suffix.lower() != ending:
+        message = f"'{path}' must end in {ending}, as what is written is that; give a file such as {example}"
         raise InputError(message, source=option)
     above = next((parent for parent in path.absolute().parents if is_there(parent)), path)
     if not is_directory(above):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.output import out, print_json, say
+from phaze_opt.cli.output import out, print_json, print_tables, say
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,18 +76,15 @@ def placement_to_json(placement: PhazePlacement) -> dict[str, Any]:
 
 def _print_table(file: str, placement: PhazePlacement) -> None:
     """The placement for people."""
-    from rich.table import Table
-
+    from phaze_opt.report.table import Column, TableContent, numbers
     from phaze_opt.units import bytes_to_gib
 
-    table = Table(title=f"Optimal placement of {Path(file).stem}", title_justify="left")
-    table.add_column("stage", justify="right")
-    table.add_column("layers")
-    for heading in ("devices", "load (ms)", "memory (GiB)"):
-        table.add_column(heading, justify="right")
+    rows = []
     for number, stage in enumerate(placement.stages):
         load, memory = f"{stage.load_s * 1e3:.3f}", f"{bytes_to_gib(stage.memory_bytes):.2f}"
-        table.add_row(str(number), _layers(stage.layers), str(stage.num_devices), load, memory)
+        rows.append((str(number), _layers(stage.layers), str(stage.num_devices), load, memory))
+    columns = (*numbers("stage"), Column("layers"), *numbers("devices", "load (ms)", "memory (GiB)"))
+    table = TableContent(f"Optimal placement of {Path(file).stem}", columns, tuple(rows))
     devices = sum(stage.num_devices for stage in placement.stages) * placement.data_parallel
     out().print(
         f"time per batch {placement.batch_time_s:.6g} s (optimal): tensor {placement.tensor_parallel} x "
@@ -95,7 +92,7 @@ def _print_table(file: str, placement: PhazePlacement) -> None:
         f"a replica, {devices} devices",
         soft_wrap=True,
     )
-    out().print(table)
+    print_tables(table)
 
 
 def _layers(layers: tuple[int, ...]) -> str:

@@ -35,8 +35,9 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import RankedPlan, rank_plans
-from phaze_opt.record.suggestions import suggest
+from phaze_opt.record.suggestions import differ_by_a_letter, suggest
 from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.software import launch_sizes, refusals
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
 BASELINE = "--baseline"
@@ -210,10 +211,18 @@ def _price_step(request: EvaluateRequest) -> PricedJob:
 
 
 def _suited(request: EvaluateRequest) -> tuple[str, ...]:
-    """Software that suits a machine if one is named that nobody measured; empty of one that is known, or of a chip."""
+    """Software that suits a machine if one is named that nobody measured; empty of one that is known, or of a chip.
+
+    Raises:
+        InputError: the name is that of a known one but for a letter.
+    """
     name, device = request.scenario.software, request.device
     if not (name and name.strip()) or device is None or find_software(name, load_fitted(request.machine.constants)):
         return ()
+    meant = next((known for known in list_stacks() if differ_by_a_letter(name.strip(), known)), "")
+    if meant:
+        message = f"'{name[:60]}' names no software; did you mean {meant}?"
+        raise InputError(message, source="--software")
     lengths = [training_length(model, request.scenario.sequence_length) for model in request.models]
     any_module = "" if has_transformer(request.models) else software_of_any_module(device)
     return (any_module,) if any_module else software_of_machine(device, sequence_length=max(lengths))
@@ -225,8 +234,7 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     Of the plans to run under each software that one is answered which is to run of their middles. A plan that is given
     whole has the middle that `validate` gives its row.
     """
-    asked = replace(request, is_one_of_several=True)
-    answers = {name: _price(replace(asked, scenario=replace(request.scenario, software=name))) for name in suited}
+    answers = _answers(replace(request, is_one_of_several=True), suited)
     best = {
         name: each.plans.chosen.plan
         for name, each in answers.items()
@@ -244,6 +252,23 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     if best.get(chosen) != plan:
         answers[chosen] = _price(_pinned(request, plan, chosen))
     return _with_middle(answers[chosen], middle.rates, chosen, request)
+
+
+def _answers(request: EvaluateRequest, suited: Sequence[str]) -> dict[str, PricedJob]:
+    """The job under each software whose launcher takes it.
+
+    Raises:
+        InputError: none does.
+    """
+    answers, refused = {}, None
+    for name in suited:
+        try:
+            answers[name] = _price(replace(request, scenario=replace(request.scenario, software=name)))
+        except InputError as error:
+            refused = error
+    if refused is not None and not answers:
+        raise refused
+    return answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +293,9 @@ def _middle_price(plan: ParallelPlan, answers: Mapping[str, PricedJob], request:
         plans = answers[name].plans
         if plans is None:
             continue
-        ranked = rank_plans(plans.job.model, plans.job.training, [plan], machine=plans.job.machine).ranked
-        if len(ranked):
+        job, sizes = plans.job, launch_sizes(plans.job.model, plans.job.training, plan)
+        ranked = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked
+        if len(ranked) and not refusals(name, job.machine.stack.rules, sizes):
             found[name] = ranked[0]
     own = [name for name in names if name in found] or list(found)
     chosen = own[middle_place([float(found[name].time.seconds) for name in own])]

@@ -8,10 +8,11 @@ import numpy as np
 
 from phaze_opt.cli.evaluate_request import EvaluateRequest
 from phaze_opt.cost.clocks import MachineClock
-from phaze_opt.cost.stacks import is_of_software, measured_rows, unmeasured_parts
+from phaze_opt.cost.stacks import is_of_software, load_stack, measured_rows, unmeasured_parts
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.hardware.device import MatrixStyle
 from phaze_opt.hardware.economics.device_cost import DeviceParts
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.silicon.die_report import DieReport, die_to_json
 from phaze_opt.objective.bill import Bill, PriceRow
 from phaze_opt.objective.caveats import Note, notes_to_json
@@ -28,6 +29,10 @@ from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.answer import fastest_sentence, gain_of_fastest, range_to_json
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.bill import bill_to_json
+from phaze_opt.workload.software import launch_sizes, refusals
+
+MEGATRON = "megatron-core"
+"""Software whose flags are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,14 @@ class RankedJob:
         is_tpu = isinstance(clock, MachineClock) and clock.device.style is MatrixStyle.SYSTOLIC
         if is_of_software(stack.name, "maxtext") or is_tpu:
             return maxtext_flags(ranked.plan, training=training, stack=stack, network=machine.network, **kinds)
+        rules, sizes = load_stack(MEGATRON, load_fitted()).rules, launch_sizes(model, training, ranked.plan)
         return launch_flags(
             ranked.plan,
             training=training,
             num_layers=model.num_layers,
             stack=stack,
             is_plain=model.cut.is_plain,
+            refusals=refusals(MEGATRON, rules, sizes),
             **kinds,
         )
 

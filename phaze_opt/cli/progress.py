@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from phaze_opt.cli.output import Show, console, find_listener, say
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from phaze_opt.certify.result import CertifyProgress
     from phaze_opt.objective.goals import Goal
+    from phaze_opt.report.table import DrawnTable
     from phaze_opt.study.events import StudyProgress
 
 MAX_ROWS = 10
@@ -212,17 +211,13 @@ def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int | No
     return progress.stage.value, progress.num_solved, None, ", ".join(("solved", *still_open, *known))
 
 
-def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> Table:
-    from rich.table import Table
-
+def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> DrawnTable:
     from phaze_opt.report.certificate import progress_row
+    from phaze_opt.report.table import DrawnTable, TableContent, numbers
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for progress in moves:
-        table.add_row(*progress_row(progress, goal=goal))
-    return table
+    return DrawnTable(
+        TableContent("", numbers(*HEADINGS), tuple(tuple(progress_row(each, goal=goal)) for each in moves))
+    )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.architectures import CORES
-from phaze_opt.cli.output import check_file_to_write, out, print_json, say, spared
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, spared
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,19 +117,18 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult, *, is_de
 
 def _print_starts(instance: ScheduleInstance, result: ScheduleResult, labels: Sequence[str]) -> None:
     """A row an operator."""
-    from rich.table import Table
+    from phaze_opt.report.table import Column, TableContent, numbers
 
-    page, problem = out(), instance.problem
-    table = Table()
-    for heading in ("start", "end", "operator", "cores", "mode"):
-        table.add_column(heading, justify="left" if heading in ("cores", "mode") else "right")
+    problem, rows = instance.problem, []
     order = sorted(range(len(labels)), key=lambda i: (result.start_s[i], i))
     shown = [i for i in order if problem.core_types[i].value not in ("none", "network")]
     for i in shown[:STARTS_SHOWN]:
         spread = result.is_spread[i]
         end = result.start_s[i] + (problem.spread_s if spread else problem.one_core_s)[i]
         cores = problem.core_types[i].value.replace("_and_", "+").upper()
-        table.add_row(f"{result.start_s[i]:.6g}", f"{end:.6g}", labels[i], cores, "spread" if spread else "one core")
-    page.print(table)
-    if len(shown) > STARTS_SHOWN:
-        page.print(f"... {len(shown) - STARTS_SHOWN} more operators; --json lists all")
+        how = "spread" if spread else "one core"
+        rows.append((f"{result.start_s[i]:.6g}", f"{end:.6g}", labels[i], cores, how))
+    more = len(shown) - STARTS_SHOWN
+    columns = (*numbers("start", "end", "operator"), Column("cores"), Column("mode"))
+    note = f"... {more} more operators; --json lists all" if more > 0 else ""
+    print_tables(TableContent("", columns, tuple(rows), note))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,16 +10,7 @@ import typer
 
 from phaze_opt.cli import measurements
 from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
-from phaze_opt.cli.output import (
-    check_file_to_write,
-    out,
-    print_json,
-    print_more,
-    print_plain_table,
-    say,
-    spared,
-    working,
-)
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say, spared, working
 
 NUM_WORST = 5
 """Rows of largest error on a terminal; the page has more."""
@@ -109,10 +101,10 @@ def score_measurements(
     from phaze_opt.validation.validate import validate as score_models
 
     fitted = load_fitted(constants)
-    datasets = measurements.read_measurements(data, names, machines=machines)
-    datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
-    measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
     with working("reading measurements") as tell:
+        datasets = measurements.read_measurements(data, names, machines=machines)
+        datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
+        measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
         own, _ = read_datasets(None)
         return score_models(
             datasets,
@@ -144,10 +136,9 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
         screen.print(sentence)
     screen.print()
     if is_many:
-        print_plain_table(tables.kinds_table(result, fitted_errors(constants)), has_title=False)
-        screen.print()
+        print_tables(replace(tables.kinds_table(result, fitted_errors(constants)), title=""))
     is_short = is_many and not is_detailed
-    print_plain_table(tables.short_table(result) if is_short else tables.overview_table(result), has_title=False)
+    print_tables(replace(tables.short_table(result) if is_short else tables.overview_table(result), title=""))
     for sentence in tables.told_sentences(result):
         screen.print(sentence)
     if is_detailed:
@@ -168,10 +159,9 @@ def _print_details(result: Validation) -> None:
     for sentence in (each for say_of in told for each in say_of(result)):
         screen.print(sentence)
     if any(entry.dataset.schema is TRAINING for entry in result.sets):
-        screen.print()
-        print_plain_table(validation_tables.sources_table())
+        print_tables(validation_tables.sources_table())
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
-        screen.print()
-        print_plain_table(validation_tables.group_table("Error by regime", result.sets[0].regimes))
-        screen.print()
-        print_plain_table(validation_tables.worst_table(result.sets[0], limit=NUM_WORST))
+        print_tables(
+            validation_tables.group_table("Error by regime", result.sets[0].regimes),
+            validation_tables.worst_table(result.sets[0], limit=NUM_WORST),
+        )

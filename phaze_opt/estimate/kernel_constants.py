@@ -349,7 +349,8 @@ def nearest_kin(kernel: KernelKind, device: Device, width: Width, *, fitted: Fit
 
 def is_of_a_measured_maker(kernel: KernelKind, device: Device, *, fitted: FittedConstants) -> bool:
     """Whether kernels of a machine of its maker were measured, so that libraries of its own are known."""
-    return any(each.maker == device.maker for each in _measured(kernel, fitted))
+    own = (each for each in shipped_devices().devices if each.maker == device.maker)
+    return any(fitted.has(kernel_group(kernel, Owner.MACHINE, each.name)) for each in own)
 
 
 def kin_distance(kernel: KernelKind, device: Device, width: Width, *, fitted: FittedConstants) -> float:

@@ -2,48 +2,37 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import UNSAID
-from phaze_opt.hardware.chip_template import AXIS, CHIP_AXES
+from phaze_opt.hardware.chip_template import AXIS, BYTES_PER_CYCLE, CHIP_AXES, CLOCK, MEMORY_RATE
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
-from phaze_opt.record.input_files import is_number, read_text_file, shorten, shorten_path
+from phaze_opt.record.input_files import Bounds, counts, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, KIBI
 
 _FILE_KIND = "an architecture file (TOML or JSON)"
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What one key of an architecture may hold: an integer or any positive number, up to ``most``."""
-
-    is_required: bool
-    is_integer: bool
-    most: float
-
-
-_KEYS: Mapping[str, _Key] = MappingProxyType(
+_KEYS: Mapping[str, Bounds] = MappingProxyType(
     {
-        **{a.key: _Key(is_required=not a.is_optional, is_integer=a.unit is None, most=a.most) for a in CHIP_AXES},
-        "hbm_gb_per_s": _Key(is_required=False, is_integer=False, most=1e9),
-        "clock_ghz": _Key(is_required=False, is_integer=False, most=1e3),
-        "glb_bytes_per_cycle": _Key(is_required=False, is_integer=False, most=1e9),
-        "l2_kb": _Key(is_required=False, is_integer=False, most=1 << 30),
-        "dtype_bytes": _Key(is_required=False, is_integer=True, most=8),
+        **{axis.key: axis.bounds for axis in CHIP_AXES},
+        "hbm_gb_per_s": MEMORY_RATE,
+        "clock_ghz": CLOCK,
         # Exact figures, as `search --json` and `evaluate --json` print them beside the friendly ones.
-        **{a.name: _Key(is_required=False, is_integer=True, most=a.most * a.unit) for a in CHIP_AXES if a.unit},
-        "l2_bytes": _Key(is_required=False, is_integer=True, most=1 << 40),
-        "link_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e14),
-        "clock_hz": _Key(is_required=False, is_integer=False, most=1e12),
-        "hbm_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e18),
-        "glb_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e21),
+        **{axis.name: axis.bounds.times(axis.unit) for axis in CHIP_AXES if axis.unit},
+        "clock_hz": CLOCK.times(GIGA),
+        "hbm_bandwidth_bytes_per_s": MEMORY_RATE.times(GIGA),
+        "glb_bytes_per_cycle": replace(BYTES_PER_CYCLE, is_whole=False),
+        "glb_bandwidth_bytes_per_s": Bounds("", 1e6, 1e16),
+        "dtype_bytes": counts(8),
     }
 )
+_REQUIRED = tuple(axis.key for axis in CHIP_AXES if not axis.is_optional)
 _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
     {
         **{axis.name: (axis.key, axis.unit) for axis in CHIP_AXES if axis.unit},
@@ -130,7 +119,7 @@ def check_architecture(document: Document) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for key, value in document.values.items():
         fault = _find_fault(key, value)
-        if fault is not None:
+        if fault:
             raise document.fault(fault, key)
         if key in _KEYS and not _is_unsaid(key, value):
             numbers[key] = _KINDS[key].parsed(value) if key in _KINDS else value
@@ -142,10 +131,9 @@ def check_architecture(document: Document) -> dict[str, float]:
             numbers[exact] = round(scaled) if exact in AXIS else scaled
         elif exact in numbers:
             numbers[friendly] = numbers[exact] / unit
-    required = [key for key, rule in _KEYS.items() if rule.is_required]
-    for key in required:
+    for key in _REQUIRED:
         if key not in numbers and _GIVEN_BY.get(key) not in numbers:
-            named = (f"{each} or {_GIVEN_BY[each]}" if each in _GIVEN_BY else each for each in required)
+            named = (f"{each} or {_GIVEN_BY[each]}" if each in _GIVEN_BY else each for each in _REQUIRED)
             message = f"is missing; needed are {', '.join(named)}"
             raise document.fault(message, key)
     return numbers
@@ -163,20 +151,12 @@ def _is_unsaid(key: str, value: object) -> bool:
     return key in _FOLLOWING and value == 0
 
 
-def _find_fault(key: str, value: object) -> str | None:
-    """The rule that a key or its value breaks, if any."""
+def _find_fault(key: str, value: object) -> str:
+    """The rule that a key or its value breaks; empty where there is none."""
     if key in _WORDS:
-        return None if isinstance(value, str) else f"value {shorten(value)} must be text"
-    rule = _KEYS.get(key)
-    if rule is None:
+        return "" if isinstance(value, str) else f"value {shorten(value)} must be text"
+    if key not in _KEYS:
         return f"is unknown; {suggest(key, (*_KEYS, *_WORDS))}"
     if _is_unsaid(key, value):
-        return None
-    if key in _KINDS:
-        return None if value in _KINDS[key].choices else f"value {shorten(value)} must be {_KINDS[key].range_words()}"
-    is_right_kind = isinstance(value, int) or not rule.is_integer
-    # The lower limit keeps a size from rounding to no byte at all.
-    if is_number(value) and is_right_kind and 1e-6 <= value <= rule.most:
-        return None
-    kind = "integer" if rule.is_integer else "number"
-    return f"value {shorten(value)} must be a positive {kind} up to {rule.most:.10g}"
+        return ""
+    return _KINDS[key].fault(value) if key in _KINDS else _KEYS[key].fault(value)

@@ -22,13 +22,20 @@ from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
 from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.hardware.sparse_array import NO_SLOWER as NO_SLOWER_SPARSE
+from phaze_opt.record.input_files import Bounds, counts, shorten
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
 C = TypeVar("C")
 Ints = NDArray[np.int64]
 
-LEAST_CLOCK_GHZ, MOST_CLOCK_GHZ = 0.7, 2.1
+CORES, EDGES, STACKS, BYTES_PER_CYCLE = counts(1 << 14), counts(1 << 12), counts(64), counts(1 << 20)
+CACHE, LOCAL = Bounds("MB", 0.25, 2048.0), Bounds("KB", 0.25, 16_384.0)
+MEMORY, MEMORY_RATE = Bounds("GB", 1.0, 2048.0), Bounds("GB/s", 10.0, 100_000.0)
+LINK_RATE, CLOCK = Bounds("GB/s", 0.1, 100_000.0), Bounds("GHz", 0.1, 10.0)
+PEAK = Bounds("TFLOP/s", 1.0, 40_000.0)
+"""Bounds of what designs and machines have: those of devices.toml keep them with room."""
+DIE_CLOCK = Bounds("GHz", 0.7, 2.1)
 """Clocks of the chips that voltages, memories and arrays of dies are known of (docs/silicon.md)."""
 MOST_CHIPLETS = 16
 """Equal chiplets that a die may be split into."""
@@ -59,12 +66,10 @@ class Axis:
         words: what a value of it is; ``{}`` stands for the value.
         plural: what its values are called in a list.
         key: what it is called in files and options.
+        bounds: of its values in units of ``key``; they keep areas and counts inside 64-bit integers.
         unit: base units in one unit of ``key``; None where it is a whole number that has no unit.
         is_monotone: whether area and TDP never fall where it grows.
         never_slows: whether more of it makes no training step longer: no operator, no plan, no memory.
-        least: smallest value in units of ``key``; 0 where any positive value may be.
-        most: largest value in units of ``key``; keeps areas and counts inside 64-bit integers.
-        symbol: of the unit, for words; the end of ``key`` unless given.
         needs_die: whether only dies have it: the 22 nm tables do not know what it costs.
         default_values: values that a space without any of its own takes.
         default: value of a design that does not state it, 0 for what its other parameters and the constants say; None:
@@ -81,12 +86,10 @@ class Axis:
     words: str
     plural: str
     key: str
+    bounds: Bounds
     unit: int | None = None
     is_monotone: bool = True
     never_slows: bool = False
-    least: float = 0.0
-    most: float = 1 << 20
-    symbol: str = ""
     needs_die: bool = False
     default_values: tuple[int, ...] = ()
     default: int | None = None
@@ -116,28 +119,15 @@ class Axis:
             return 1 + self.choices.index(value)
         return round(value * (self.unit or 1))
 
-    def allows(self, value: float) -> bool:
-        """Whether a value in base units lies within its limits."""
-        if self.choices:
-            return 1 <= value <= len(self.choices)
-        unit = self.unit or 1
-        return self.least * unit <= value <= self.most * unit
-
-    def range_words(self) -> str:
-        """What a value in units of ``key`` must be, for messages."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        kind = "positive integer" if self.unit is None else "positive number"
-        if not self.least:
-            return f"a {kind} up to {self.most:.10g}"
-        if self.unit is None:
-            return f"a whole number from {self.least:g} to {self.most:g}"
-        return f"a number from {self.least:g} to {self.most:g}: what chips are known to run at"
+    def fault(self, value: object) -> str:
+        """The rule that a value in units of ``key``, or the name of a kind, breaks; empty where it breaks none."""
+        if not self.choices:
+            return self.bounds.fault(value)
+        return "" if value in self.choices else f"value {shorten(value)} must be one of {', '.join(self.choices)}"
 
     def describe(self, value: int) -> str:
         """A value in words: ``a GLB of 4 MB``."""
-        symbol = self.symbol or self.key[-2:].upper()
-        text = str(self.printed(value)) if self.unit is None else f"{value / self.unit:g} {symbol}"
+        text = str(self.printed(value)) if self.unit is None else f"{value / self.unit:g} {self.bounds.unit}"
         return self.phrase(text)
 
     def phrase(self, text: str) -> str:
@@ -145,12 +135,15 @@ class Axis:
         return self.words.format(text, s="" if text == "1" else "s")
 
 
-def axis(role: AxisRole, words: str, *, plural: str, default: int | None = None, **declared: Any) -> Any:
-    """A field of `Design` with its declaration; see `Axis`.
+def axis(
+    role: AxisRole, words: str, *, bounds: Bounds | None = None, default: int | None = None, **declared: Any
+) -> Any:
+    """A field of `Design` with its declaration; see `Axis`. Kinds are bounded by their number.
 
     An integer default makes the field optional, so it must come last: points kept as lists stay readable.
     """
-    metadata = {"axis": {"role": role, "words": words, "plural": plural, "default": default, **declared}}
+    limits = bounds or counts(len(declared.get("choices", ())))
+    metadata = {"axis": {"role": role, "words": words, "bounds": limits, "default": default, **declared}}
     if default is not None:
         return field(default=None, metadata=metadata)
     return field(metadata=metadata)
@@ -160,48 +153,51 @@ def axis(role: AxisRole, words: str, *, plural: str, default: int | None = None,
 class Design(Generic[T]):
     """The parameters that a search varies: numbers of a point, columns of many, or the values of every axis."""
 
-    num_tc: T = axis(AxisRole.COUNT, "{} tensor core{s}", plural="tensor cores")
-    num_vc: T = axis(AxisRole.RANGE, "{} vector core{s}", plural="vector cores")
-    tc_width: T = axis(AxisRole.SIZE, "an array width of {}", plural="widths", most=1 << 16)
-    tc_depth: T = axis(AxisRole.SIZE, "an array depth of {}", plural="depths", most=1 << 16)
-    vc_width: T = axis(AxisRole.SIZE, "{} lane{s} a vector core", plural="lanes", most=1 << 16, follows="tc_width")
+    num_tc: T = axis(AxisRole.COUNT, "{} tensor core{s}", plural="tensor cores", bounds=CORES)
+    num_vc: T = axis(AxisRole.RANGE, "{} vector core{s}", plural="vector cores", bounds=CORES)
+    tc_width: T = axis(AxisRole.SIZE, "an array width of {}", plural="widths", bounds=EDGES)
+    tc_depth: T = axis(AxisRole.SIZE, "an array depth of {}", plural="depths", bounds=EDGES)
+    vc_width: T = axis(AxisRole.SIZE, "{} lane{s} a vector core", plural="lanes", bounds=EDGES, follows="tc_width")
     glb_bytes: T = axis(
-        AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64",
+        AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", bounds=CACHE, unit=MEBI, parquet="int64",
         never_slows=True,
     )  # fmt: skip
     hbm_bytes: T = axis(
-        AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", unit=GIBI, parquet="int64",
+        AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", bounds=MEMORY, unit=GIBI, parquet="int64",
         default_values=(32 * GIBI, 64 * GIBI, 80 * GIBI), given_by="hbm_stacks", never_slows=True,
     )  # fmt: skip
-    micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", default_values=(1, 2, 4, 8))
+    micro_batch: T = axis(
+        AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", bounds=counts(1 << 20),
+        default_values=(1, 2, 4, 8),
+    )  # fmt: skip
     glb_bytes_per_cycle: T = axis(
-        AxisRole.SIZE, "a GLB of {} byte{s} a cycle", plural="bytes a cycle of GLB", default=0, never_slows=True
-    )
+        AxisRole.SIZE, "a GLB of {} byte{s} a cycle", plural="bytes a cycle of GLB", bounds=BYTES_PER_CYCLE,
+        default=0, never_slows=True,
+    )  # fmt: skip
     hbm_stacks: T = axis(
-        AxisRole.SIZE, "{} stack{s} of HBM", plural="stacks of HBM", most=64, default=0, never_slows=True
+        AxisRole.SIZE, "{} stack{s} of HBM", plural="stacks of HBM", bounds=STACKS, default=0, never_slows=True
     )
     clock_hz: T = axis(
-        AxisRole.SIZE, "a clock of {}", plural="GHz", key="clock_ghz", unit=10**9, symbol="GHz", parquet="int64",
-        least=LEAST_CLOCK_GHZ, most=MOST_CLOCK_GHZ, default=0, never_slows=True, needs_die=True,
+        AxisRole.SIZE, "a clock of {}", plural="GHz", key="clock_ghz", unit=10**9, bounds=DIE_CLOCK, parquet="int64",
+        default=0, never_slows=True, needs_die=True,
     )  # fmt: skip
     link_bytes_per_s: T = axis(
-        AxisRole.SIZE, "links of {}", plural="GB/s of links", key="link_gb_per_s", unit=10**9, symbol="GB/s",
-        parquet="int64", most=100_000, default=0, needs_die=True,
+        AxisRole.SIZE, "links of {}", plural="GB/s of links", key="link_gb_per_s", unit=10**9, bounds=LINK_RATE,
+        parquet="int64", default=0, needs_die=True,
     )  # fmt: skip
     l2_bytes: T = axis(
-        AxisRole.SIZE, "an L2 of {} a tensor core", plural="KiB of L2 a tensor core", key="l2_kb", unit=KIBI,
-        parquet="int64", default=0, never_slows=True,
+        AxisRole.SIZE, "an L2 of {} a tensor core", plural="KiB of L2 a tensor core", key="l2_kb", bounds=LOCAL,
+        unit=KIBI, parquet="int64", default=0, never_slows=True,
     )  # fmt: skip
     vc_l2_bytes: T = axis(
-        AxisRole.SIZE, "an L2 of {} a vector core", plural="KiB of L2 a vector core", key="vc_l2_kb", unit=KIBI,
-        parquet="int64", default=0, never_slows=True,
+        AxisRole.SIZE, "an L2 of {} a vector core", plural="KiB of L2 a vector core", key="vc_l2_kb", bounds=LOCAL,
+        unit=KIBI, parquet="int64", default=0, never_slows=True,
     )  # fmt: skip
     pipelining: T = axis(
         AxisRole.SIZE,
         "{} arrays",
         plural="kinds of pipelining",
         choices=PIPELINING_KEYS,
-        most=len(PIPELINING_KEYS),
         no_slower=NO_SLOWER_PIPELINING,
         default=0,
     )
@@ -210,32 +206,28 @@ class Design(Generic[T]):
         "{} arrays",
         plural="kinds of sparse arrays",
         choices=SPARSE_KEYS,
-        most=len(SPARSE_KEYS),
         no_slower=NO_SLOWER_SPARSE,
         default=0,
     )
     tiling: T = axis(
-        AxisRole.SIZE, "{} tiling", plural="kinds of tiling", choices=TILING.keys, most=len(TILING.keys), default=0,
+        AxisRole.SIZE, "{} tiling", plural="kinds of tiling", choices=TILING.keys, default=0,
         no_slower=TILING.no_slower,
         is_monotone=False,
     )  # fmt: skip
     loop_order: T = axis(
-        AxisRole.SIZE, "{} loop order", plural="kinds of loop order", choices=LOOP_ORDER.keys,
-        most=len(LOOP_ORDER.keys), default=0,
+        AxisRole.SIZE, "{} loop order", plural="kinds of loop order", choices=LOOP_ORDER.keys, default=0,
         no_slower=LOOP_ORDER.no_slower, is_monotone=False,
     )  # fmt: skip
     core_split: T = axis(
-        AxisRole.SIZE, "{} split over cores", plural="kinds of split over cores", choices=CORE_SPLIT.keys,
-        most=len(CORE_SPLIT.keys), default=0,
+        AxisRole.SIZE, "{} split over cores", plural="kinds of split over cores", choices=CORE_SPLIT.keys, default=0,
         no_slower=CORE_SPLIT.no_slower, is_monotone=False,
     )  # fmt: skip
     array_shape: T = axis(
-        AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys,
-        most=len(ARRAY_SHAPE.keys), default=0,
+        AxisRole.SIZE, "{} array shape", plural="kinds of array shape", choices=ARRAY_SHAPE.keys, default=0,
         no_slower=ARRAY_SHAPE.no_slower,
     )  # fmt: skip
     chiplets: T = axis(
-        AxisRole.SIZE, "{} chiplet{s}", plural="chiplets", least=1, most=MOST_CHIPLETS, default=0,
+        AxisRole.SIZE, "{} chiplet{s}", plural="chiplets", bounds=counts(MOST_CHIPLETS), default=0,
         is_monotone=False, needs_die=True,
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import l2_bytes_of
 from phaze_opt.hardware.chip_template import AXIS, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.units import GIGA
 
 DTYPE_BYTES = 2
 """Bytes of an element of every designed chip (16-bit arithmetic)."""
@@ -113,9 +112,9 @@ def build_accelerator(
     Raises:
         InputError: a size is not positive and finite.
     """
-    if point.clock_hz and not AXIS["clock_hz"].allows(point.clock_hz):
-        message = f"a clock of {point.clock_hz / GIGA:g} GHz must be {AXIS['clock_hz'].range_words()}"
-        raise InputError(message, key="clock_hz")
+    clock = AXIS["clock_hz"]
+    if point.clock_hz and (rule := clock.bounds.fault(clock.amount(point.clock_hz))):
+        raise InputError(rule, key=clock.key)
     designed = chips_of(PointColumns.of([point]), constants, hbm_form=hbm_form).row(0, name=name)
     if GENERATION in constants.options:
         stacks = designed.hbm_bandwidth_bytes_per_s / constants.value("hbm.stack_bandwidth_bytes_per_s")

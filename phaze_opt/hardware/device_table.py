@@ -6,17 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from phaze_opt.hardware import chip_template as chip
 from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, MatrixStyle
+from phaze_opt.record.input_files import Bounds, counts
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
-_MOST = 1e9
-"""Of any figure, in people's units: beyond it lies no machine but a slip of the pen."""
-_Amount = Annotated[float, Field(gt=0, le=_MOST)]
-_Rest = Annotated[float, Field(ge=0, le=_MOST)]
-_MOST_COUNTED = 1 << 16
-"""Of units and their edges: three of them multiply within 64-bit integers."""
-_Count = Annotated[int, Field(gt=0, le=_MOST_COUNTED)]
-_Number = Annotated[int, Field(ge=0, le=_MOST_COUNTED)]
+_Edge = Annotated[int, chip.EDGES.or_none]
+_Cores = Annotated[int, chip.CORES.or_none]
 
 
 class DeviceTable(BaseModel):
@@ -28,32 +24,32 @@ class DeviceTable(BaseModel):
     aliases: list[str] = []
     maker: str = ""
     style: MatrixStyle = Field(strict=False)
-    num_multiprocessors: _Count
-    array_width: _Number = 0
-    array_depth: _Number = 0
-    peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], _Amount] = Field(min_length=1)
-    vector_tflops: _Rest = 0.0
-    fp4_tflops: _Rest = 0.0
-    cache_mb: _Amount
-    hbm_gb: _Amount
-    hbm_gb_per_s: _Amount
-    clock_ghz: _Amount
-    tdp_w: _Rest = 0.0
-    die_mm2: _Rest = 0.0
+    num_multiprocessors: Annotated[int, counts(4096)]
+    array_width: _Edge = 0
+    array_depth: _Edge = 0
+    peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], Annotated[float, chip.PEAK]] = Field(min_length=1)
+    vector_tflops: Annotated[float, Bounds("TFLOP/s", 0.1, 4000.0).or_none] = 0.0
+    fp4_tflops: Annotated[float, Bounds("TFLOP/s", 1.0, 80_000.0).or_none] = 0.0
+    cache_mb: Annotated[float, chip.CACHE]
+    hbm_gb: Annotated[float, chip.MEMORY]
+    hbm_gb_per_s: Annotated[float, chip.MEMORY_RATE]
+    clock_ghz: Annotated[float, chip.CLOCK]
+    tdp_w: Annotated[float, Bounds("W", 5.0, 30_000.0).or_none] = 0.0
+    die_mm2: Annotated[float, Bounds("mm2", 10.0, 100_000.0).or_none] = 0.0
     process: str = ""
-    threads_per_multiprocessor: _Count = 2048
-    exponentials_per_cycle: _Count = 16
+    threads_per_multiprocessor: Annotated[int, counts(1 << 14)] = 2048
+    exponentials_per_cycle: Annotated[int, counts(4096)] = 16
     host: str = ""
-    cache_partitions: _Count = 1
+    cache_partitions: Annotated[int, counts(64)] = 1
     network: str = ""
-    num_tc: _Number = 0
-    tc_width: _Number = 0
-    tc_depth: _Number = 0
-    num_vc: _Number = 0
-    vc_width: _Number = 0
-    local_kb: _Rest = 0.0
-    glb_bytes_per_cycle: Annotated[int, Field(ge=0, le=_MOST)] = 0
-    hbm_stacks: Annotated[int, Field(ge=0, le=64)] = 0
+    num_tc: _Cores = 0
+    tc_width: _Edge = 0
+    tc_depth: _Edge = 0
+    num_vc: _Cores = 0
+    vc_width: _Edge = 0
+    local_kb: Annotated[float, chip.LOCAL.or_none] = 0.0
+    glb_bytes_per_cycle: Annotated[int, chip.BYTES_PER_CYCLE.or_none] = 0
+    hbm_stacks: Annotated[int, chip.STACKS.or_none] = 0
     source: str = ""
     note: str = ""
 

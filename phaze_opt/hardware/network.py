@@ -11,6 +11,8 @@ from phaze_opt.record.plain_data import later
 
 MAX_DEVICES = 1 << 18
 """Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
+MAX_DIMENSIONS = 16
+"""Of a network: a torus has three, a fabric of switches a few levels."""
 
 
 class CollectiveKind(StrEnum):
@@ -200,9 +202,9 @@ class Network:
     dimensions: tuple[MeasuredDimension | ChunkedDimension | NetworkDimension, ...]
 
     def __post_init__(self) -> None:
-        """A network has at least one dimension."""
-        if not self.dimensions:
-            message = "a network needs at least one dimension"
+        """A network has at least one dimension, and not many."""
+        if not 1 <= len(self.dimensions) <= MAX_DIMENSIONS:
+            message = f"a network has 1 to {MAX_DIMENSIONS} dimensions, not {len(self.dimensions):,}"
             raise InputError(message, key="dimensions")
 
     @property

@@ -8,10 +8,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from phaze_opt.hardware.chip_template import LINK_RATE
 from phaze_opt.hardware.fabrics import list_fabrics, load_fabric
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import (
     MAX_DEVICES,
+    MAX_DIMENSIONS,
     Chunking,
     CollectiveCurve,
     CollectiveKind,
@@ -23,7 +25,7 @@ from phaze_opt.hardware.network import (
     Topology,
 )
 from phaze_opt.record.document import Document
-from phaze_opt.record.input_files import shorten
+from phaze_opt.record.input_files import Bounds, counts, shorten
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
@@ -35,9 +37,10 @@ def _fabric(name: str) -> str:
     return name
 
 
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Share = Annotated[float, Field(gt=0, le=1)]
+_Rate = Annotated[float, LINK_RATE]
+_Time = Annotated[float, Bounds("us", 0.0, 100_000.0)]
+_Ratio = Annotated[float, Bounds("", 0.0, 1000.0)]
+_Share = Annotated[float, Bounds("", 1e-6, 1.0)]
 
 
 class _Table(BaseModel):
@@ -47,23 +50,23 @@ class _Table(BaseModel):
 class _ProtocolTable(_Table):
     """Latency beyond a pass's own and rate of one protocol, as shares."""
 
-    setup: _NonNegative
+    setup: _Ratio
     rate: _Share
 
 
 class _PassTable(_Table):
     """One measured curve in the units people use."""
 
-    bandwidth_gb_per_s: _Positive
-    doubling_us: _NonNegative
-    ramp_us: _NonNegative = 0.0
-    endpoint_share: _NonNegative = 0.0
+    bandwidth_gb_per_s: _Rate
+    doubling_us: _Time
+    ramp_us: _Time = 0.0
+    endpoint_share: _Ratio = 0.0
     ring_shares: list[_Share] = []
-    start_us: _NonNegative = 0.0
-    hop_us: _NonNegative = 0.0
-    crowding: _NonNegative = 0.0
+    start_us: _Time = 0.0
+    hop_us: _Time = 0.0
+    crowding: _Ratio = 0.0
     protocols: list[_ProtocolTable] = []
-    most_hops: _NonNegative = 0.0
+    most_hops: Annotated[float, Bounds("", 0.0, MAX_DEVICES)] = 0.0
 
     def build(self) -> CollectiveCurve:
         return CollectiveCurve(
@@ -93,9 +96,9 @@ class _DimensionTable(_Table):
     """One dimension; ``curve`` is the name of a fabric, or a table."""
 
     topology: Annotated[Topology, Field(strict=False)]
-    size: Annotated[int, Field(ge=1, le=MAX_DEVICES)]
-    bandwidth_gb_per_s: _Positive
-    latency_us: _NonNegative
+    size: Annotated[int, counts(MAX_DEVICES)]
+    bandwidth_gb_per_s: _Rate
+    latency_us: Annotated[float, Bounds("us", 0.0, 1000.0)]
     curve: (
         Annotated[
             Annotated[str, AfterValidator(_fabric), Tag("fabric")] | Annotated[_CurveTable, Tag("table")],
@@ -122,7 +125,7 @@ class NetworkTable(_Table):
 
     name: str | None = None
     chunking: Annotated[Chunking, Field(strict=False)] = Chunking.NONE
-    dimensions: Annotated[list[_DimensionTable], Field(min_length=1)]
+    dimensions: Annotated[list[_DimensionTable], Field(min_length=1, max_length=MAX_DIMENSIONS)]
 
     def build(self, name: str, fitted: FittedConstants) -> Network:
         """The network, with the curves of fabrics made of fitted constants.
@@ -150,6 +153,10 @@ def parse_network(document: Document, fitted: FittedConstants) -> Network:
     if table.chunking is not Chunking.NONE and any(each.curve is not None for each in table.dimensions):
         rule = f"{table.chunking} does not go with levels that have a curve, which run as one ring; drop one of them"
         raise document.fault(rule, "chunking")
+    num_devices = math.prod(each.size for each in table.dimensions)
+    if num_devices > MAX_DEVICES:
+        rule = f"{len(table.dimensions)} sizes join {num_devices:,} devices; at most {MAX_DEVICES:,} may be joined"
+        raise document.fault(rule, "dimensions")
     name = Path(document.source).stem if table.name is None else table.name
     return table.build(name, fitted)
 

@@ -55,11 +55,6 @@ class Pipelining(IntEnum):
         """Whether a second register takes the next load."""
         return self in (Pipelining.DB_WLS, Pipelining.DMDB_WLS)
 
-    @property
-    def bypasses(self) -> bool:
-        """Whether an operand that stands in the array already is not loaded again."""
-        return self >= Pipelining.WLBP
-
     def rows(self, depth: int) -> int:
         """Rows of elements of an array so many multipliers deep."""
         return -(-depth // 2) if self.has_pairs else depth

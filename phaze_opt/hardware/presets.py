@@ -8,7 +8,7 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
-from phaze_opt.hardware.chip_template import AXES, DesignPoint
+from phaze_opt.hardware.chip_template import AXES, PEAK, DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.designed_chip import GENERATION, HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device
@@ -18,6 +18,7 @@ from phaze_opt.hardware.device_file import device_of, is_device_document
 from phaze_opt.record.document import Document, parse_toml
 from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.suggestions import known_as, suggest
+from phaze_opt.units import TERA
 
 
 def list_architectures() -> tuple[str, ...]:
@@ -142,6 +143,10 @@ def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None
         l2_bytes=None if l2_bytes is None else int(l2_bytes),
         dtype_bytes=None if dtype_bytes is None else int(dtype_bytes),
     )
+    peak_tflops = built.peak_flops_per_s / TERA
+    if peak_tflops > PEAK.most:
+        rule = f"the arrays reach {peak_tflops:,.6g} TFLOP/s at their clock; at most {PEAK.most:,g} may be given"
+        raise document.fault(rule, "num_tc")
     return built if glb_rate is None else replace(built, glb_bandwidth_bytes_per_s=glb_rate)
 
 
@@ -152,9 +157,8 @@ def _check_die(document: Document, numbers: Mapping[str, float], constants: Cons
         if not is_die and axis.name != "clock_hz":
             message = "is of dies; leave it out, or leave out --silicon phaze and --as phaze"
             raise document.fault(message, axis.key)
-        if is_die and not axis.allows(numbers[axis.name]):
-            message = f"value {axis.printed(numbers[axis.name]):g} must be {axis.range_words()}"
-            raise document.fault(message, axis.key)
+        if is_die and (rule := axis.bounds.fault(axis.amount(numbers[axis.name]))):
+            raise document.fault(rule, axis.key)
 
 
 def _check_generation(document: Document, constants: Constants) -> None:

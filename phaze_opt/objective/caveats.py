@@ -6,7 +6,7 @@ rather than what is best. Commands print notes behind their answer and put them 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import inf
+from math import gcd, inf
 from types import MappingProxyType
 
 from phaze_opt.graph.any_model import AnyModel
@@ -15,6 +15,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
+from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import has_die
@@ -46,6 +47,7 @@ class Answer:
         space: what was searched, or has the design.
         is_best: whether the chip is the best of the space.
         models: that are trained, where there is no scenario.
+        cluster: that they are trained on, likewise.
     """
 
     constants: Constants
@@ -55,6 +57,7 @@ class Answer:
     space: SearchSpace | None = None
     is_best: bool = True
     models: tuple[AnyModel, ...] = ()
+    cluster: Cluster | None = None
 
 
 def notes_about(
@@ -134,6 +137,22 @@ def padding_note(answer: Answer) -> str:
                 f"padding, as the global batch is {batch:,}; {remedy} wastes less."
             )
     return ""
+
+
+def partial_nodes_note(answer: Answer) -> str:
+    """That the devices do not fill the nodes of their network, and which file prices others that they do fill."""
+    cluster = answer.cluster if answer.scenario is None else answer.scenario.cluster
+    if cluster is None or len(cluster.network.dimensions) == 1:
+        return ""
+    devices, size = cluster.num_devices, cluster.network.dimensions[0].size
+    if devices <= size or devices % size == 0:
+        return ""
+    filled = next(each for each in range(size, 0, -1) if devices % each == 0)
+    remedy = f"; a network file with size = {filled} prices {devices // filled:,} nodes of {filled}"
+    return (
+        f"{devices:,} devices do not fill nodes of {size}, and groups across nodes are priced as islands of "
+        f"{gcd(devices, size)}{remedy if filled > 1 else ''}."
+    )
 
 
 def area_budget_note(answer: Answer) -> str:
@@ -267,6 +286,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "no_attention": no_attention_note,
         "sparse_weights": sparse_note,
         "padded_batch": padding_note,
+        "partial_nodes": partial_nodes_note,
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,
         "edge_of_space": edge_note,

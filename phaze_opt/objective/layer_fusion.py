@@ -93,11 +93,6 @@ class FusedChain:
         return group_layers_s(self.problem, self.groups)
 
     @property
-    def saved_s(self) -> float:
-        """What the groups save over layers each alone, s."""
-        return float((group_layers_s(self.problem, no_groups(self.problem)) - self.layers_s).sum())
-
-    @property
     def saved_j(self) -> float:
         """What the traffic that the groups spare saves over layers each alone, J."""
         energy = replace(self.problem, seconds=self.joules)

@@ -108,9 +108,10 @@ def plans_of(scenario: Scenario, model: Workload) -> tuple[PlanColumns, PlanChoi
     assert scenario.plans is not None
     training, devices = scenario.training_of(model, min(scenario.plans.micro_batch)), scenario.cluster.num_devices
     choices = replace(scenario.plans, has_cuts=True)
-    plans = list_plans(model, training, num_devices=devices, choices=choices)
+    plans = list_plans(model, training, num_devices=devices, choices=choices, stack=scenario.stack)
     if not len(plans):
-        raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
+        why = explain_no_plan(model, training, num_devices=devices, choices=scenario.plans, stack=scenario.stack)
+        raise no_plan_fault(why)
     return plans, choices, training
 
 

@@ -6,7 +6,7 @@ A file is the instance object, or an object that holds it under ``input`` (with 
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field
@@ -130,15 +130,6 @@ def load_phaze_instance(path: str | Path) -> PhazeInstance:
     """
     document = read_json(Path(path), kind="a JSON instance")
     return _instance(document, ("input",) if "input" in document.values else ())
-
-
-def parse_phaze_instance(content: dict[str, Any], *, source: str) -> PhazeInstance:
-    """Validate an instance object.
-
-    Raises:
-        InputError: a key is unknown or missing, a size out of range, or the graph is no chain.
-    """
-    return _instance(Document(content, "", source, is_json=True), ())
 
 
 def _instance(document: Document, at: KeyPath) -> PhazeInstance:

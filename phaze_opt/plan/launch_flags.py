@@ -47,6 +47,7 @@ def launch_flags(
     is_fp8: bool = False,
     has_experts: bool = False,
     is_plain: bool = True,
+    refusals: Sequence[str] = (),
 ) -> LaunchFlags:
     """What starts a run of a plan.
 
@@ -58,8 +59,9 @@ def launch_flags(
         is_fp8: whether matmuls run in fp8.
         has_experts: whether blocks of the model have experts.
         is_plain: whether the model is embedding, equal blocks and head (`workload.chain.ChainCut.is_plain`).
+        refusals: what Megatron-LM's rules say of the plan.
     """
-    obstacles = _megatron_obstacles(plan, has_experts=has_experts, is_plain=is_plain)
+    obstacles = (*(f"{each}: no flags are given" for each in refusals), *_megatron_obstacles(plan, is_plain=is_plain))
     megatron = (
         *_degrees(plan, num_layers, has_experts=has_experts),
         *_batch(plan, training),
@@ -75,17 +77,13 @@ def launch_flags(
     return LaunchFlags(() if obstacles else megatron, fsdp, unsaid=unsaid)
 
 
-def _megatron_obstacles(plan: ParallelPlan, *, has_experts: bool, is_plain: bool) -> tuple[str, ...]:
-    """What of a plan Megatron-LM does not run."""
+def _megatron_obstacles(plan: ParallelPlan, *, is_plain: bool) -> tuple[str, ...]:
+    """What of a plan Megatron-LM has no flags for."""
     found = []
     if plan.pipeline > 1 and not is_plain:
         found.append("Megatron-LM has no flags for stages of a model whose layers differ, so none are given")
     if plan.stage_recompute:
         found.append("Megatron-LM has no flags for stages that recompute each in its own way, so none are given")
-    if has_experts and plan.tensor > 1 and not plan.is_sequence_parallel:
-        found.append(
-            "Megatron-LM runs experts beside tensor groups with --sequence-parallel alone, so no flags are given"
-        )
     return tuple(found)
 
 

@@ -93,7 +93,9 @@ def free_degrees(
     Raises:
         InputError: there is none.
     """
-    plans = list_plans(model, training, num_devices=num_devices, choices=replace(choices, has_cuts=True))
+    plans = list_plans(
+        model, training, num_devices=num_devices, choices=replace(choices, has_cuts=True), stack=machine.stack
+    )
     if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)

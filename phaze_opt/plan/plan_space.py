@@ -22,6 +22,7 @@ from phaze_opt.workload.plan import (
     nearest_cut,
 )
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack, launch_sizes, refusals
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
@@ -33,15 +34,15 @@ _ENDS = ("embedding", "head")
 """Layers besides the blocks that a stage may have alone."""
 
 
-def enumerate_plans(
-    model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
-) -> Iterator[ParallelPlan]:
-    """The plans of `list_plans` one by one."""
-    yield from list_plans(model, training, num_devices=num_devices, choices=choices)
-
-
-def list_plans(model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> PlanColumns:
-    """Every plan that the choices, the devices and the model admit, in a fixed order.
+def list_plans(
+    model: Workload,
+    training: TrainingSpec,
+    *,
+    num_devices: int,
+    choices: PlanChoices,
+    stack: TrainingStack = IDEAL_STACK,
+) -> PlanColumns:
+    """Every plan that the choices, the devices, the model and the software's launcher admit, in a fixed order.
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
@@ -62,7 +63,7 @@ def list_plans(model: Workload, training: TrainingSpec, *, num_devices: int, cho
             combined = _with_cuts(combined, model.num_units)
         elif choices.has_near_cuts:
             combined = _with_near_cuts(combined, model)
-        parts.append(_admitted(model, training, combined, choices))
+        parts.append(_admitted(model, training, combined, choices, stack))
     plans = PlanColumns.joined([PlanColumns.of([]), *parts])
     return plans.take(~_copies_in_group(plans)) if is_fold_free else plans
 
@@ -182,8 +183,10 @@ def _uneven_cuts(num_layers: int, pipeline: int, interleave: int) -> tuple[tuple
     return ()
 
 
-def _admitted(model: Workload, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
-    """Those plans that no rule forbids, that are told from others, and that fit the model and the batch."""
+def _admitted(
+    model: Workload, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices, stack: TrainingStack
+) -> PlanColumns:
+    """Those plans that no rule forbids, that are told from others, and that fit the model, the batch and a launcher."""
     for rule in PLAN_RULES:
         plans = plans.take(~rule.is_broken(plans))
     if not len(plans):
@@ -192,6 +195,9 @@ def _admitted(model: Workload, training: TrainingSpec, plans: PlanColumns, choic
     plans = plans.take(_is_shardable(model, plans))
     for obstacle in _OBSTACLES:
         plans = plans.take(~np.broadcast_to(obstacle.is_met(model, training, plans), len(plans)))
+    for asked in stack.rules:
+        is_broken = asked.is_broken(launch_sizes(model, training, plans))
+        plans = plans.take(~np.broadcast_to(is_broken, len(plans)))
     return plans
 
 
@@ -233,13 +239,16 @@ def _sharding_obstacle(model: Workload, plan: ParallelPlan) -> str | None:
     return sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
 
 
-def plan_obstacle(model: Workload, training: TrainingSpec, plan: ParallelPlan) -> str | None:
-    """Why a model cannot be trained by a plan, as a sentence; None if it can."""
+def plan_obstacle(
+    model: Workload, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack = IDEAL_STACK
+) -> str | None:
+    """Why a software cannot train a model by a plan, as a sentence; None if it can."""
     sharding = _sharding_obstacle(model, plan)
     if sharding is not None:
         return sharding
-    met = (each for each in _OBSTACLES if each.is_met(model, training, plan))
-    return next((each.says(model, training, plan) for each in met), None)
+    met = [each.says(model, training, plan) for each in _OBSTACLES if each.is_met(model, training, plan)]
+    met += refusals(stack.name, stack.rules, launch_sizes(model, training, plan))
+    return met[0] if met else None
 
 
 def _is_even(plan: ParallelPlan | PlanColumns) -> Any:
@@ -362,19 +371,28 @@ class NoPlan:
     field: str = ""
 
 
-def explain_no_plan(model: Workload, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> NoPlan:
+def explain_no_plan(
+    model: Workload,
+    training: TrainingSpec,
+    *,
+    num_devices: int,
+    choices: PlanChoices,
+    stack: TrainingStack = IDEAL_STACK,
+) -> NoPlan:
     """What hinders the smallest plan of choices that admit none."""
     faulty = given_obstacle(model, choices) if choices.blocks else None
     if faulty:
         return NoPlan(faulty, "blocks")
     resolved = _resolved(choices, model)
     try:
-        return NoPlan(_explain(model, training, num_devices, resolved))
+        return NoPlan(_explain(model, training, num_devices, resolved, stack))
     except InputError as error:
         return NoPlan(str(error).removeprefix(f"'{error.key}': "), error.key or "")
 
 
-def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
+def _explain(
+    model: Workload, training: TrainingSpec, num_devices: int, choices: PlanChoices, stack: TrainingStack
+) -> str:
     """The sentence, where no stages are given or they are the model's.
 
     Raises:
@@ -401,10 +419,9 @@ def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices:
         )
     replicas = data if choices.data else num_devices // needed
     least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
-    plan = ParallelPlan(
-        tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0], blocks=choices.blocks
-    )
-    obstacle = plan_obstacle(model, training, plan)
+    is_split = choices.is_sequence_parallel and tensor > 1
+    plan = ParallelPlan(tensor, pipeline, replicas, context, **least, blocks=choices.blocks)
+    obstacle = plan_obstacle(model, training, replace(plan, is_sequence_parallel=is_split), stack)
     if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
         # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.
         sizes = product(choices.tensor, choices.context)

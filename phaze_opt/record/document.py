@@ -11,11 +11,17 @@ from pydantic import ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
-from phaze_opt.record.line_numbers import dotted, line_of
+from phaze_opt.record.line_numbers import KEY_PART, STRING, dotted, line_of
 from phaze_opt.record.model_faults import adapter, explain
 
 MAX_NESTING = 64
 """Tables within tables that a user's file may have; deeper ones are a mistake."""
+MAX_CHARACTERS, MAX_LINES = 1 << 19, 20_000
+"""Of a TOML file: those that anybody writes for this package have a hundredth, and the parser takes its time."""
+_DOTTED = re.compile(
+    rf"#[^\n]*|(?P<key>(?:(?:(?>{STRING})|[\w-]++)[ \t]*+\.[ \t]*+)++)|(?>{STRING})|[\w-]++|[^\w\"'#-]++|.", re.DOTALL
+)
+"""A text piece by piece: keys of several parts up to their last, comments, strings and all else."""
 INTEGER_BITS = 64
 _JSON_NAMES = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 _T = TypeVar("_T")
@@ -81,8 +87,10 @@ def parse_toml(text: str, *, source: str) -> Document:
     """Parse TOML text.
 
     Raises:
-        InputError: a syntax fault, a repeated key or an integer beyond 64 bits, with its line; too deep nesting.
+        InputError: a syntax fault, a repeated key or an integer beyond 64 bits, with its line; too deep nesting, too
+            long a text.
     """
+    _refuse_endless(text, source)
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -93,6 +101,20 @@ def parse_toml(text: str, *, source: str) -> Document:
     document = Document(values=values, text=text, source=source)
     _refuse_extremes(document, values)
     return document
+
+
+def _refuse_endless(text: str, source: str) -> None:
+    """Refuse what the parser would take minutes and gigabytes for."""
+    if len(text) > MAX_CHARACTERS or text.count("\n") > MAX_LINES:
+        message = (
+            f"is longer than {MAX_LINES:,} lines or {MAX_CHARACTERS >> 10} KiB, which no TOML file here needs to be"
+        )
+        raise InputError(message, source=source)
+    for piece in _DOTTED.finditer(text):
+        if len(piece["key"] or "") > MAX_NESTING and len(KEY_PART.findall(piece["key"])) > MAX_NESTING:
+            line = text.count("\n", 0, piece.start()) + 1
+            message = f"a key has more than {MAX_NESTING} parts"
+            raise InputError(message, source=source, line=line)
 
 
 def _refuse_extremes(document: Document, value: object, *path: str | int) -> None:

@@ -1,17 +1,26 @@
-"""Reading the files a user writes: text and JSON, with every fault one sentence that names the file and the line."""
+"""Reading the files a user writes: text, JSON and figures, every fault one sentence that names file and line."""
 
 import json
 import math
 import reprlib
+import select
+import stat
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from phaze_opt.errors import InputError
+from phaze_opt.units import unit_meant
 
 MAX_FILE_BYTES = 4 << 20
 """No file that a user writes for this package comes near it."""
+PIPE_WAIT_S = 60.0
+"""How long the next bytes of a pipe are waited for."""
+_HANDED_OVER = ("/dev/", "/proc/")
+"""Where the pipes of a process have their names."""
 _MAX_PATH_CHARACTERS = 300
 _MAX_KEY_CHARACTERS = 40
 _MAX_VALUE_CHARACTERS = 60
@@ -29,12 +38,11 @@ def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) ->
         max_bytes: size beyond which it cannot be such a file.
 
     Raises:
-        InputError: the path is missing, a directory, unreadable, too large, binary or empty.
+        InputError: the path is missing, a directory, a device, unreadable, too large, binary or empty.
     """
     source = shorten_path(path)
     try:
-        with path.open("rb") as stream:
-            content = stream.read(max_bytes + 1)
+        content = _read_bytes(path, max_bytes + 1)
     except (OSError, ValueError) as error:
         raise InputError(_unreadable(error, kind=kind), source=source) from error
     if len(content) > max_bytes:
@@ -52,6 +60,40 @@ def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) ->
         message = f"is empty; give {kind}"
         raise InputError(message, source=source)
     return text
+
+
+def _read_bytes(path: Path, most: int) -> bytes:
+    """The beginning of an ordinary file, or of a pipe that a shell handed over (`/dev/stdin`, `<(...)`).
+
+    All else is refused before it is opened: a named pipe may wait for ever, a device has no end.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISFIFO(mode) and str(path.resolve()).startswith(_HANDED_OVER):
+        return _read_pipe(path, path.stat().st_ino, most)
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(0, "it is no ordinary file")
+    with path.open("rb") as stream:
+        return stream.read(most)
+
+
+@lru_cache(maxsize=8)
+def _read_pipe(path: Path, number: int, most: int) -> bytes:
+    """What a pipe gives, kept for whoever reads it again.
+
+    Args:
+        path: of the pipe.
+        number: that tells it from all others.
+        most: bytes to read.
+    """
+    del number
+    content, piece = b"", b" "
+    with path.open("rb", buffering=0) as stream:
+        while piece and len(content) < most:
+            if not select.select([stream], [], [], PIPE_WAIT_S)[0]:
+                raise OSError(0, f"nothing came for {PIPE_WAIT_S:g} s")
+            piece = stream.read(most - len(content))
+            content += piece
+    return content
 
 
 def _unreadable(error: OSError | ValueError, *, kind: str) -> str:
@@ -173,3 +215,64 @@ def is_number(value: object) -> TypeGuard[int | float]:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a figure may be; stands beside the key that it is given by, and annotates fields of pydantic.
+
+    Attributes:
+        unit: of the key, as `units.SCALES` has it; empty of counts and shares.
+        least, most: ends that all known machines keep with room.
+        is_whole: whether only whole numbers may be given.
+        or_zero: whether 0 may stand for what is not there.
+    """
+
+    unit: str
+    least: float
+    most: float
+    is_whole: bool = False
+    or_zero: bool = False
+
+    def holds(self, value: object) -> bool:
+        """Whether a value keeps them."""
+        if not is_number(value) or (self.is_whole and not isinstance(value, int)):
+            return False
+        return self.least <= value <= self.most or (self.or_zero and value == 0)
+
+    def fault(self, value: object) -> str:
+        """The rule that a value breaks, with the unit that was likely meant; empty where it breaks none."""
+        if self.holds(value):
+            return ""
+        kind = f"{'0 or ' * self.or_zero}{'an integer' if self.is_whole else 'a number'}"
+        ends = f"from {self.least:,.10g} to {self.most:,.10g} {self.unit}".rstrip()
+        rule = f"value {shorten(value)} must be {kind} {ends}"
+        if not is_number(value) or (found := unit_meant(value, self.unit, self.least, self.most)) is None:
+            return rule
+        other, factor = found
+        return f"{rule}; did you mean {value * factor:,.6g} {self.unit} ({value:,.10g} {other})?"
+
+    @property
+    def or_none(self) -> "Bounds":
+        """The same of a figure that may be unknown, or of what may not be there."""
+        return replace(self, or_zero=True)
+
+    def times(self, size: float) -> "Bounds":
+        """The same of a key in base units, so many of which are one of this unit."""
+        return replace(self, unit="", least=self.least * size, most=self.most * size)
+
+    def _checked(self, value: Any) -> Any:
+        if rule := self.fault(value):
+            raise ValueError(rule)
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Check a field after its type."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+
+def counts(most: int) -> Bounds:
+    """Bounds of a whole number without a unit, from 1 on."""
+    return Bounds("", 1, most, is_whole=True)

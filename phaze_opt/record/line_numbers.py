@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 KeyPath = tuple[str | int, ...]
 """Keys from the outside in; an integer is a position in an array."""
-_STRING = r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\''
+STRING = r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\''
 _TOKEN = re.compile(
-    rf"(?P<string>{_STRING})|(?P<word>[^\s\[\]{{}},=:#\"'][^\s\[\]{{}},=#\"']*)|(?P<mark>[\[\]{{}},=:])"
+    rf"(?P<string>{STRING})|(?P<word>[^\s\[\]{{}},=:#\"'][^\s\[\]{{}},=#\"']*)|(?P<mark>[\[\]{{}},=:])"
     r"|(?P<newline>\n)|(?P<blank>\#[^\n]*|.)",
     re.DOTALL,
 )
-_HEADER = re.compile(rf"(?P<header>(\[\[?)((?:{_STRING}|[^\[\]\"'\n])+)\]\]?)")
-_KEY_PART = re.compile(rf"{_STRING}|[^\s.\"']+")
+_HEADER = re.compile(rf"(?P<header>(\[\[?)((?:{STRING}|[^\[\]\"'\n])+)\]\]?)")
+KEY_PART = re.compile(rf"{STRING}|[^\s.\"']+")
 
 
 def line_of(text: str, path: Sequence[str | int], *, is_json: bool = False) -> int | None:
@@ -138,7 +138,7 @@ class _Walk:
 
 def _parts(written: str) -> list[str]:
     """Parts of a dotted key."""
-    return [_unquoted(part) for part in _KEY_PART.findall(written)]
+    return [_unquoted(part) for part in KEY_PART.findall(written)]
 
 
 def _unquoted(written: str) -> str:

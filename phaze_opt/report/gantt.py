@@ -12,7 +12,6 @@ from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.table import Table
     from rich.text import Text
 
 _TYPES = {CoreType.TC: ("TC",), CoreType.VC: ("VC",), CoreType.TC_AND_VC: ("TC", "VC")}
@@ -22,6 +21,8 @@ _RICH_COLOUR = {CoreType.TC: "blue", CoreType.VC: "yellow", CoreType.TC_AND_VC: 
 _HATCH = {"fgcolor": "white", "size": 6, "solidity": 0.15, "fillmode": "overlay"}
 """White lines over the colour of a bar; without ``overlay`` the lines would replace the colour."""
 _EPSILON = 1e-9
+_NAME = 6
+"""Letters before a lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ def gantt_bars(problem: ScheduleProblem, result: ScheduleResult, *, labels: Sequ
 
 def text_gantt(
     problem: ScheduleProblem, result: ScheduleResult, *, labels: Sequence[str], width: int = 72, max_lanes: int = 12
-) -> Table:
-    """A rich table whose rows are lanes: ``#`` spread over all cores, ``=`` on one core; labels where they fit.
+) -> Text:
+    """Lines that are lanes: ``#`` spread over all cores, ``=`` on one core; labels where they fit.
 
     Args:
         problem: the problem.
@@ -77,22 +78,19 @@ def text_gantt(
         width: characters for the time axis.
         max_lanes: lanes shown of each core type.
     """
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
+    chart = Text(no_wrap=True)
     bars = gantt_bars(problem, result, labels=labels)
     for kind in ("TC", "VC"):
         lanes = sorted({bar.lane for bar in bars if bar.kind == kind})
         for lane in lanes[:max_lanes]:
             row = [bar for bar in bars if bar.kind == kind and (bar.is_spread or bar.lane == lane)]
-            table.add_row(f"{kind} {lane + 1}", _text_lane(row, lane, makespan=result.makespan_s, width=width))
+            text = _text_lane(row, lane, makespan=result.makespan_s, width=width)
+            chart += Text(f"{kind} {lane + 1}".ljust(_NAME)) + text + "\n"
         if len(lanes) > max_lanes:
-            table.add_row("", Text(f"... {len(lanes) - max_lanes} more busy {kind} lanes", style="dim"))
-    table.add_row("", Text("0".ljust(width - 12) + f"{result.makespan_s:>12.6g}", style="dim"))
-    return table
+            chart.append(f"{'':{_NAME}}... {len(lanes) - max_lanes} more busy {kind} lanes\n", style="dim")
+    return chart.append(f"{'':{_NAME}}{'0'.ljust(width - 12)}{result.makespan_s:>12.6g}", style="dim")
 
 
 def _text_lane(bars: Sequence[GanttBar], lane: int, *, makespan: float, width: int) -> Text:

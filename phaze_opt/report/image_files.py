@@ -8,18 +8,19 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
+from phaze_opt.record.printable import printable
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Sheet
     from plotly.graph_objects import Figure
@@ -91,11 +92,17 @@ def render_drawing(name: str, figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _settings(name: str) -> AbstractContextManager[None]:
-    """Letters stay letters in SVG, equal figures give equal files, and names within drawings of a page differ."""
+@contextmanager
+def _settings(name: str) -> Iterator[None]:
+    """Letters stay letters in SVG, equal figures give equal files, and names within drawings of a page differ.
+
+    Letters that the font of pictures has not are boxes in them, of which nobody is warned.
+    """
     from matplotlib import rc_context
 
-    return rc_context({**SETTINGS, "svg.hashsalt": name})
+    with rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sheet:
@@ -114,7 +121,7 @@ def _sheet(figure: Figure, title: str, *, is_crowd_an_image: bool = False) -> Sh
 def plain_text(text: str | None) -> str:
     """A label of plotly without its tags."""
     broken = (text or "").replace("<br>", "\n").replace("<sup>2</sup>", "\N{SUPERSCRIPT TWO}")
-    return html.unescape(re.sub(r"</?(?:b|i|sup|sub)>", "", broken))
+    return printable(html.unescape(re.sub(r"</?(?:b|i|sup|sub)>", "", broken)))
 
 
 @dataclass(slots=True)
@@ -174,7 +181,7 @@ class _Drawing:
             self._shape(shape)
         for note in self._figure.layout.annotations or ():
             self._note(note)
-        self._axes.set_title(title, loc="left", fontsize=12)
+        self._axes.set_title(printable(title), loc="left", fontsize=12)
         self._legend()
 
     def _scatter(self, trace: Any) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phaze_opt.record.printable import printable, printable_values
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, all_blocks, figures_of, shown_figures
 from phaze_opt.report.image_files import render_drawing, render_images
@@ -38,6 +40,7 @@ def render_html(document: ReportDocument) -> str:
     template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text, drawing=render_drawing)
+    environment.globals.update(figure_json=figure_json)
     has_figures = any(True for _ in figures_of(all_blocks(document)))
     page = environment.from_string(template).render(
         document=document,
@@ -48,6 +51,14 @@ def render_html(document: ReportDocument) -> str:
         library=packed_library() if has_figures and not document.is_drawn else "",
     )
     return page.lstrip()
+
+
+def figure_json(figure: Figure) -> str:
+    """A figure as plotly's script reads it, with nothing in its texts that steers."""
+    text = str(figure.to_json())
+    values = json.loads(text)
+    plain = printable_values(values)
+    return text if plain == values else json.dumps(plain)
 
 
 def results_section(tables: Iterable[TableContent], figures: Mapping[str, Figure]) -> Section:
@@ -63,12 +74,12 @@ def render_figure(title: str, name: str, figure: Figure) -> str:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file at once, and the directories above it: who reads finds the earlier one or the whole new one.
+    """Write a file for people at once: who reads finds the earlier one or the whole new one; nothing in it steers.
 
     Raises:
         InputError: it cannot be written.
     """
-    replace_file(path, text)
+    replace_file(path, printable(text))
     return path
 
 

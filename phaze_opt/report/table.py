@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -16,6 +17,8 @@ T = TypeVar("T")
 TERMINAL_WIDTH = 80
 _PADDINGS = ((1, 1), (1, 0), (0, 0))
 """Blanks right and left of a cell, widest first."""
+MOST_UNBROKEN = 12
+"""Letters of a word that are not parted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,35 @@ def pairs_table(title: str, rows: tuple[tuple[str, str], ...], *, note: str = ""
     return TableContent(title, (Column(""), Column("")), rows, note)
 
 
-def draw_table(content: TableContent) -> Table:
-    """A table for a terminal; made to fit 80 columns."""
+@dataclass(frozen=True, slots=True)
+class DrawnTable:
+    """A table for a terminal, made to fit 80 columns; where figures would be cut a paragraph a row."""
+
+    content: TableContent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """The table or its paragraphs."""
+        content, padding = self.content, _padding(self.content)
+        gaps = (len(content.columns) - 1) * (1 + sum(padding))
+        if _least_width(content, MOST_UNBROKEN) + gaps <= options.max_width:
+            yield _drawn(content, padding)
+            return
+        headings = [column.heading for column in content.columns]
+        yield _cell_text(f"\n{content.title}" if content.title else "")
+        for row in content.rows:
+            named = (f"{name} {cell}".strip() for name, cell in zip(headings, row, strict=True) if cell.strip())
+            yield _cell_text("; ".join(named))
+        if content.note:
+            yield _cell_text(content.note)
+
+
+def _drawn(content: TableContent, padding: tuple[int, int]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(
-        title=Text(printable(f"\n{content.title}"), style="bold"),
+        title=Text(printable(f"\n{content.title}"), style="bold") if content.title else None,
         title_justify="left",
         caption=Text(printable(content.note), style="dim") if content.note else None,
         caption_justify="left",
@@ -113,14 +137,14 @@ def draw_table(content: TableContent) -> Table:
         show_header=any(column.heading for column in content.columns),
         show_edge=False,
         pad_edge=False,
-        padding=_padding(content),
+        padding=(0, padding[0], 0, padding[1]),
     )
     for index, column in enumerate(content.columns):
         table.add_column(
             Text(printable(column.heading)),
             justify="right" if column.is_number else "left",
             no_wrap=column.is_number or column.has_lines,
-            overflow="ellipsis" if column.is_number else "fold",
+            overflow="fold",
             style="cyan" if index == 0 else "",
         )
     for index, row in enumerate(content.rows):
@@ -135,21 +159,20 @@ def _cell_text(cell: str) -> Text:
     return Text("\n".join(printable(line) for line in cell.split("\n")))
 
 
-def _kept_whole(column: Column, text: str) -> list[str]:
-    """Parts of a cell that are not broken."""
-    if column.has_lines:
-        return text.split("\n")
-    return [text] if column.is_number else text.split() or [""]
+def _least_width(content: TableContent, longest_word: int) -> int:
+    """Letters of a row that stand side by side whatever the room: figures, lines, and words up to some length."""
+    widths = []
+    for index, column in enumerate(content.columns):
+        cells = (column.heading, *(row[index] for row in content.rows))
+        if column.has_lines or column.is_number:
+            widths.append(max(len(line) for text in cells for line in text.split("\n")))
+        else:
+            widths.append(max(min(len(word), longest_word) for text in cells for word in text.split() or [""]))
+    return sum(widths)
 
 
-def _padding(content: TableContent) -> tuple[int, int, int, int]:
-    """Blanks around cells (above, right, below, left): two, or as many as leave room for figures and whole words."""
-    texts = ((column.heading, *(row[index] for row in content.rows)) for index, column in enumerate(content.columns))
-    least = sum(
-        max(len(part) for text in cells for part in _kept_whole(column, text))
-        for column, cells in zip(content.columns, texts, strict=True)
-    )
+def _padding(content: TableContent) -> tuple[int, int]:
+    """Blanks right and left of a cell: two, or as many as leave room for figures and whole words."""
     # Rich draws one blank between columns beside these.
-    gaps = len(content.columns) - 1
-    right, left = next((each for each in _PADDINGS if least + gaps * (1 + sum(each)) <= TERMINAL_WIDTH), _PADDINGS[-1])
-    return (0, right, 0, left)
+    least, gaps = _least_width(content, TERMINAL_WIDTH), len(content.columns) - 1
+    return next((each for each in _PADDINGS if least + gaps * (1 + sum(each)) <= TERMINAL_WIDTH), _PADDINGS[-1])

@@ -12,7 +12,6 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
-from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.software import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_number, format_time
@@ -447,6 +446,8 @@ def common_columns(entry: SetResult) -> dict[str, str]:
 
 def write_predictions(result: Validation, path: Path) -> None:
     """Write every row as CSV in the order of the files: measured, predicted, its range, or why there is none."""
+    from phaze_opt.report.page import write_text
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(PREDICTED_COLUMNS)
@@ -455,4 +456,4 @@ def write_predictions(result: Validation, path: Path) -> None:
             values = (each.measured_s, each.predicted_s, each.low_s, each.high_s)
             figures = [f"{value:.6g}" if math.isfinite(value) else "" for value in values]
             writer.writerow((entry.name, each.row.id, each.row.line, *figures, each.reason))
-    replace_file(path, text.getvalue())
+    write_text(path, text.getvalue())

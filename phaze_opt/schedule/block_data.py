@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.schedule.list_schedules import block_arrays
-from phaze_opt.schedule.precedence import Edge, members
+from phaze_opt.schedule.precedence import Edge
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block, BlockArrays, pack_blocks
 
@@ -121,10 +121,6 @@ class BlockProblem:
         """The same block with all latencies multiplied by ``factor``."""
         one_core, spread = (tuple(value * factor for value in values) for values in (self.one_core, self.spread))
         return BlockProblem(self.block, one_core, spread, self.cores, self.exclusivity)
-
-    def successors(self, operator: int) -> list[int]:
-        """Operators that come after one, direct or not."""
-        return list(members(self.block.after[operator]))
 
 
 @dataclass(frozen=True, slots=True)

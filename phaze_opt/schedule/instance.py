@@ -81,17 +81,6 @@ def load_instance(
     return _instance(document, _choose(document, name), exclusivity=exclusivity, stem=Path(path).stem)
 
 
-def parse_instance(
-    content: dict[str, Any], *, source: str, exclusivity: Exclusivity = Exclusivity.CHIP
-) -> ScheduleInstance:
-    """Validate one instance object.
-
-    Raises:
-        InputError: a key is missing or out of range, an id is repeated or unknown, or the graph has a cycle.
-    """
-    return _instance(Document(content, "", source, is_json=True), (), exclusivity=exclusivity, stem=Path(source).stem)
-
-
 def _instance(document: Document, at: KeyPath, *, exclusivity: Exclusivity, stem: str) -> ScheduleInstance:
     """The instance at a path of a document."""
     file = document.validate(InstanceFile, *at)

@@ -5,6 +5,7 @@ tables also a single vector core that lies under the band, and without a gap whe
 indexing and decoding work on the rows; the architectures themselves are written out only when asked for.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -20,8 +21,11 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.space.axes import ROW_AXES, Axes
 
 Places: TypeAlias = Mapping[str, NDArray[np.int64]]
-MAX_ROWS = 20_000_000
-"""Most rows a space may have; above it the columns alone would take gigabytes."""
+MAX_CANDIDATES, MAX_ROWS = 50_000_000, 5_000_000
+"""Most architectures, and rows of them, that a space may have before any constraint: five times the default space.
+
+They are walked in ten seconds and less than a gigabyte.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +139,13 @@ def compile_die_rows(axes: Axes, builds: Callable[[Places], NDArray[np.bool_]]) 
 
 
 def _count_rows(axes: Axes) -> int:
-    num_rows = int(np.prod(axes.shape))
-    if num_rows > MAX_ROWS:
-        message = (
-            f"the space has {num_rows} combinations of {', '.join(AXIS[name].plural for name in ROW_AXES)}; "
-            f"at most {MAX_ROWS} can be held: take coarser axes"
-        )
-        raise InputError(message)
+    num_rows = math.prod(axes.shape)
+    if num_rows > MAX_ROWS or axes.num_candidates > MAX_CANDIDATES:
+        names = (name for name in (*ROW_AXES, "num_vc") if getattr(axes, name))
+        sizes = " x ".join(f"{len(getattr(axes, name)):,} {AXIS[name].plural}" for name in names)
+        most = f"{MAX_CANDIDATES:,} can be, {MAX_ROWS:,} without the vector cores: take fewer values of an axis"
+        message = f"{sizes} are {axes.num_candidates:,} architectures; at most {most}"
+        raise InputError(message, key="axes")
     return num_rows
 
 

@@ -16,7 +16,7 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.silicon import Silicon
 from phaze_opt.hardware.table_coverage import buffers_of, refusal_of
 from phaze_opt.record.document import Document, read_toml
-from phaze_opt.record.input_files import is_number, shorten
+from phaze_opt.record.input_files import Bounds, is_number, shorten
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.space.axes import MAX_AXIS_VALUES, Axes, half_steps, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
@@ -24,6 +24,8 @@ from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2, bytes_to_gib
 
 DIE_BUDGET_MM2 = 826.0
 """Largest die of the die space: GA100, the largest at N7."""
+AREA_BUDGET = Bounds("mm2", 0.01, 100_000.0)
+"""Of space files, up to a wafer."""
 
 
 def phaze_space(
@@ -154,10 +156,14 @@ def load_space(
     axes = Axes(**{name: tuple(sorted(set(given))) for name, given in stated.items()})
     if silicon is None:
         _check_covered(axes, source=str(path))
-    space = _within_budget(
-        described.name, axes, silicon, budget_mm2=described.area_budget_mm2, fraction=described.min_area_fraction
-    )
-    if space.num_architectures == 0:
+    budget_mm2, fraction = described.area_budget_mm2, described.min_area_fraction
+    try:
+        space = _within_budget(described.name, axes, silicon, budget_mm2=budget_mm2, fraction=fraction)
+        num_kept = space.num_architectures
+    except InputError as error:
+        rule = str(error).removeprefix(f"'{error.key}': ")
+        raise InputError(rule, source=str(path), key=error.key) from None
+    if num_kept == 0:
         message = f"none of its {space.num_candidates} architectures has an area in {space.describe_bounds()}"
         if silicon is not None:
             lower = "lower min_area_fraction, " if described.min_area_fraction else ""
@@ -210,8 +216,8 @@ def read_space_file(path: Path) -> SpaceFile:
     _check_keys(document, axes, known=tuple(axis.key for axis in AXES), path=("axes",))
     return SpaceFile(
         name=str(document.values.get("name", path.stem)),
-        area_budget_mm2=_read_number(document, "area_budget_mm2", most=1e6),
-        min_area_fraction=_read_number(document, "min_area_fraction", most=1.0, may_be_zero=True),
+        area_budget_mm2=_read_number(document, "area_budget_mm2", AREA_BUDGET),
+        min_area_fraction=_read_number(document, "min_area_fraction", Bounds("", 0.0, 1.0)),
         axes={axis.name: _read_axis(document, axes, axis) for axis in AXES},
     )
 
@@ -222,13 +228,13 @@ def _check_keys(document: Document, table: Mapping[str, Any], *, known: tuple[st
             raise _fault(document, (*path, key), f"is unknown; {suggest(key, known)}")
 
 
-def _read_number(document: Document, key: str, *, most: float, may_be_zero: bool = False) -> float | None:
+def _read_number(document: Document, key: str, bounds: Bounds) -> float | None:
     value = document.values.get(key)
     if value is None:
         return None
-    if is_number(value) and value <= most and (value > 0 or (may_be_zero and value == 0)):
-        return float(value)
-    raise _fault(document, (key,), f"value {shorten(value)} must be a positive number up to {most:g}")
+    if rule := bounds.fault(value):
+        raise _fault(document, (key,), rule)
+    return float(value)
 
 
 def _read_axis(document: Document, axes: Mapping[str, Any], axis: Axis) -> tuple[int, ...]:
@@ -251,8 +257,8 @@ def _read_axis(document: Document, axes: Mapping[str, Any], axis: Axis) -> tuple
     if len(values) > MAX_AXIS_VALUES:
         raise _fault(document, path, f"has {len(values)} values; at most {MAX_AXIS_VALUES} are allowed")
     for value in values:
-        if not _is_allowed(value, axis):
-            raise _fault(document, path, f"value {shorten(value)} must be {axis.range_words()}")
+        if rule := axis.fault(value):
+            raise _fault(document, path, rule)
     found = {axis.parsed(value) for value in values}
     if len(found) < len(values):
         raise _fault(document, path, "lists a value twice")
@@ -261,15 +267,6 @@ def _read_axis(document: Document, axes: Mapping[str, Any], axis: Axis) -> tuple
 
 def _is_required(axis: Axis) -> bool:
     return not axis.is_optional and not axis.default_values
-
-
-def _is_allowed(value: object, axis: Axis) -> bool:
-    if axis.choices:
-        return value in axis.choices
-    if axis.unit is None and not isinstance(value, int):
-        return False
-    # Below a millionth a capacity rounds to no byte at all.
-    return is_number(value) and max(1e-5, axis.least) <= value <= axis.most
 
 
 def _expand_range(document: Document, written: Mapping[str, Any], path: tuple[str, ...]) -> list[int | float]:

@@ -23,7 +23,10 @@ from phaze_opt.space.search_space import SearchSpace
 WRITTEN = "written"
 """Key in a field's metadata of its type in a study file, where that is narrower than the field's own."""
 MAX_SEED = 2**32 - 1
-MAX_SEEDS = 1000
+MAX_LISTED = 1000
+"""Values of one list of a study file, seeds among them, and problems of a study: settings x workloads."""
+MAX_CELLS = 100_000
+"""Searches of a study."""
 MIN_BOOTSTRAP = 100
 """Resamples below which the ends of an interval are chance."""
 
@@ -40,8 +43,8 @@ def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def _count_seeds(value: object) -> object:
     """A number of seeds means the first so many, from 0."""
     if type(value) is int:
-        if not 1 <= value <= MAX_SEEDS:
-            message = f"value {value} must be a number of seeds from 1 to {MAX_SEEDS}, or a list of seeds"
+        if not 1 <= value <= MAX_LISTED:
+            message = f"value {value} must be a number of seeds from 1 to {MAX_LISTED}, or a list of seeds"
             raise ValueError(message)
         return list(range(value))
     return value
@@ -57,7 +60,7 @@ Positive = Annotated[Number, Field(gt=0)]
 Share = Annotated[Number, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 # A file has lists and words; `strict=False` lets them stand for tuples and members of enumerations.
-Some = Field(min_length=1, strict=False)
+Some = Field(min_length=1, max_length=MAX_LISTED, strict=False)
 Word = Field(strict=False)
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_SEED)], ...], BeforeValidator(_count_seeds), Some]
 

@@ -16,7 +16,7 @@ from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.record.input_files import is_directory, read_text_file, shorten_path
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.matching_set import guess_like, guess_schema, like_software
-from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.measured_row import Row, shown
 from phaze_opt.validation.plausibility import check_times, check_training_rows
 from phaze_opt.validation.schema import (
     CONTEXT,
@@ -38,7 +38,8 @@ from phaze_opt.validation.training.row import REFUSAL
 KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
 """About 300,000 rows."""
-_SHOWN = 40
+MAX_COLUMNS = 1000
+"""Ten times those of any kind of file."""
 _MARKS = frozenset(";\t|")
 """What separates columns in files that are no CSV."""
 Numbered = tuple[int, dict[str, str]]
@@ -167,7 +168,7 @@ def _with_tables(found: Sequence[Numbered], path: Path, source: str) -> list[Num
                 _refuse(_table_fault(table), source, number)
                 tables[table] = _table(path.with_name(f"{table}.csv"))
             if name not in tables[table]:
-                rule = f"column 'id': no row of {table}.csv is named '{_short(name)}'; give the id of one"
+                rule = f"column 'id': no row of {table}.csv is named '{shown(name)}'; give the id of one"
                 _refuse(rule, source, number)
             fields = {**tables[table][name], **{key: text for key, text in own.items() if text}}
         joined.append((number, fields))
@@ -196,7 +197,7 @@ def _table_fault(table: str) -> str:
     """What is wrong with the name of a table; empty if nothing is."""
     if Path(table).name == table:
         return ""
-    return f"column 'table': value '{_short(table)}' must be the name of a CSV file in the same folder, without .csv"
+    return f"column 'table': value '{shown(table)}' must be the name of a CSV file in the same folder, without .csv"
 
 
 def _refuse(rule: str, source: str, line: int) -> None:
@@ -298,6 +299,9 @@ def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             message = f"is not valid CSV ({error}); close every quote, and double those inside quotes"
             raise InputError(message, source=source, line=line) from None
+        if len(fields) > MAX_COLUMNS:
+            message = f"has {len(fields):,} columns; at most {MAX_COLUMNS:,} may be: leave out those that nothing reads"
+            raise InputError(message, source=source, line=line)
         if any(field.strip() for field in fields):
             yield line, [field.strip() for field in fields]
 
@@ -307,18 +311,18 @@ def _header_fault(header: Sequence[str], schema: Schema) -> str:
     is_table = any(name in schema.columns or is_slip(name, schema) or _MARKS & set(name) for name in header if name)
     if not is_table:
         return (
-            f"begins with '{_short(header[0])}' and names no known column; the first line names the columns, as "
+            f"begins with '{shown(header[0])}' and names no known column; the first line names the columns, as "
             "docs/validation.md has them (hardware, n_devices, layers ...)"
         )
     for number, name in enumerate(header, 1):
         if not name:
             return f"column {number} has no name; name every column"
         if header.index(name) != number - 1:
-            return f"column '{_short(name)}' is there twice; leave one out"
+            return f"column '{shown(name)}' is there twice; leave one out"
         if _MARKS & set(name):
-            return f"column '{_short(name)}' is not one column; separate columns by commas"
+            return f"column '{shown(name)}' is not one column; separate columns by commas"
         if name not in schema.columns and is_slip(name, schema):
-            return f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
+            return f"column '{shown(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
     missing = [name for name in schema.required if name not in header]
     needs = f"a file of {schema.kind} needs {', '.join(schema.required)}"
     return f"column '{missing[0]}' is missing; {needs}" if missing else ""
@@ -344,18 +348,17 @@ def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
     if not text:
         is_needed = column.is_required and (column.type is ColumnType.TEXT or not may_lack)
         return "is empty; give a value" if is_needed else ""
-    shown = _short(text)
     if column.words or column.type is ColumnType.TEXT:
         is_known = not column.words or text.lower() in column.words
-        return "" if is_known else f"value '{shown}' is unknown; known: {', '.join(column.words)}"
+        return "" if is_known else f"value '{shown(text)}' is unknown; known: {', '.join(column.words)}"
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        return f"value '{_short(text)}' is no finite number; it must be {column.type.value}"
+        return f"value '{shown(text)}' is no finite number; it must be {column.type.value}"
     if not _is_fine(value, column.type):
-        return f"value '{_short(text)}' must be {column.type.value}"
+        return f"value '{shown(text)}' must be {column.type.value}"
     if value and not SMALLEST <= value <= column.most:
         least = 1 if column.type is ColumnType.COUNT else SMALLEST
-        return f"value '{_short(text)}' is beyond what can be measured; it must be from {least:g} to {column.most:g}"
+        return f"value '{shown(text)}' is beyond what can be measured; it must be from {least:g} to {column.most:g}"
     return ""
 
 
@@ -378,15 +381,10 @@ def _check_ids(rows: Sequence[Row], schema: Schema) -> None:
         for column in schema.identity:
             if row.text(column, " ") != other.text(column, " "):
                 message = (
-                    f"column 'id': value '{_short(row.id)}' is the id of line {other.line} too, whose {column} "
+                    f"column 'id': value '{shown(row.id)}' is the id of line {other.line} too, whose {column} "
                     "differs; give every configuration an id of its own"
                 )
                 raise InputError(message, source=row.source, line=row.line)
-
-
-def _short(text: str) -> str:
-    """A name or value as it stands in a message: on one line, and cut."""
-    return " ".join(text.split())[:_SHOWN]
 
 
 def _few(names: Sequence[str] | Mapping[str, object], limit: int = 5) -> str:

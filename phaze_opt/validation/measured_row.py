@@ -11,6 +11,7 @@ from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device, shipped_devices
 
 T = TypeVar("T")
+_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class Row:
 
     def _fault(self, column: str, rule: str) -> InputError:
         return InputError(f"column '{column}': {rule}", source=self.source, line=self.line)
+
+
+def shown(text: str) -> str:
+    """A name or a value as it stands in a message: on one line, and cut."""
+    return " ".join(text.split())[:_SHOWN]
 
 
 def read_rows(read: Callable[[Row], T | str], rows: Sequence[Row]) -> tuple[dict[int, T], dict[int, str]]:

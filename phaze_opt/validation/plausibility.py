@@ -5,13 +5,14 @@ a slow program. All of the package's measurements lie within them (`tests/valida
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
+from phaze_opt.units import SECONDS, unit_meant
 from phaze_opt.validation.matching_set import is_tpu
-from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.measured_row import Row, shown
 from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, ROOFLINES, SENT_BYTES, measured_seconds
 from phaze_opt.validation.training.row import state_shards, zero_stage
 
@@ -29,7 +30,6 @@ LAYER_S, LAUNCH_S, COLLECTIVE_S = 1e-2, 1e-2, 1.0
 """What is added for waiting: for each layer of each micro-batch, for an operator or a block, for a collective."""
 SLOW_LINK_BYTES_PER_S = 1e8
 """Rate of the slowest network that is thought of."""
-_UNITS: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
 _NAMES = MappingProxyType({"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"})
 RECOMPUTE_WORDS = ("full", "selective", "none")
 MAXTEXT, MAXTEXT_WORDS = "train_maxtext_tpu", ("full", "none", "custom", "minimal")
@@ -56,7 +56,7 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     """Column and broken rule."""
     word, words = row.text("recompute", "none"), MAXTEXT_WORDS if row.dataset == MAXTEXT else RECOMPUTE_WORDS
     if word.lower() not in words:
-        yield "recompute", f"value '{_shown(word)}' must be {', '.join(words[:-1])} or {words[-1]}"
+        yield "recompute", f"value '{shown(word)}' must be {', '.join(words[:-1])} or {words[-1]}"
     if row.text("float8", "") and row.text("dtype", "bf16").lower() != "fp8":
         yield "float8", "is of 8-bit matmuls; give dtype fp8, or leave float8 blank"
     num_shared, heads = row.integer("kv_heads", 0), row.integer("heads")
@@ -70,7 +70,7 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     devices, batch = row.integer("n_devices"), row.integer("global_batch")
     sharding = row.text("sharding", "none")
     if not zero_stage(sharding.lower()) and sharding.lower() not in UNSHARDED_WORDS:
-        yield "sharding", f"value '{_shown(sharding)}' says no ZeRO stage; give zero1, zero2, zero3, fsdp or none"
+        yield "sharding", f"value '{shown(sharding)}' says no ZeRO stage; give zero1, zero2, zero3, fsdp or none"
     group = row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1)
     data, micro_batch = row.integer("dp", 0), row.number("micro_batch", 0.0)
     if data and group * data != devices:
@@ -84,11 +84,6 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     if micro_batch * replicas > batch:
         rule = f"{micro_batch:g} samples on each of {replicas:,} replicas are more than the global batch of {batch:,}"
         yield "micro_batch", rule
-
-
-def _shown(text: str) -> str:
-    """A value as it stands in a message: on one line, and cut."""
-    return " ".join(text.split())[:40]
 
 
 def check_times(rows: Sequence[Row], kind: str) -> None:
@@ -161,21 +156,20 @@ def _fault(row: Row, kind: str) -> str:
     if least <= measured_s <= most:
         return ""
     unit = column.rpartition("_")[2]
+    unit_s = SECONDS[unit]
     is_short = measured_s < least
-    limit = (least if is_short else most) / _UNITS[unit]
+    limit = (least if is_short else most) / unit_s
     bound = f"{float(f'{limit:.2g}'):,.8g} {unit}"
     than = f"shorter than {bound}, which" if is_short else f"longer than {bound}, which no"
     who = "nothing on this machine can beat" if is_short else "work of this size takes, however slow the program"
-    return f"is {than} {who}; {_advice(measured_s / _UNITS[unit], unit, least, most)}"
+    meant = unit_meant(measured_s / unit_s, unit, least / unit_s, most / unit_s)
+    return f"is {than} {who}; {_advice(unit, meant)}"
 
 
-def _advice(value: float, unit: str, least: float, most: float) -> str:
-    """The unit of another size in which the value would be plausible, the nearest first."""
-    own = _UNITS[unit]
-    others = sorted((name for name in _UNITS if name != unit), key=lambda name: abs(math.log(_UNITS[name] / own)))
-    for name in others:
-        if least <= value * _UNITS[name] <= most:
-            factor = _UNITS[name] / own
-            remedy = f"multiply by {factor:,.0f}" if factor > 1 else f"divide by {1 / factor:,.0f}"
-            return f"it looks like {_NAMES[name]}: give {_NAMES[unit]} ({remedy})"
-    return f"check that it is in {_NAMES[unit]}, and the machine, the type and the sizes of the row"
+def _advice(unit: str, meant: tuple[str, float] | None) -> str:
+    """What to do about a time, by the unit of another size in which it would be plausible."""
+    if meant is None:
+        return f"check that it is in {_NAMES[unit]}, and the machine, the type and the sizes of the row"
+    other, factor = meant
+    remedy = f"multiply by {factor:,.0f}" if factor > 1 else f"divide by {1 / factor:,.0f}"
+    return f"it looks like {_NAMES[other]}: give {_NAMES[unit]} ({remedy})"

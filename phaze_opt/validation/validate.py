@@ -28,6 +28,7 @@ from phaze_opt.validation.scores import mape, mape_by_cell, score
 from phaze_opt.validation.spreads import kinds_of, row_facts
 
 Floats = NDArray[np.float64]
+Tell = Callable[[str], None]
 NUM_WORST = 10
 UNTOLD = "columns blank"
 """Regime or cell of a row without the columns that tell it."""
@@ -39,7 +40,7 @@ def validate(
     fitted: FittedConstants,
     *,
     baselines: Mapping[str, Baseline],
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: Tell | None = None,
 ) -> Validation:
     """Score the models on data sets.
 
@@ -48,22 +49,20 @@ def validate(
         families: what predicts them; a set that none predicts is unscored.
         fitted: constants.
         baselines: trivial models by published set.
-        on_progress: told the name of each set.
+        on_progress: told the name of each set, and how far its rows are.
     """
-    results: list[SetResult] = []
-    for dataset in datasets:
-        if on_progress is not None:
-            on_progress(dataset.name)
-        results.append(_validate_set(dataset, families, fitted, baselines))
+    tell = on_progress or (lambda _: None)
+    results = [_validate_set(dataset, families, fitted, baselines, tell) for dataset in datasets]
     goals = tuple(goal for result in results for goal in _goals(result))
     return Validation(fitted=fitted, sets=tuple(results), goals=goals)
 
 
 def _validate_set(
-    dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline]
+    dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline], tell: Tell
 ) -> SetResult:
+    tell(dataset.name)
     predictions = predict_rows(families, dataset.rows, fitted)
-    rows = _row_results(dataset, predictions, fitted)
+    rows = _row_results(dataset, predictions, fitted, tell)
     scored = np.flatnonzero(predictions.is_scored).tolist()
     predicted, measured = predictions.predicted_s, predictions.measured_s
     trivial = _trivial(dataset.rows, baselines)
@@ -103,10 +102,13 @@ def _validate_set(
     )
 
 
-def _row_results(dataset: Dataset, predictions: Predictions, fitted: FittedConstants) -> tuple[RowResult, ...]:
+def _row_results(
+    dataset: Dataset, predictions: Predictions, fitted: FittedConstants, tell: Tell
+) -> tuple[RowResult, ...]:
     results = []
     middles, terms = predictions.ranges(fitted), predictions.longest(fitted)
     for index, (row, family) in enumerate(zip(dataset.rows, predictions.families, strict=True)):
+        tell(f"{dataset.name}, row {index + 1:,} of {len(dataset.rows):,}")
         reason = predictions.unscored.get(index, "")
         predicted_s = float(predictions.unmeasured.get(index, predictions.predicted_s[index]))
         low_s = high_s = math.nan

@@ -160,11 +160,6 @@ class ModelSpec:
         return self.num_heads * self.head_size
 
     @property
-    def kv_size(self) -> int:
-        """Channels of the key, and of the value."""
-        return self.num_kv_heads * self.head_size
-
-    @property
     def has_embedding_norm(self) -> bool:
         """Whether the embedding is normalised (BERT)."""
         return self.family is ModelFamily.BERT

@@ -38,14 +38,14 @@ def _at_least_one(name: str) -> PlanRule:
     )
 
 
-def _tensor_groups(plan: Any) -> Any:
+def tensor_groups(plan: Any) -> Any:
     """Parts of a tensor group that have tokens of their own for the experts: one unless experts are folded over it."""
     return plan.tensor // (plan.expert_tensor + plan.tensor * (plan.expert_tensor == 0))
 
 
 def _expert_replicas(plan: Any) -> Any:
     """Devices that hold the same part of the same experts, where these have groups of their own."""
-    return plan.data * plan.context * _tensor_groups(plan) // plan.expert
+    return plan.data * plan.context * tensor_groups(plan) // plan.expert
 
 
 def _has_uneven_copies(plan: Any) -> Any:
@@ -60,7 +60,7 @@ def _has_uneven_copies(plan: Any) -> Any:
 
 
 def _uneven_experts(plan: "ParallelPlan") -> str:
-    devices = plan.data * plan.context * _tensor_groups(plan)
+    devices = plan.data * plan.context * tensor_groups(plan)
     if not plan.expert_tensor:
         return f"expert degree {plan.expert} must divide {devices} (data x context)"
     return f"expert degree {plan.expert} must divide {devices} (tensor x data x context / expert tensor degree)"
@@ -95,7 +95,7 @@ PLAN_RULES = (
         ),
     ),
     PlanRule(
-        "expert", lambda plan: (plan.data * plan.context * _tensor_groups(plan)) % plan.expert > 0, _uneven_experts
+        "expert", lambda plan: (plan.data * plan.context * tensor_groups(plan)) % plan.expert > 0, _uneven_experts
     ),
     PlanRule(
         "state_shards",

@@ -20,7 +20,7 @@ from phaze_opt.hardware.network import Chunking, Network, NetworkDimension, Topo
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.plan.plan_search import step_memory
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans, plan_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import PlanChoices, Recompute
 from phaze_opt.workload.software import RankOrder
@@ -66,6 +66,7 @@ def admitted_of(scenario, *, has_cuts=False):
         num_devices=scenario.cluster.num_devices,
         global_batch=scenario.global_batch,
         sequence_length=scenario.training_of(model, 1).sequence_length,
+        rules=scenario.stack.rules,
         has_cuts=has_cuts,
     )
 
@@ -94,11 +95,38 @@ def test_the_plans_are_those_that_are_searched(space, name, has_cuts, num_layers
     model = replace(model, num_layers=num_layers or model.num_layers)
     scenario = planned_scenario(model, devices=devices, batch=batch, choices=choices)
     free = replace(choices, has_cuts=has_cuts)
-    searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=free))
+    searched = list(list_plans(model, scenario.training_of(model, 1), num_devices=devices, choices=free))
     found = admitted_of(scenario, has_cuts=has_cuts)
     assert len(found) == len(set(found))
     assert found or not (model.has_experts or not choices.expert or 1 in choices.expert)
     assert set(found) == {replace(plan, blocks=()) for plan in searched}
+
+
+RULES = {load_stack(name, load_fitted()).rules: name for name in list_stacks()}
+
+
+@pytest.mark.parametrize("rules", [rules for rules in RULES if rules], ids=RULES.get)
+@pytest.mark.parametrize("sequence", [96, 97, 104])
+def test_launchers_leave_the_same_plans(rules, sequence):
+    """Both ways to read a software's rules agree on plans that some of them forbid."""
+    num_refused = 0
+    for model_name, is_split in (("tiny", True), ("mixtral-8x7b", True), ("mixtral-8x7b", False)):
+        heads = {"num_heads": 8, "num_kv_heads": 4} if model_name == "mixtral-8x7b" else {}
+        model = replace(load_model(model_name), num_layers=4, **heads)
+        choices = PlanChoices((1, 2, 4, 8), context=(1, 2), expert=(1, 2, 4), expert_tensor=(), micro_batch=(1, 2))
+        choices = replace(choices, pipeline=(1, 2, 4), is_sequence_parallel=is_split)
+        scenario = planned_scenario(model, devices=16, batch=24, choices=choices)
+        scenario = replace(scenario, sequence_length=sequence)
+        training = scenario.training_of(model, 1)
+        free = list_plans(model, training, num_devices=16, choices=choices)
+        stack = replace(scenario.stack, rules=rules)
+        kept = list_plans(model, training, num_devices=16, choices=choices, stack=stack)
+        assert set(admitted_of(replace(scenario, stack=stack))) == set(kept)
+        refused = set(free) - set(kept)
+        assert all(plan_obstacle(model, training, plan, stack) for plan in refused)
+        assert not any(plan_obstacle(model, training, plan, stack) for plan in kept)
+        num_refused += len(refused)
+    assert num_refused or sequence % 2 == 0
 
 
 def test_experts_that_tensor_groups_and_shards_do_not_divide_are_those_that_are_searched():
@@ -106,7 +134,7 @@ def test_experts_that_tensor_groups_and_shards_do_not_divide_are_those_that_are_
     model = replace(load_model("mixtral-8x7b"), num_experts=6, num_layers=4)
     choices = PlanChoices((1, 2, 4), expert=(), expert_tensor=(), state_shards=(0, 2, 4), zero=(0, 1), micro_batch=(1,))
     scenario = planned_scenario(model, devices=48, batch=96, choices=choices)
-    searched = list(enumerate_plans(model, scenario.training_of(model, 1), num_devices=48, choices=choices))
+    searched = list(list_plans(model, scenario.training_of(model, 1), num_devices=48, choices=choices))
     assert set(admitted_of(scenario)) == set(searched)
     assert {plan.expert_tensor for plan in searched if plan.tensor == 4 and plan.expert == 1} == {4}
     assert {plan.expert_tensor for plan in searched if plan.tensor == 2} == {0, 1}

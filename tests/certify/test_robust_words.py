@@ -22,7 +22,7 @@ from phaze_opt.report.robust import (
     robust_contents,
     worlds_table,
 )
-from phaze_opt.report.table import draw_table
+from phaze_opt.report.table import DrawnTable
 
 PROBLEM = make_problem()
 NUM_WORLDS = 1 + 2**4 + 5 + 2
@@ -41,7 +41,7 @@ def test_every_table_fits_a_terminal(result: RobustResult) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     for content in robust_contents(result):
         assert all(len(row) == len(content.columns) for row in content.rows)
-        console.print(draw_table(content))
+        console.print(DrawnTable(content))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]

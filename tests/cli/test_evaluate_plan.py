@@ -16,12 +16,13 @@ FITTED = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")
 
 def test_a_fixed_plan_is_priced_alone(capsys):
     fixed = ["--tensor-parallel", "5", "--pipeline", "2", "--data", "3", "--micro-batch", "2", "--recompute", "full"]
-    answer = run_json([*A100, *fixed, "--zero", "0", "--interleave", "1", "--global-batch", "66"], capsys)
+    more = ["--zero", "0", "--interleave", "1", "--global-batch", "66", "--sequence-length", "1020"]
+    answer = run_json([*A100, *fixed, *more], capsys)
     (plan,) = answer["plans"]
     degrees = ("tensor", "pipeline", "data", "micro_batch", "recompute")
     assert tuple(plan[name] for name in degrees) == (5, 2, 3, 2, "full")
     assert plan["iteration_time_s"] == pytest.approx(sum(plan["breakdown"].values()))
-    assert plan["throughput_tokens_per_s"] == pytest.approx(66 * 1024 / plan["iteration_time_s"])
+    assert plan["throughput_tokens_per_s"] == pytest.approx(66 * 1020 / plan["iteration_time_s"])
     assert plan["peak_memory_bytes"] < 80 * 2**30
     assert 0 < plan["mfu"] < 1
 
@@ -182,7 +183,7 @@ def test_expert_tensor_degrees_that_cannot_be_are_refused(more, words, capsys):
 
 def test_the_table_names_the_network_and_devices_left_idle(capsys):
     degrees = ["--tensor-parallel", "5", "--pipeline", "2", "--micro-batch", "1,2", "--recompute", "none"]
-    idle = ["--data", "3", "--global-batch", "66"]
+    idle = ["--data", "3", "--global-batch", "66", "--sequence-length", "1020"]
     (_, whole, _), (_, part, _) = run([*A100, "--zero", "1"], capsys), run([*A100, *degrees, *idle], capsys)
     words, rest = (" ".join(out.split()) for out in (whole, part))
     assert "65,536 tokens a step, network dgx-a100" in words

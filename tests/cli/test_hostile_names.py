@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from command_runs import refused, run
@@ -11,6 +12,10 @@ from sample_files import space_text
 
 from phaze_opt.cli.output import PlainConsole, warn
 from phaze_opt.record.printable import printable
+from phaze_opt.report.document import FigureBlock, ReportDocument, Section, TableBlock
+from phaze_opt.report.image_files import render_drawing
+from phaze_opt.report.page import figure_json, write_report, write_text
+from phaze_opt.report.table import Column, TableContent
 
 HOSTILE = "\x1b]0;PWN\x07[/red]:smile:\u202e"
 SHOWN = "\\x1b]0;PWN\\x07[/red]:smile:\\u202e"
@@ -136,6 +141,25 @@ def test_a_console_escapes_what_is_no_plain_text():
         screen.print(table)
     assert not STEERING.search(captured.get())
     assert captured.get().count("[/red]:smile:") == 3
+
+
+def test_pictures_pages_and_files_for_people_hold_nothing_that_steers(tmp_path):
+    from plotly.graph_objects import Bar, Figure
+
+    figure = Figure(
+        Bar(x=[1.0, 2.0], y=[HOSTILE, "芯片"], orientation="h", name=HOSTILE, text=[HOSTILE, "a"], marker_color="red")
+    )
+    figure.update_layout(title=HOSTILE, xaxis_title=HOSTILE)
+    block = FigureBlock("bars", HOSTILE, HOSTILE, figure)
+    table = TableBlock(TableContent(HOSTILE, (Column(HOSTILE),), ((HOSTILE,),), HOSTILE))
+    document = ReportDocument(HOSTILE, (Section("all", HOSTILE, (block, table)),), description=HOSTILE)
+    for path in write_report(tmp_path / "page.html", document).values():
+        if path.suffix != ".png":
+            assert not STEERING.search(path.read_text(encoding="utf-8")), path
+    ElementTree.fromstring((tmp_path / "page-figures" / "bars.svg").read_bytes())
+    ElementTree.fromstring(render_drawing("bars", figure))
+    assert json.loads(figure_json(figure))["data"][0]["name"] == SHOWN
+    assert not STEERING.search(write_text(tmp_path / "a.csv", f"a,{HOSTILE}\n").read_text(encoding="utf-8"))
 
 
 def test_text_without_controls_stays_as_it_is():

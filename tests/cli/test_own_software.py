@@ -169,6 +169,12 @@ def test_a_software_that_is_named_has_the_range_of_steps_whose_software_was(caps
         assert "taken as unknown" in sentence
 
 
+class Machine(str):
+    """Known by its name; its software asks nothing."""
+
+    stack = SimpleNamespace(rules=())
+
+
 def test_a_plan_that_fits_under_other_software_alone_is_priced_by_that(monkeypatch):
     """Constants of a user's own may make a plan the best that no suiting software has the memory for."""
     taken = {"suits": [], "fits": [SimpleNamespace(time=SimpleNamespace(seconds=2.0))]}
@@ -177,7 +183,8 @@ def test_a_plan_that_fits_under_other_software_alone_is_priced_by_that(monkeypat
         price_job, "rank_plans", lambda model, training, plans, *, machine: SimpleNamespace(ranked=taken[machine])
     )
     training = SimpleNamespace(sequence_length=8)
-    jobs = {name: SimpleNamespace(model=None, training=training, machine=name) for name in taken}
+    monkeypatch.setattr(price_job, "launch_sizes", lambda model, training, plan: {})
+    jobs = {name: SimpleNamespace(model=None, training=training, machine=Machine(name)) for name in taken}
     answers = {name: SimpleNamespace(plans=SimpleNamespace(job=job)) for name, job in jobs.items()}
     request = SimpleNamespace(device=None, scenario=SimpleNamespace(global_batch=16))
     priced = price_job._middle_price(None, answers, request)

@@ -29,7 +29,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.plan.plan_search import step_memory
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.software import IDEAL_STACK
@@ -221,7 +221,7 @@ def test_a_model_may_state_its_own_layers():
     own = build_model_graph(model, training, tensor_parallel=2)
     assert own.layers == build_model_graph(VISION.spec, training, tensor_parallel=2).layers
     choices = PlanChoices(tensor=(1, 2), zero=(0,), micro_batch=(1,))
-    plans = [list(enumerate_plans(each, training, num_devices=4, choices=choices)) for each in (model, VISION.spec)]
+    plans = [list(list_plans(each, training, num_devices=4, choices=choices)) for each in (model, VISION.spec)]
     assert plans[0] == plans[1]
     assert plans[0]
     for plan in plans[0]:

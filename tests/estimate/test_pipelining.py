@@ -58,7 +58,7 @@ def simulate(kind, standing, streams):
     depth, width = standing[0].shape
     rows, pair = kind.rows(depth), 2 if kind.has_pairs else 1
     is_new = [fold == 0 or standing[fold] is not standing[fold - 1] for fold in range(len(standing))]
-    is_loaded = [each or not kind.bypasses for each in is_new]
+    is_loaded = [each or kind < Pipelining.WLBP for each in is_new]
     control = Controller(kind, is_loaded)
     weight, shadow, moving, sums = ({} for _ in range(4))
     results = [np.zeros((len(stream), width), dtype=int) for stream in streams]

@@ -19,7 +19,7 @@ from phaze_opt.units import GIBI, MEBI
 
 CONSTANTS = load_constants()
 NETWORK = load_network("two-level", num_devices=64, constants=CONSTANTS)
-counts = st.integers(1, 300)
+counts = st.integers(1, 200)
 points = st.builds(
     DesignPoint,
     num_tc=counts, num_vc=counts, tc_width=counts, tc_depth=counts, vc_width=counts,
@@ -56,7 +56,8 @@ def test_values_in_files_and_sentences(axis):
     value = len(axis.choices) or 7 * (axis.unit or 1)
     assert axis.parsed(axis.printed(value)) == value
     assert (axis.choices[-1] if axis.choices else "7") in axis.describe(value)
-    assert axis.most * (axis.unit or 1) < 2**63
+    assert axis.bounds.most * (axis.unit or 1) < 2**63
+    assert axis.bounds.is_whole == (axis.unit is None)
 
 
 def test_one_of_a_kind_is_singular():

@@ -34,8 +34,8 @@ CURVE += "ring_shares = [0.5, 1] }\n"
 MESH = tomllib.loads(resources.files("phaze_opt.hardware").joinpath("fabrics.toml").read_text(encoding="utf-8"))[
     "nvlink2-cube-mesh"
 ]["links"]
-bandwidths = st.floats(1e6, 1e15)
-times = st.floats(0, 1.0)
+bandwidths = st.floats(1e8, 9e13)
+times = st.floats(0, 9e-4)
 curves = st.builds(
     CollectiveCurve,
     bandwidths,

@@ -99,8 +99,8 @@ def test_printed_architectures_load_again(tmp_path, name: str) -> None:
 
 
 def test_friendly_and_exact_figures_must_agree() -> None:
-    with pytest.raises(InputError, match="'glb_bytes': value 1024 contradicts glb_mb = 64"):
-        load(f"{INLINE},glb_bytes=1024")
+    with pytest.raises(InputError, match="'glb_bytes': value 1048576 contradicts glb_mb = 64"):
+        load(f"{INLINE},glb_bytes=1048576")
     assert load(INLINE.replace("glb_mb=64", "glb_bytes=67108864")) == load(INLINE)
 
 

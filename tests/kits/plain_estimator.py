@@ -32,7 +32,7 @@ def run_cycles(kind, *, folds, stream, width, depth, uses=1):
     if kind.is_buffered:
         before = (loads - 1) * max(uses * stream, rows)
         return before + (folds - (loads - 1) * uses) * stream + 2 * rows + width - 2
-    return folds * (stream + rows - 1) + (loads if kind.bypasses else folds) * rows + width - 1
+    return folds * (stream + rows - 1) + (loads if kind >= Pipelining.WLBP else folds) * rows + width - 1
 
 
 def side_by_side(down, across, depth, width):

@@ -159,9 +159,9 @@ def test_a_budget_of_capex_parts_designs_by_their_bills(evaluations):
 
 def test_prices_of_a_users_own_count(tmp_path, evaluations):
     path = tmp_path / "prices.toml"
-    path.write_text('memory.hbm_usd_per_gb = 20\n"volume.devices" = 1e9\n')
+    path.write_text('memory.hbm_usd_per_gb = 20\n"volume.devices" = 1e7\n')
     known = read_prices(path)
-    assert dict(changed_prices(known)) == {"memory.hbm_usd_per_gb": 20.0, "volume.devices": 1e9}
+    assert dict(changed_prices(known)) == {"memory.hbm_usd_per_gb": 20.0, "volume.devices": 1e7}
     own = bill_of_design(evaluations[-1], SCENARIO, CONSTANTS, CostTerms(known))
     chip = evaluations[-1].accelerator
     assert own.device.memory == pytest.approx(20 * chip.hbm_bytes / GIBI)

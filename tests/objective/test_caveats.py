@@ -10,6 +10,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.caveats import RULES, Answer, apply_rules, notes_about, notes_to_json
@@ -51,6 +53,24 @@ def test_bandwidth_by_started_stacks_is_said(capacity, figures, like):
     assert figures in sentence
     assert ("as much as" in sentence) == bool(like)
     assert like in sentence
+
+
+@pytest.mark.parametrize(
+    ("devices", "says"),
+    [
+        (18, "18 devices do not fill nodes of 8, and groups across nodes are priced as islands of 2; a network file"),
+        (18, "size = 6 prices 3 nodes of 6."),
+        (17, "islands of 1."),
+        (4, ""),
+        (16, ""),
+    ],
+)
+def test_nodes_that_are_filled_in_part_are_said(devices, says):
+    cluster = Cluster(devices, load_network("dgx-h100", num_devices=devices))
+    sentence = note_of("partial_nodes", cluster=cluster)
+    assert bool(sentence) == bool(says)
+    assert says in sentence
+    assert not note_of("partial_nodes", cluster=Cluster(18, load_network("phaze", num_devices=18)))
 
 
 def test_a_bandwidth_that_was_given_needs_no_note():

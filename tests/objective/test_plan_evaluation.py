@@ -25,7 +25,7 @@ from phaze_opt.objective.plan_metrics import plan_runs
 from phaze_opt.objective.scenario import Scenario, make_scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plan.plan_search import Machine, rank_plans
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
@@ -158,7 +158,7 @@ def test_open_gaps_leave_a_bound_above_the_throughput() -> None:
 
 def test_what_does_not_fit_or_exceeds_a_budget_is_a_value() -> None:
     job = real_job(memory_bytes=2**30)
-    plans = list(enumerate_plans(MODEL, job.training, num_devices=32, choices=PlanChoices(micro_batch=(1,))))
+    plans = list(list_plans(MODEL, job.training, num_devices=32, choices=PlanChoices(micro_batch=(1,))))
     nothing = evaluate_ranking(job, rank_plans(MODEL, job.training, plans, machine=job.machine))
     assert nothing.status is EvaluationStatus.OUT_OF_MEMORY
     assert f"none of {len(plans)} plans fits" in nothing.reason

@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError, VerificationError
-from phaze_opt.placement.phaze_instance import (
-    PhazeChain,
-    PhazeEdge,
-    PhazeInstance,
-    PhazeLayer,
-    load_phaze_instance,
-    parse_phaze_instance,
-)
+from phaze_opt.placement.phaze_instance import PhazeChain, PhazeEdge, PhazeInstance, PhazeLayer, load_phaze_instance
 from phaze_opt.placement.phaze_solve import solve_phaze
 from phaze_opt.placement.phaze_verify import evaluate_phaze, verify_phaze
 from phaze_opt.placement.problem import PlacementStatus
@@ -145,15 +138,17 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("keys", "value", "says"), BAD_VALUES, ids=[f"{b[0][-1]}-{b[1]}"[:40] for b in BAD_VALUES])
-def test_bad_instance_is_one_clear_sentence(keys: tuple, value: object, says: str) -> None:
+def test_bad_instance_is_one_clear_sentence(keys: tuple, value: object, says: str, tmp_path: Path) -> None:
     content = target = json.loads((Path(__file__).parent / "data" / "01_tiny4_w1_d8.json").read_text())["input"]
     for key in keys[:-1]:
         target = target[key]
     target[keys[-1]] = value
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps(content))
     with pytest.raises(InputError) as caught:
-        parse_phaze_instance(content, source="file.json")
+        load_phaze_instance(file)
     assert says in str(caught.value)
-    assert str(caught.value).startswith("file.json")
+    assert str(caught.value).startswith(str(file))
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
 

@@ -30,7 +30,7 @@ from phaze_opt.plan.cuts import best_choice, least_bound_s
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
-from phaze_opt.plan.plan_space import enumerate_plans, plan_obstacle
+from phaze_opt.plan.plan_space import list_plans, plan_obstacle
 from phaze_opt.plan.stage_room import fitting_stages, stage_sizes
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
@@ -98,7 +98,7 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
 def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices):
     """Times and peaks of every plan there is."""
     one_way = replace(choices, recompute=(Recompute.NONE,), has_cuts=True)
-    plans = enumerate_plans(model, training_of(model), num_devices=num_devices, choices=one_way)
+    plans = list_plans(model, training_of(model), num_devices=num_devices, choices=one_way)
     degrees = {replace(each, blocks=()) for each in plans}
     found = [price_all(model, machine, each, choices.recompute) for each in degrees]
     return np.concatenate([seconds for _, seconds, _ in found]), np.concatenate([peaks for *_, peaks in found])
@@ -253,7 +253,7 @@ def test_shipped_software_on_a_measured_network(name, zero, shards):
         MachineClock(load_device("a100-80g"), ComputePath.BF16, fitted),
         1e15,
         load_network("dgx-a100", num_devices=24, fitted=fitted),
-        load_stack(name, fitted),
+        replace(load_stack(name, fitted), rules=()),
     )
     model = replace(MODEL, num_layers=3)
     choices = PlanChoices((2,), (3,), data=(4,), micro_batch=(1,), zero=(zero,), state_shards=(shards,))

@@ -16,7 +16,7 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
-from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.plan_space import list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.training import TrainingSpec
@@ -28,7 +28,7 @@ DEVICE = load_device("a100-80g")
 NETWORK = load_network("dgx-a100", num_devices=32)
 STACK = load_stack("megatron-2021", FITTED)
 CHOICES = PlanChoices(tensor=(1, 5), interleave=(1, 2), zero=(0, 1), micro_batch=(1, 2))
-PLANS = tuple(enumerate_plans(MODEL, TRAINING, num_devices=30, choices=CHOICES))
+PLANS = tuple(list_plans(MODEL, TRAINING, num_devices=30, choices=CHOICES))
 
 
 def _rank(memory_bytes: float) -> PlanRanking:
@@ -156,7 +156,7 @@ def test_a_torus_is_mapped_to_every_plan() -> None:
     model = load_model("llama-2-7b")
     training = TrainingSpec(micro_batch=1, sequence_length=2048, global_batch=64)
     choices = PlanChoices(tensor=(1, 4), pipeline=(1,), zero=(3,), micro_batch=(1,), recompute=(Recompute.FULL,))
-    plans = tuple(enumerate_plans(model, training, num_devices=64, choices=choices))
+    plans = tuple(list_plans(model, training, num_devices=64, choices=choices))
     machine = Machine(MachineClock(device, ComputePath.BF16, FITTED), 1e15, torus, stack)
     ranking = rank_plans(model, training, plans, machine=machine)
     assert len(ranking.ranked) == 2

@@ -7,7 +7,7 @@ import pytest
 from kits.plain_plans import plain_plans
 
 from phaze_opt.errors import InputError
-from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan, list_plans, plan_obstacle
+from phaze_opt.plan.plan_space import explain_no_plan, list_plans, plan_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.training import TrainingSpec
@@ -19,7 +19,7 @@ TRAINING = TrainingSpec(micro_batch=1, sequence_length=512, global_batch=64)
 def test_equals_brute_force_over_all_degrees() -> None:
     """Every plan over 16 devices that passes `plan_obstacle`, found by trying all numbers."""
     choices = PlanChoices(tensor=(1, 2, 4), interleave=(1, 2), zero=(0, 1), micro_batch=(1, 3))
-    found = list(enumerate_plans(BERT, TRAINING, num_devices=16, choices=choices))
+    found = list(list_plans(BERT, TRAINING, num_devices=16, choices=choices))
     wanted = set()
     fields = product((1, 2, 4), range(1, 17), range(1, 17), (1, 2), (0, 1), (1, 3), Recompute)
     for tensor, pipeline, data, interleave, zero, micro_batch, recompute in fields:
@@ -72,10 +72,10 @@ def test_no_choice_leaves_no_plan() -> None:
 def test_stages_of_zero_that_shard_nothing_are_tried_once() -> None:
     """One replica has nothing to share, and without ZeRO there are no shards; whatever differs is kept."""
     one = PlanChoices(tensor=(1,), pipeline=(4,), micro_batch=(1,), recompute=(Recompute.NONE,), zero=(2, 0, 3))
-    assert [plan.zero for plan in enumerate_plans(BERT, TRAINING, num_devices=4, choices=one)] == [2]
-    assert [plan.zero for plan in enumerate_plans(BERT, TRAINING, num_devices=8, choices=one)] == [2, 0, 3]
+    assert [plan.zero for plan in list_plans(BERT, TRAINING, num_devices=4, choices=one)] == [2]
+    assert [plan.zero for plan in list_plans(BERT, TRAINING, num_devices=8, choices=one)] == [2, 0, 3]
     hybrid = replace(one, zero=(0, 1), state_shards=(0, 2))
-    found = [(plan.zero, plan.state_shards) for plan in enumerate_plans(BERT, TRAINING, num_devices=16, choices=hybrid)]
+    found = [(plan.zero, plan.state_shards) for plan in list_plans(BERT, TRAINING, num_devices=16, choices=hybrid)]
     assert found == [(0, 0), (1, 0), (1, 2)]
 
 
@@ -87,7 +87,7 @@ def test_free_experts_are_split_by_the_group_or_spread_over_it_whole() -> None:
     )
 
     def found(**more) -> set[tuple[int, int, int]]:
-        plans = enumerate_plans(mixtral, TRAINING, num_devices=64, choices=replace(fixed, **more))
+        plans = list_plans(mixtral, TRAINING, num_devices=64, choices=replace(fixed, **more))
         return {(plan.tensor, plan.expert, plan.expert_tensor) for plan in plans}
 
     plain = {(t, e, 0) for t in (1, 4) for e in (1, 2, 4, 8) if (t, e) != (4, 8)}
@@ -96,16 +96,16 @@ def test_free_experts_are_split_by_the_group_or_spread_over_it_whole() -> None:
     assert found(expert_tensor=(0, 1)) == plain | {(4, e, 1) for e in (1, 2, 8)}
     assert found(expert_tensor=(), expert=(4, 8)) == {(1, 4, 0), (1, 8, 0), (4, 4, 0), (4, 4, 1), (4, 8, 1)}
     assert found(expert_tensor=(2,)) == {(4, e, 2) for e in (1, 2, 4, 8)}
-    bert = enumerate_plans(BERT, TRAINING, num_devices=64, choices=replace(fixed, expert=(1,), expert_tensor=()))
+    bert = list_plans(BERT, TRAINING, num_devices=64, choices=replace(fixed, expert=(1,), expert_tensor=()))
     assert {plan.expert_tensor for plan in bert} == {0}
 
 
 def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
     fixed = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
-    assert [plan.num_devices for plan in enumerate_plans(BERT, TRAINING, num_devices=16, choices=fixed)] == [12]
+    assert [plan.num_devices for plan in list_plans(BERT, TRAINING, num_devices=16, choices=fixed)] == [12]
     free = PlanChoices(tensor=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
     training = replace(TRAINING, global_batch=192)
-    plans = list(enumerate_plans(BERT, training, num_devices=24, choices=free))
+    plans = list(list_plans(BERT, training, num_devices=24, choices=free))
     assert {plan.num_devices for plan in plans} == {24}
     assert {plan.pipeline for plan in plans} == {1, 2, 3, 4, 6, 12}
 
@@ -131,7 +131,7 @@ def test_obstacles_are_sentences(plan: ParallelPlan, words: str) -> None:
 
 def test_explains_why_nothing_is_left() -> None:
     def explain(choices: PlanChoices) -> str:
-        assert not list(enumerate_plans(BERT, TRAINING, num_devices=16, choices=choices))
+        assert not list(list_plans(BERT, TRAINING, num_devices=16, choices=choices))
         return explain_no_plan(BERT, TRAINING, num_devices=16, choices=choices).sentence
 
     assert "takes 32 devices of 16" in explain(PlanChoices(tensor=(4,), pipeline=(8,)))
@@ -146,7 +146,7 @@ def test_explains_why_nothing_is_left() -> None:
 def test_batches_that_leave_replicas_unequal_are_skipped() -> None:
     """Every plan gives all replicas whole micro-batches, as many each; with a batch of 60 over 16 devices few do."""
     training = replace(TRAINING, global_batch=60)
-    found = list(enumerate_plans(BERT, training, num_devices=16, choices=PlanChoices()))
+    found = list(list_plans(BERT, training, num_devices=16, choices=PlanChoices()))
     assert {(plan.data, plan.micro_batch) for plan in found} == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
 
 
@@ -162,7 +162,7 @@ def test_cuts_that_cannot_be_even() -> None:
 
     def plans(**given: object) -> list[ParallelPlan]:
         choices = PlanChoices(**{**fixed, **given})
-        return list(enumerate_plans(model, training, num_devices=16, choices=choices))
+        return list(list_plans(model, training, num_devices=16, choices=choices))
 
     even, cut = plans(), plans(has_cuts=True)
     assert not [plan for plan in even if plan.blocks]

@@ -76,7 +76,7 @@ def test_dataclasses_kept_in_files(tmp_path):
 
 @pytest.mark.parametrize("text", [f"{'a.' * 2000}a = 1", f"[{'a.' * 2000}a]", f"a = {'[' * 500}{']' * 500}"])
 def test_deep_tables_are_refused(text):
-    with pytest.raises(InputError, match="is not usable TOML|is nested in more than"):
+    with pytest.raises(InputError, match="is not usable TOML|is nested in more than|has more than 64 parts"):
         parse_toml(text, source="x.toml")
     assert parse_toml("a = " + "[" * (MAX_NESTING - 2) + "]" * (MAX_NESTING - 2), source="x.toml").values
 

@@ -11,6 +11,7 @@ from sample_files import REFUSALS
 
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device_file import read_devices
+from phaze_opt.hardware.economics.prices import read_prices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.record.document import parse_toml
@@ -29,6 +30,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "measurements": read_dataset,
     "model": lambda path: load_model(str(path)),
     "network": lambda path: load_network(str(path), num_devices=8),
+    "prices": read_prices,
     "schedule": load_instance,
     "space": load_space,
     "steps": read_dataset,

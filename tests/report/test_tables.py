@@ -21,7 +21,7 @@ from phaze_opt.report.design import (
 )
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.search import best_records, own_contents, runners_up_table, search_contents, standing_table
-from phaze_opt.report.table import TableContent, draw_table
+from phaze_opt.report.table import DrawnTable, TableContent
 from phaze_opt.report.text import format_capacity, format_gib
 from phaze_opt.search.result import OwnBest, SearchResult
 from phaze_opt.study.result import Truth, TruthKind
@@ -47,7 +47,7 @@ def drawn(contents, width: int) -> str:
     console = Console(width=width, highlight=False)
     with console.capture() as capture:
         for content in contents:
-            console.print(draw_table(content))
+            console.print(DrawnTable(content))
     return capture.get()
 
 

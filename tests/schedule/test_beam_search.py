@@ -13,6 +13,7 @@ from kits.schedulers import brute_force_makespan, random_problem, serial_sum
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.beam_search import BeamSearch, price_tails
 from phaze_opt.schedule.interchange import interchangeable_classes
+from phaze_opt.schedule.precedence import members
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.solve import ScheduleOptions, solve_schedule
@@ -163,7 +164,7 @@ def test_tails_never_exceed_what_must_follow(problem):
     for block in blocks_of(problem):
         tails = price_tails(block, [SetBound(block).prices()])
         for i in range(len(block)):
-            later = block.successors(i)
+            later = list(members(block.block.after[i]))
             core_types = {1: CoreType.TC, 2: CoreType.VC, 3: CoreType.TC_AND_VC}
             rest = ScheduleProblem(
                 tuple(core_types[block.block.masks[j]] for j in later),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.schedule.instance import parse_instance
+from phaze_opt.schedule.instance import load_instance
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
@@ -14,8 +14,9 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "schedule_instances.json
 
 
 @pytest.mark.parametrize("entry", RECORDED["instances"], ids=lambda entry: entry["name"][:24])
-def test_public_optimum(entry):
-    instance = parse_instance(entry, source="public")
+def test_public_optimum(entry, tmp_path):
+    (tmp_path / "public.json").write_text(json.dumps(entry))
+    instance = load_instance(tmp_path / "public.json")
     result = solve_schedule(instance.problem)
     verify_schedule(instance.problem, result)
     assert result.status is ScheduleStatus.OPTIMAL

@@ -43,8 +43,11 @@ silicon = "phaze"
 [space]
 file = "space.toml"
 """
-LAST_AXIS = "default_values=(1, 2, 4, 8))\n"
-CLOCK = '    clock_mhz: T = axis(AxisRole.JOINED, "a clock of {} MHz", plural="clocks", most=10_000, default=1050)\n'
+LAST_AXIS = "default_values=(1, 2, 4, 8),\n    )  # fmt: skip\n"
+CLOCK = (
+    "    clock_mhz: T = axis(\n"
+    '        AxisRole.JOINED, "a clock of {} MHz", plural="clocks", bounds=counts(10_000), default=1050\n    )\n'
+)
 ADDED = {
     "hardware/chip_template.py": ((LAST_AXIS, LAST_AXIS + CLOCK),),
     "hardware/designed_chip.py": (('constants.value("design.clock_hz")', "points.clock_mhz * 1e6"),),

@@ -201,7 +201,7 @@ def test_capacities_are_stacks(tmp_path):
     mine = load_space(file, silicon=SILICON, micro_batches=(1,))
     assert mine.axes.hbm_stacks == (1, 2, 3, 4)
     assert mine.size == 12, "8 MB has no banks for 8,192 bytes a cycle"
-    file.write_text(file.read_text() + "hbm_gb = [16, 5000]\n")
+    file.write_text(file.read_text() + "hbm_gb = [16, 500]\n")
     with pytest.raises(InputError, match="give hbm_stacks or hbm_gb, not both"):
         load_space(file, silicon=SILICON, micro_batches=(1,))
     with pytest.raises(InputError, match="stacks of HBM are of dies; give hbm_gb"):

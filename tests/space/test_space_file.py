@@ -50,5 +50,5 @@ def test_fractions_of_a_megabyte(tmp_path) -> None:
 def test_too_fine_to_hold(tmp_path) -> None:
     wide = "{low = 1, high = 512, step = 1}"
     text = FINER.replace("{low = 8, high = 256, step = 8}", wide)
-    with pytest.raises(InputError, match="coarser axes"):
+    with pytest.raises(InputError, match="take fewer values of an axis"):
         load_space(write(tmp_path, text))

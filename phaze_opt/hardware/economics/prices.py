@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.constants import Constants, parse_constants
+from phaze_opt.hardware.constants import Constant, Constants, parse_constants
 from phaze_opt.record.document import parse_toml, read_toml
+from phaze_opt.record.input_files import Bounds
 from phaze_opt.record.suggestions import suggest
 
 Floats = NDArray[np.float64]
 
 MM2_PER_CM2 = 100.0
+PRICE_REACH = 100.0
+"""How far beyond the range of the package a user's price may lie: further off it is in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +90,28 @@ def read_prices(path: Path) -> Constants:
     """All prices with a user's own in their place, read from TOML: ``memory.hbm_usd_per_gb = 14`` or tables of such.
 
     Raises:
-        InputError: the file cannot be read, a key is unknown, or a value is no positive number; with file and line.
+        InputError: the file cannot be read, a key is unknown, or a value is beyond what a price may be; with file and
+            line.
     """
     document = read_toml(path, kind="a file of prices (TOML)")
     known = load_prices()
     for keys, value in _leaves(document.values):
+        key = ".".join(keys)
         try:
-            known = known.with_overrides({".".join(keys): value})
+            known = known.with_overrides({key: value})
         except InputError as error:
             rule = str(error).removeprefix(f"'{error.key}': ").replace("no constant is", "no price is")
             raise document.fault(rule, *keys) from None
+        if rule := price_bounds(known.entries[key]).fault(value):
+            raise document.fault(rule, *keys)
     return known
+
+
+def price_bounds(price: Constant) -> Bounds:
+    """What a price may be: its range and `PRICE_REACH` times more at both ends; a share is at most 1."""
+    if price.unit.startswith("share"):
+        return Bounds("", price.low / PRICE_REACH, 1.0)
+    return Bounds(price.unit, price.low / PRICE_REACH, PRICE_REACH * price.high)
 
 
 def changed_prices(known: Constants) -> tuple[tuple[str, float], ...]:

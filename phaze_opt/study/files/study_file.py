@@ -15,6 +15,8 @@ from phaze_opt.record.input_files import is_there
 from phaze_opt.record.line_numbers import KeyPath
 from phaze_opt.record.suggestions import known_as
 from phaze_opt.study.config import (
+    MAX_CELLS,
+    MAX_LISTED,
     Budget,
     Contender,
     Generality,
@@ -69,11 +71,11 @@ class _Reader:
         """The plan that the tables describe.
 
         Raises:
-            InputError: a budget has no limit or two.
+            InputError: a budget has no limit or two, or the study has no end.
         """
         study, generality = document.study, document.generality
         short = tuple(StudyWorkload(_stem(model), (self._locate_model(model),)) for model in study.workloads)
-        return StudyConfig(
+        plan = StudyConfig(
             **({"description": study.description} | _given(study, STUDY)),
             workloads=(*short, *map(self._workload, document.workload)),
             contenders=(*map(self._named, study.strategies), *map(self._contender, document.strategy)),
@@ -84,6 +86,12 @@ class _Reader:
             claims=tuple(PublishedClaim(**_given(table)) for table in document.claim),
             source=name,
         )
+        problems = len(plan.settings) * len(plan.workloads)
+        searches = problems * len(plan.contenders) * len(plan.seeds)
+        if problems > MAX_LISTED or searches > MAX_CELLS:
+            rule = f"asks for {searches:,} searches of {problems:,} problems; at most {MAX_CELLS:,} of {MAX_LISTED:,}"
+            raise self.toml.fault(rule, "study")
+        return plan
 
     def _budget(self, budget: Any) -> Budget:
         """Evaluations, or seconds under a ceiling of evaluations."""

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.study.config import (
+    MAX_LISTED,
     WRITTEN,
     Budget,
     Contender,
@@ -108,8 +109,8 @@ def _of_options(title: str, /, *tables: str, **others: Any) -> Any:
 
 
 def _several(table: Any) -> Any:
-    """An array of tables."""
-    return GenericAlias(list, (table,))
+    """A list of tables or names."""
+    return Annotated[GenericAlias(list, (table,)), pydantic.Field(max_length=MAX_LISTED)]
 
 
 STUDY = {"starting_points": "num_starts", **{key: key for key in ("name", "description", "seeds", "batch")}}
@@ -125,8 +126,8 @@ StudyTable = _of_plan(
     description=(str, ""),
     objective=(_OBJECTIVE, Goal.THROUGHPUT),
     budget=(BudgetTable, BudgetTable()),
-    workloads=(list[Text], []),
-    strategies=(list[Text], []),
+    workloads=(_several(Text), []),
+    strategies=(_several(Text), []),
 )
 SECTIONS = {name: _of_options(name, name) for name in ("cluster", "training", "space", "budgets")}
 """Tables that every setting starts from."""

@@ -1,7 +1,8 @@
 """The parallel plans that a scenario admits: rules of models, batches and devices, one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import ShardingOptions
@@ -10,6 +11,7 @@ from phaze_opt.workload.block_spec import BlockSpec
 from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.software import LaunchRule
 from phaze_opt.workload.workload import Workload
 
 _RECOMPUTE = tuple(Recompute)
@@ -22,6 +24,7 @@ def admitted_plans(
     num_devices: int,
     global_batch: int,
     sequence_length: int,
+    rules: Sequence[LaunchRule] = (),
     has_cuts: bool = False,
 ) -> tuple[ParallelPlan, ...]:
     """Every plan, each once, by rising degrees.
@@ -32,6 +35,7 @@ def admitted_plans(
         num_devices: of the cluster.
         global_batch: samples a step.
         sequence_length: tokens a sample.
+        rules: of the software's launcher.
         has_cuts: whether stages may be cut unevenly: then embedding and head may be stages of their own, and count as
             blocks of equal chunks.
     """
@@ -68,7 +72,24 @@ def admitted_plans(
                             expert_tensor=split,
                         )  # fmt: skip
                     )
-    return tuple(sorted(found, key=_rank))
+    batch = (global_batch, sequence_length)
+    return tuple(sorted((plan for plan in found if _is_launched(rules, plan, model, batch)), key=_rank))
+
+
+def _is_launched(rules: Sequence[LaunchRule], plan: ParallelPlan, model: Workload, batch: tuple[int, int]) -> bool:
+    """Whether a launcher starts a plan; batches are of so many samples of so many tokens."""
+    spec, (samples, tokens) = transformer_of(model), batch
+    heads = [each.num_kv_heads for block in spec.kinds for each in block.attentions] if spec else []
+    known = {name: int(getattr(plan, name)) for name in ("tensor", "pipeline", "context", "expert")}
+    known |= {"sequence_length": tokens, "experts": model.num_experts, "micro_batches": plan.num_micro_batches(samples)}
+    known["sequence_shards"] = plan.tensor if plan.is_sequence_parallel else 1
+    known["expert_folds"] = plan.tensor // plan.expert_tensor if plan.expert_tensor else 1
+    for rule in (rule for rule in rules if all(known[name] > 1 for name in rule.when)):
+        unit = rule.times * prod(known[name] for name in rule.of)
+        sizes = heads if rule.size == "key_value_heads" else [known[rule.size]]
+        if any(size < unit if rule.is_least else size % unit for size in sizes):
+            return False
+    return True
 
 
 def _expert_degrees(model: Workload, choices: PlanChoices, tensor: int) -> Iterator[tuple[int, int]]:

@@ -67,6 +67,7 @@ class PlanCheck:
             num_devices=scenario.cluster.num_devices,
             global_batch=scenario.global_batch,
             sequence_length=training.sequence_length,
+            rules=scenario.stack.rules,
             has_cuts=has_cuts,
         )
         self.sets: tuple[LayerSet, ...]
