@@ -48,17 +48,12 @@ class T5Config(FamilyConfig):
         layers = range(self.num_decoder_layers or self.num_layers)
         decoder = stack_of(replace(self._front(), is_shared=True), [self._decoding(layer) for layer in layers])
         outputs = TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied, has_scale=self.is_tied)
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=decoder,
-            head=HeadSpec(self.hidden_size, self._norm, outputs, has_dropout=self._has_dropout),
-            max_sequence_length=MAX_SAMPLES,
-            source=origin.source,
+        return origin.model(
+            decoder,
+            HeadSpec(self.hidden_size, self._norm, outputs, has_dropout=self._has_dropout),
+            MAX_SAMPLES,
             encoder=Encoder(encoder, self._norm, has_dropout=self._has_dropout),
             own_length=self.own_length or T5_LENGTH,
-            unread_keys=origin.unread_keys,
         )
 
     @property
@@ -138,19 +133,14 @@ class WhisperConfig(FamilyConfig):
         )
         decoding = self._block(self.decoder_attention_heads, self.decoder_ffn_dim)
         decoding = replace(decoding, cross_attention=replace(decoding.attention, source=SelfOrCross.CROSS))
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=stack_of(tokens, [decoding] * self.decoder_layers),
-            head=HeadSpec(self.hidden_size, self._norm, TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied)),
-            max_sequence_length=self.max_target_positions,
-            source=origin.source,
+        return origin.model(
+            stack_of(tokens, [decoding] * self.decoder_layers),
+            HeadSpec(self.hidden_size, self._norm, TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied)),
+            self.max_target_positions,
             encoder=Encoder(
                 stack_of(sound, [block] * self.encoder_layers), self._norm, sequence_length=self.max_source_positions
             ),
             own_length=self.max_target_positions,
-            unread_keys=origin.unread_keys,
         )
 
     @property

@@ -22,7 +22,7 @@ from phaze_opt.workload.family_config import (
     stack_of,
 )
 from phaze_opt.workload.mlp_spec import MlpSpec
-from phaze_opt.workload.model import ModelSpec, next_sentence_outputs
+from phaze_opt.workload.model import ModelSpec, next_sentence_outputs, short_form
 from phaze_opt.workload.model_classes import HeadKind
 from phaze_opt.workload.transformer import TransformerSpec
 
@@ -30,8 +30,8 @@ MOST_PATCHES_A_SIDE = 1 << 10
 """Patches along the side of an image that are accepted."""
 
 
-class RobertaConfig(FamilyConfig):
-    """RoBERTa, and BERT with the same sizes: norms after the residuals, learned positions, a head by class."""
+class BertConfig(FamilyConfig):
+    """BERT: norms after the residuals, learned positions; both pre-training heads unless a class is named."""
 
     vocab_size: Rows
     hidden_size: Width
@@ -47,12 +47,11 @@ class RobertaConfig(FamilyConfig):
     add_cross_attention: Literal[False] = False
     hidden_dropout_prob: Probability = 0.1
     attention_probs_dropout_prob: Probability = 0.1
-    pad_token_id: int | None = 1
 
     @property
     def num_unused_positions(self) -> int:
-        """Rows of the position table that no token uses: those up to the padding's."""
-        return (self.pad_token_id or 0) + 1
+        """Rows of the position table that no token uses."""
+        return 0
 
     def to_model(self, origin: Origin) -> ModelSpec | TransformerSpec:
         """The model that this config describes.
@@ -63,16 +62,8 @@ class RobertaConfig(FamilyConfig):
         if self.max_sequence_length <= self.num_unused_positions:
             message = f"{self.max_sequence_length} must exceed the {self.num_unused_positions} rows of padding"
             raise InputError(message, key="max_position_embeddings")
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=stack_of(self._front(), [self._block()] * self.num_layers),
-            head=self._head(origin),
-            max_sequence_length=self.max_sequence_length - self.num_unused_positions,
-            source=origin.source,
-            unread_keys=origin.unread_keys,
-        )
+        stack, length = stack_of(self._front(), [self._block()] * self.num_layers), self.max_sequence_length
+        return short_form(origin.model(stack, self._head(origin), length - self.num_unused_positions))
 
     @property
     def _norm(self) -> NormSpec:
@@ -99,10 +90,21 @@ class RobertaConfig(FamilyConfig):
     def _head(self, origin: Origin) -> HeadSpec:
         """With the words of the masked language model, until the class decides."""
         outputs = TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied, has_bias=True, has_transform=True)
-        return bert_head(HeadSpec(self.hidden_size, tokens=outputs, has_relu=self.activation == "relu"), origin)
+        return _bert_head(HeadSpec(self.hidden_size, tokens=outputs, has_relu=self.activation == "relu"), origin)
 
 
-def bert_head(head: HeadSpec, origin: Origin) -> HeadSpec:
+class RobertaConfig(BertConfig):
+    """RoBERTa: BERT whose position table has rows that no token uses: those up to the padding's."""
+
+    pad_token_id: int | None = 1
+
+    @property
+    def num_unused_positions(self) -> int:
+        """Rows of the position table that no token uses."""
+        return (self.pad_token_id or 0) + 1
+
+
+def _bert_head(head: HeadSpec, origin: Origin) -> HeadSpec:
     """What a class of BERT's kind has behind the blocks, of a head with the words of the masked language model."""
     hidden, kind = head.hidden_size, origin.head
     if kind in (HeadKind.MASKED_LM, HeadKind.LM_HEAD):
@@ -152,18 +154,9 @@ class VitConfig(FamilyConfig):
         )
         is_base = origin.head is HeadKind.BASE
         outputs = SequenceOutputs(self.hidden_size, 0 if is_base else origin.num_labels, has_pooler=is_base)
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=stack_of(front, [self._block()] * self.num_layers),
-            head=HeadSpec(self.hidden_size, self._norm, sequence=outputs),
-            max_sequence_length=front.num_positions,
-            source=origin.source,
-            own_length=front.num_positions,
-            is_length_fixed=True,
-            unread_keys=origin.unread_keys,
-        )
+        stack, length = stack_of(front, [self._block()] * self.num_layers), front.num_positions
+        head = HeadSpec(self.hidden_size, self._norm, sequence=outputs)
+        return origin.model(stack, head, length, own_length=length, is_length_fixed=True)
 
     @property
     def _norm(self) -> NormSpec:

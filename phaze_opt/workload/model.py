@@ -15,7 +15,7 @@ from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, No
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.end_specs import HeadSpec, SequenceOutputs, TokenFront, TokenOutputs
 from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec, MlpSpec
-from phaze_opt.workload.model_classes import ModelFamily, class_name, heads_of
+from phaze_opt.workload.model_classes import ModelFamily, class_name, row_of
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
 
@@ -46,6 +46,7 @@ class ModelSpec:
         num_experts, num_active_experts: 1 and 1 without mixture of experts.
         window: keys that a query meets at most; 0 for all. Written only where it is set, as are the unread keys.
         unread_keys: keys of its config that were not read and are not known to change nothing.
+        notes: how its config was read, a sentence each.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ModelSpec:
     has_relu: Annotated[bool, later(False)] = False
     window: Annotated[int, later(0)] = 0
     unread_keys: Annotated[tuple[str, ...], later(())] = ()
+    notes: Annotated[tuple[str, ...], later(())] = ()
 
     def __post_init__(self) -> None:
         """Check the rules that join several sizes."""
@@ -111,7 +113,7 @@ class ModelSpec:
     @property
     def layers_key(self) -> Hashable:
         """Equal for models that differ in depth alone."""
-        return replace(self, num_layers=1, name="", source=""), self.cut.graphs_key
+        return replace(self, num_layers=1, name="", source="", unread_keys=(), notes=()), self.cut.graphs_key
 
     @property
     def own_sequence_length(self) -> int:
@@ -200,13 +202,59 @@ def _written_out(model: ModelSpec) -> TransformerSpec:
     return TransformerSpec(
         name=model.name,
         family=model.family,
-        architecture=class_name(model.family, heads_of(model.family)[0]),
+        architecture=class_name(model.family, row_of(model.family).heads[0]),
         stack=Stack(_front(model), (_block(model),), (0,) * model.num_layers),
         head=_head(model),
         max_sequence_length=model.max_sequence_length,
         source=model.source,
         unread_keys=model.unread_keys,
+        notes=model.notes,
     )
+
+
+def short_form(spec: TransformerSpec) -> ModelSpec | TransformerSpec:
+    """The short form of a transformer where that says all of it, else the transformer itself."""
+    front, block, outputs = spec.stack.front, spec.stack.kinds[0], spec.head.tokens
+    attention, experts = block.attention, block.experts
+    mlp = block.mlp if isinstance(block.mlp, MlpSpec) else block.mlp.expert
+    if not isinstance(front, TokenFront) or outputs is None:
+        return spec
+    model = ModelSpec(
+        name=spec.name,
+        family=spec.family,
+        num_layers=spec.num_layers,
+        hidden_size=block.hidden_size,
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        head_size=attention.head_size,
+        ffn_size=mlp.width,
+        vocab_size=front.vocab_size,
+        max_sequence_length=spec.max_sequence_length,
+        embedding_size=front.embedding_size,
+        num_position_rows=front.num_position_rows,
+        num_token_types=front.num_token_types,
+        norm=block.norm.kind,
+        has_affine_norm=block.norm.has_parameters,
+        is_pre_norm=block.placement is NormPlacement.BEFORE,
+        has_final_norm=spec.head.norm is not None,
+        has_qkv_bias=attention.has_qkv_bias,
+        has_attention_output_bias=attention.has_output_bias,
+        has_mlp_bias=mlp.has_bias,
+        is_qkv_combined=attention.is_qkv_combined,
+        is_mlp_gated=mlp.is_gated,
+        is_tied=outputs.is_tied,
+        has_pretraining_heads=spec.head.sequence is not None,
+        has_hidden_dropout=block.has_dropout,
+        has_attention_dropout=attention.has_dropout,
+        num_experts=1 if experts is None else experts.num_experts,
+        num_active_experts=1 if experts is None else experts.num_active,
+        source=spec.source,
+        has_relu=mlp.has_relu,
+        window=attention.window,
+        unread_keys=spec.unread_keys,
+        notes=spec.notes,
+    )
+    return model if model.transformer == spec else spec
 
 
 def _front(model: ModelSpec) -> TokenFront:
@@ -270,5 +318,5 @@ def _head(model: ModelSpec) -> HeadSpec:
             model.vocab_size, model.embedding_size, model.is_tied, has_bias=has_heads, has_transform=has_heads
         ),
         sequence=next_sentence_outputs(model.hidden_size) if has_heads else None,
-        has_relu=model.has_relu,
+        has_relu=model.has_relu and has_heads,
     )

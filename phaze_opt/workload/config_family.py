@@ -1,0 +1,166 @@
+"""Which family a Hugging Face config is of: by its ``model_type``, else by the class that it names.
+
+Of a class of several models the language model's config is read, which stands inside.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from phaze_opt.record.document import Document
+from phaze_opt.record.input_files import shorten
+from phaze_opt.record.suggestions import differ_by_a_letter, known_as
+from phaze_opt.workload.model_classes import (
+    HeadKind,
+    ModelFamily,
+    class_name,
+    families_by_type,
+    families_of_class,
+    family_of_class,
+    head_of_class,
+    row_of,
+)
+from phaze_opt.workload.zoo import known_model_types, library_version
+
+TYPE, CLASSES, TEXT_CONFIG = "model_type", "architectures", "text_config"
+"""Keys of the family, of the classes, and of the language model's config where a config has several models."""
+MAX_CLASS_NAME = 100
+_VERSION = re.compile("[0-9]")
+EXTRACT_ADVICE = (
+    "`phaze-opt extract --hf PATH --out FILE` (pip install 'phaze-opt[extract]') records it in a file that --model "
+    "takes"
+)
+WRITE_ADVICE = "write the model in torch for `phaze-opt extract --torch`, or give the config of a model that is like it"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFamily:
+    """The family of a config.
+
+    Attributes:
+        family: whose keys it has.
+        inside: path of the part that is read; nothing for all of it.
+        head: of the class that is priced.
+        notes: how it was found, a sentence each.
+        has_unknown_class: whether it names a class of no known family, so that the family's usual one is priced.
+    """
+
+    family: ModelFamily
+    inside: tuple[str, ...]
+    head: HeadKind
+    notes: tuple[str, ...] = ()
+    has_unknown_class: bool = False
+
+
+def find_family(document: Document) -> ConfigFamily:
+    """The family of a config.
+
+    Raises:
+        InputError: none that is read, a class of another family, or a head that is not priced.
+    """
+    values = document.values
+    text = values.get(TEXT_CONFIG)
+    if _is_plain(values) or not isinstance(text, dict):
+        return _of_part(document, values, ())
+    # The type of the whole stands for that of the part that has none.
+    inner = text if _family_of(text) else text | {TYPE: values.get(TYPE)}
+    found = _of_part(document, inner, (TEXT_CONFIG,))
+    whole = _first_class(values) or values.get(TYPE)
+    note = f"of {shorten(whole)} the language model alone is priced, as {class_name(found.family, found.head)}"
+    return replace(found, notes=(note, *found.notes))
+
+
+def _of_part(document: Document, values: Mapping[str, Any], inside: tuple[str, ...]) -> ConfigFamily:
+    """The family of a config of one model."""
+    family, named = _family_of(values), _first_class(values) or ""
+    if family is None:
+        raise _unknown(document)
+    usual, given = row_of(family).heads[0], values[TYPE]
+    if given not in families_by_type():
+        note = f"{TYPE} {shorten(given)} is read as {family}, the family of its class {named}"
+        return ConfigFamily(family, inside, head_of_class(named, family) or usual, (note,))
+    _refuse_other_class(document, values, family, inside)
+    if not named or not _is_plain(values) or family not in families_of_class(named):
+        is_unknown = bool(named) and not inside and not families_of_class(named)
+        return ConfigFamily(family, inside, usual, has_unknown_class=is_unknown)
+    head = head_of_class(named, family)
+    if head is None:
+        priced = ", ".join(class_name(family, each) for each in row_of(family).heads)
+        rule = f"{shorten(named)} has a head that is not priced; those that are: {priced}; {EXTRACT_ADVICE}"
+        raise document.fault(rule, *inside, CLASSES)
+    return ConfigFamily(family, inside, head)
+
+
+def _is_plain(values: Mapping[str, Any]) -> bool:
+    """Whether the type is a family's own."""
+    return str(values.get(TYPE)) in set(ModelFamily)
+
+
+def _family_of(values: Mapping[str, Any]) -> ModelFamily | None:
+    """The family of a part of a config; None if it is none that is read.
+
+    The class decides where nobody knows the type: one that transformers has is of other classes.
+    """
+    given, named = values.get(TYPE), _first_class(values) or ""
+    if not isinstance(given, str):
+        return None
+    by_class = None if given in known_model_types() else family_of_class(named)
+    return families_by_type().get(given, by_class)
+
+
+def _first_class(values: Mapping[str, Any]) -> str | None:
+    """The class that a config names first, if any."""
+    stated = values.get(CLASSES)
+    first = stated[0] if isinstance(stated, list) and stated else None
+    return first[:MAX_CLASS_NAME] if isinstance(first, str) else None
+
+
+def _refuse_other_class(
+    document: Document, values: Mapping[str, Any], family: ModelFamily, inside: tuple[str, ...]
+) -> None:
+    """A config whose classes are of another known family contradicts its type."""
+    classes = values.get(CLASSES)
+    for each in classes if isinstance(classes, list) else ():
+        named = families_of_class(each[:MAX_CLASS_NAME]) if isinstance(each, str) else ()
+        if named and family not in named:
+            rule = f"{shorten(each)} is of family {named[0]}, but {TYPE} is {family}; correct one of them"
+            raise document.fault(rule, *inside, CLASSES)
+
+
+def _unknown(document: Document) -> Exception:
+    """The error of a config of no family that is read."""
+    given, known = document.values.get(TYPE), sorted(families_by_type())
+    if given is None:
+        return document.fault(f"is missing; it names the family, one of {', '.join(known)}", TYPE)
+    return document.fault(f"value {shorten(given)} {_why_unknown(given, known, _first_class(document.values))}", TYPE)
+
+
+def _why_unknown(given: object, known: Sequence[str], named: str | None) -> str:
+    """What to say of a family that is not read: another is offered only for a slip of one letter, or of case."""
+    if not isinstance(given, str):
+        return f"is no family of models; give one of {', '.join(known)}"
+    library = known_model_types()
+    of_class = (each for each in library if named is not None and _is_class_of(named, each))
+    found = given if given in library else next(of_class, None)
+    if found is not None:
+        why_not = library[found]
+        advice = f"extraction does not take it: {why_not}; {WRITE_ADVICE}" if why_not else EXTRACT_ADVICE
+        return f"is a family whose configs are not read; {advice}"
+    alike = known_as(given, known)
+    meant = [alike] if alike in known else [each for each in known if _is_slip(given, each)]
+    if meant:
+        return f"is no family of models; did you mean {' or '.join(meant)}?"
+    return f"is no family that is read, and transformers {library_version()} has none of this name; {WRITE_ADVICE}"
+
+
+def _is_slip(given: str, known: str) -> bool:
+    """Whether a name differs by a letter from a known one, and not by its version."""
+    is_version = any(map(str.isdigit, given)) and _VERSION.sub("", given) == _VERSION.sub("", known)
+    return differ_by_a_letter(given, known) and not is_version
+
+
+def _is_class_of(name: str, model_type: str) -> bool:
+    """Whether a class is of a type by its name: both without case and underscores, up to a head."""
+    letters = model_type.replace("_", "").replace("-", "")
+    return name.lower().replace("_", "") in {f"{letters}{head.lower()}" for head in HeadKind}
