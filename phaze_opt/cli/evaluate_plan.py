@@ -33,7 +33,7 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, no_attention_note, traced_model_note
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, notes_about_models
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.evaluation import Provenance
@@ -43,6 +43,7 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import build_space, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.scheduled_plan import FusedPlan, PlannedModel, fuse_best_plan
+from phaze_opt.objective.shape_notes import shape_notes
 from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
@@ -135,6 +136,8 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
             ranking = replace(ranking, ranked=ranking.ranked.led_by(chosen.ranked.plan))
     to_run = setting.place_to_run(ranking.ranked)
     evaluation = evaluate_ranking(job, ranking, place=to_run, fused=fused)
+    if device is not None and device.style is MatrixStyle.TILES:
+        notes = (*notes, *shape_notes(job, evaluation))
     if fused is not None:
         notes = (*notes, Note("layer_fusion", fused.sentence))
         ranking = replace(ranking, ranked=ranking.ranked.with_time(fused.time))
@@ -359,9 +362,7 @@ def _notes(
             job.constants or load_constants(), chip.accelerator, space=space, is_best=False, models=request.models
         )
         return (*said, *(replace(note, sentence=note.sentence.rstrip(".")) for note in apply_rules(about)))
-    about = Answer(load_constants(), models=request.models)
-    of_model = {"traced_model": traced_model_note(about), "no_attention": no_attention_note(about)}
-    said = (*said, *(Note(key, sentence.rstrip(".")) for key, sentence in of_model.items() if sentence))
+    said = (*said, *notes_about_models(request.models, load_constants()))
     if isinstance(job.model, ModelSpec) and device.style is MatrixStyle.TILES and head_note(job.model.head_size):
         said = (*said, Note("head_size", head_note(job.model.head_size)))
     assumed = assumed_note(stack.options, has_limit=request.machine.power_limit_w is not None)

@@ -6,14 +6,15 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.extracting import traced_of
-from phaze_opt.extract.onnx_recording import MOST_HELD, elements, record_onnx, text_of
+from phaze_opt.extract.onnx_functions import put_in_place
+from phaze_opt.extract.onnx_recording import elements, record_onnx, text_of
+from phaze_opt.extract.onnx_shapes import MOST_HELD, GraphShapes, infer_shapes
 from phaze_opt.extract.recorded_graph import RecordedGraph, simplify
 from phaze_opt.extract.versions import ONNX
 from phaze_opt.graph.traced.traced_model import BATCH, TracedModel
 from phaze_opt.record.input_files import shorten, shorten_path
 
 MAX_FILE_BYTES = 512 << 20
-MAX_NODES = 100_000
 BATCHES = (2, 3, 5)
 """Micro-batches at which shapes are inferred."""
 NORMS = frozenset({"BatchNormalization", "LayerNormalization", "GroupNormalization", "InstanceNormalization"})
@@ -31,7 +32,9 @@ def read_onnx(path: Path) -> TracedModel:
     proto = _loaded(path, onnx)
     _check(proto, path)
     _forget_weights(proto)
-    graphs = [_graph_at(proto, batch, path, onnx) for batch in BATCHES]
+    own = _own_batch(proto)
+    at_export = _shapes_at(proto, own, path, onnx, at_export=None) if own else None
+    graphs = [_graph_at(proto, batch, path, onnx, at_export=at_export) for batch in BATCHES]
     return traced_of(
         graphs,
         [{BATCH: batch} for batch in BATCHES],
@@ -55,10 +58,10 @@ def _loaded(path: Path, onnx: Any) -> Any:
         raise InputError(message, source=source)
     try:
         proto = onnx.load_model(str(path), load_external_data=False)
-        return onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     except Exception as error:  # noqa: BLE001 - the parser's own errors
         message = f"is no ONNX file ({' '.join(str(error).split())[:150]}); give one that onnx.load reads"
         raise InputError(message, source=source) from error
+    return put_in_place(proto, source=source)
 
 
 def _check(proto: Any, path: Path) -> None:
@@ -67,9 +70,6 @@ def _check(proto: Any, path: Path) -> None:
     nodes = proto.graph.node
     if not nodes or not proto.graph.output:
         message = "holds no graph with operators and outputs; give an ONNX model"
-        raise InputError(message, source=source)
-    if len(nodes) > MAX_NODES:
-        message = f"holds {len(nodes)} operators; at most {MAX_NODES} can be read"
         raise InputError(message, source=source)
     nested = next((node for node in nodes if node.op_type in NESTED), None)
     if nested is not None:
@@ -108,22 +108,29 @@ def _producer(proto: Any) -> dict[str, str]:
     return {name: text_of(proto.producer_version)[:60]} if name else {}
 
 
-def _graph_at(proto: Any, batch: int, path: Path, onnx: Any) -> RecordedGraph:
+def _own_batch(proto: Any) -> int:
+    """The micro-batch that a file was exported at; 0 where it is a symbol, or inputs have several."""
+    held = {tensor.name for tensor in proto.graph.initializer}
+    axes = [value.type.tensor_type.shape.dim for value in proto.graph.input if value.name not in held]
+    found = {first[0].dim_value for first in axes if len(first)}
+    return found.pop() if len(found) == 1 else 0
+
+
+def _graph_at(proto: Any, batch: int, path: Path, onnx: Any, *, at_export: GraphShapes | None) -> RecordedGraph:
     """The graph at a micro-batch, with its loss."""
-    model = type(proto)()
-    model.CopyFrom(proto)
-    held = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
+    shapes = _shapes_at(proto, batch, path, onnx, at_export=at_export)
+    return simplify(record_onnx(proto.graph, shapes, source=shorten_path(path), onnx=onnx))
+
+
+def _shapes_at(proto: Any, batch: int, path: Path, onnx: Any, *, at_export: GraphShapes | None) -> GraphShapes:
+    """Shapes at a micro-batch, whatever the file says of it."""
+    held = {tensor.name for tensor in proto.graph.initializer}
+    for value in proto.graph.input:
         axes = value.type.tensor_type.shape.dim
         if value.name not in held and len(axes):
             axes[0].ClearField("dim_param")
             axes[0].dim_value = batch
-    model.graph.ClearField("value_info")
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
-    except Exception as error:  # noqa: BLE001 - errors of the library's own kinds
-        message = f"has shapes that cannot be inferred ({' '.join(str(error).split())[:200]}); give a model that checks"
-        raise InputError(message, source=shorten_path(path)) from error
-    return simplify(record_onnx(inferred.graph, source=shorten_path(path), onnx=onnx))
+        return infer_shapes(proto, onnx, at_export=at_export)
+    except InputError as error:
+        raise InputError(str(error), source=shorten_path(path)) from error

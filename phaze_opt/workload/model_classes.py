@@ -74,6 +74,8 @@ LANGUAGE_HEADS = frozenset({HeadKind.CAUSAL_LM, HeadKind.LM_HEAD, HeadKind.WITH_
 """Heads that give every token its next."""
 CLASSIFYING_HEADS = frozenset({HeadKind.SEQUENCE_CLASSES, HeadKind.IMAGE_CLASSES, HeadKind.TOKEN_CLASSES})
 """Heads of as many outputs as there are labels."""
+ENCODERS = frozenset({ModelFamily.BERT, ModelFamily.ROBERTA, ModelFamily.VIT})
+"""Families in which every position sees all others."""
 DECODER_HEADS = (HeadKind.CAUSAL_LM, HeadKind.SEQUENCE_CLASSES, HeadKind.TOKEN_CLASSES, HeadKind.ANSWERS, HeadKind.BASE)
 
 

@@ -16,6 +16,7 @@ from phaze_opt.graph.traced.normalise.identities import elide_identities, end_at
 from phaze_opt.graph.traced.normalise.regions import absorb_norm_weights, collapse_regions, join_gates
 from phaze_opt.graph.traced.normalise.views import join_splits, lend_lookups, sink_views
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
+from phaze_opt.graph.traced.selectors import selecting_weight
 from phaze_opt.graph.traced.sharding_by_dataflow import shard_layer, vocabulary_sizes
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
@@ -48,6 +49,7 @@ class LayeredModel:
         experts: its experts.
         shardings: of each kind of layer over a tensor-parallel group.
         cut_of: the rule that cuts its chain.
+        selector: path of a weight that chooses by values alone, if there is any (`selectors.selecting_weight`).
     """
 
     model: TracedModel
@@ -57,6 +59,7 @@ class LayeredModel:
     experts: ExpertCounts
     shardings: tuple[LayerSharding, ...]
     cut_of: CutRule
+    selector: str = ""
 
     @property
     def cut(self) -> ChainCut:
@@ -123,7 +126,8 @@ def layered_model_of(
         experts = _with_groups(_experts(graph, model), flat)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
-    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of)
+    selector = selecting_weight(flat, graph)
+    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of, selector)
 
 
 def _shardings(graph: FlatGraph, folded: LayerChain) -> Iterator[LayerSharding]:
