@@ -13,6 +13,7 @@ from phaze_opt.workload.attention_spec import AttentionSpec, LatentProjection, Q
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
 from phaze_opt.workload.end_specs import HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
+    MAX_LAYERS,
     Experts,
     Factor,
     FamilyConfig,
@@ -34,7 +35,7 @@ from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 from phaze_opt.workload.model import ModelSpec, short_form
 from phaze_opt.workload.transformer import TransformerSpec
 
-LayerList = Annotated[list[int], Field(max_length=1 << 14)]
+LayerList = Annotated[list[int], Field(max_length=MAX_LAYERS)]
 
 
 class WindowRule(StrEnum):

@@ -18,7 +18,9 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.model_classes import LANGUAGE_HEADS, HeadKind, ModelFamily, class_name
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 
-Layers = Annotated[int, Field(gt=0, le=1 << 14)]
+MAX_LAYERS = 2048
+"""Layers of a model; the deepest that was ever trained has half as many."""
+Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
 Heads = Annotated[int, Field(gt=0, le=1 << 14)]
 Width = Annotated[int, Field(gt=0, le=1 << 20)]
 Rows = Annotated[int, Field(gt=0, le=1 << 27)]
@@ -28,7 +30,7 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NUM_ANSWERS = 2
 """Outputs of a token that say where an answer begins and ends."""
 LayerTypes = Annotated[
-    list[Literal["full_attention", "sliding_attention", "chunked_attention"]], Field(max_length=1 << 14)
+    list[Literal["full_attention", "sliding_attention", "chunked_attention"]], Field(max_length=MAX_LAYERS)
 ]
 
 

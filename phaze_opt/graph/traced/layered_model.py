@@ -24,6 +24,8 @@ from phaze_opt.workload.branches import MAX_DOWN_SETS, down_sets
 from phaze_opt.workload.chain import ChainCut, CutPlaces, cut_between_layers, cut_branches, cut_chain
 from phaze_opt.workload.mlp_spec import ExpertRouting
 
+MAX_BESIDE = 200
+"""Operations of a layer that stand beside one another: schedules of more take minutes."""
 _MAX_KEPT = 16
 """Models that are kept ready."""
 
@@ -121,6 +123,12 @@ def layered_model_of(
     cut_of = cut_chain if cuts is CutPlaces.UNITS else cut_between_layers
     folded = fold_branches(graph) if cuts is CutPlaces.BRANCHES else None
     folded = folded or fold_layers(graph, cut_of=cut_of)
+    widest = max(layer.most_beside for layer in folded.layers)
+    if widest > MAX_BESIDE:
+        message = (
+            f"a layer of {model.name} has {widest:,} operations beside one another; at most {MAX_BESIDE} are priced"
+        )
+        raise InputError(message, source=source)
     try:
         shardings = tuple(_shardings(graph, folded))
         experts = _with_groups(_experts(graph, model), flat)

@@ -20,7 +20,7 @@ from phaze_opt.record.input_files import shorten
 from phaze_opt.record.line_numbers import dotted
 
 MAX_RUNS = 10_000
-MAX_OPERATIONS = 200_000
+MAX_OPERATIONS = 30_000
 """Operations of a model with every repeat written out."""
 
 NOTHING_TO_TRAIN = "there is nothing to train; give a model with parameters"
