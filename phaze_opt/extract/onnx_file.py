@@ -7,6 +7,7 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.extract.extracting import traced_of
 from phaze_opt.extract.onnx_functions import put_in_place
+from phaze_opt.extract.onnx_operations import RECURRENT
 from phaze_opt.extract.onnx_recording import elements, record_onnx, text_of
 from phaze_opt.extract.onnx_shapes import MOST_HELD, GraphShapes, infer_shapes
 from phaze_opt.extract.recorded_graph import RecordedGraph, simplify
@@ -32,6 +33,7 @@ def read_onnx(path: Path) -> TracedModel:
     proto = _loaded(path, onnx)
     _check(proto, path)
     _forget_weights(proto)
+    _name_states(proto)
     own = _own_batch(proto)
     at_export = _shapes_at(proto, own, path, onnx, at_export=None) if own else None
     graphs = [_graph_at(proto, batch, path, onnx, at_export=at_export) for batch in BATCHES]
@@ -92,6 +94,13 @@ def _forget_weights(proto: Any) -> None:
                 "string_data",
             ):
                 tensor.ClearField(field)
+
+
+def _name_states(proto: Any) -> None:
+    """Give recurrent layers of which the last states alone are read a name for those of all steps."""
+    for node in proto.graph.node:
+        if node.op_type in RECURRENT and node.output and not node.output[0]:
+            node.output[0] = f"states of {node.name or node.output[-1]}"
 
 
 def _notes(proto: Any) -> Iterator[str]:

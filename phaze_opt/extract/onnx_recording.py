@@ -118,9 +118,6 @@ class _Recording:
         return TracedDtype(text)
 
     def _record(self, node: Any) -> None:
-        if node.op_type in RECURRENT and node.output and not node.output[0]:
-            # Only the last states are read.
-            node.output[0] = f"states of {node.name or node.output[-1]}"
         if not node.output or not node.output[0]:
             message = f"operator {shorten(node.name or node.op_type)} gives nothing; give a model that checks"
             raise InputError(message, source=self._source)

@@ -69,7 +69,15 @@ def infer_shapes(model: Any, onnx: Any, *, at_export: GraphShapes | None) -> Gra
         found.types.setdefault(value.name, value.type)
     versions = {each.domain: each.version for each in model.opset_import}
     for node in model.graph.node:
-        _infer_node(found, node, onnx, versions, model.opset_import)
+        if not node.output or not node.output[0]:
+            continue
+        try:
+            _infer_node(found, node, onnx, versions, model.opset_import)
+        except Exception as error:  # noqa: BLE001 - errors of the library's own kinds
+            message = f"operator {shorten(node.name or node.op_type)} has inputs that do not go together"
+            advice = "give a model that checks" if at_export is None else DYNAMIC_ADVICE
+            sentence = f"{message} ({' '.join(str(error).split())[:120]}); {advice}"
+            raise InputError(sentence) from error
         if at_export is not None:
             found.within[node.output[0]] = max((found.within.get(name, 1) for name in node.input), default=1)
             if node.op_type == "Reshape":
@@ -97,10 +105,6 @@ def _infer_node(found: GraphShapes, node: Any, onnx: Any, versions: Mapping[str,
     except (onnx.defs.SchemaError, KeyError):
         # An operator that nobody knows, or one behind it.
         return
-    except Exception as error:  # noqa: BLE001 - errors of the library's own kinds
-        message = f"operator {shorten(node.name or node.op_type)} has sizes that do not go together"
-        sentence = f"{message} ({' '.join(str(error).split())[:120]}); {DYNAMIC_ADVICE}"
-        raise InputError(sentence) from error
     found.types.update(given)
 
 

@@ -219,8 +219,10 @@ def _active(graph: FlatGraph, node: TracedNode, model: TracedModel) -> int:
     return max(1, graph.tensors[rows.id].shape[0].evaluate(values) // tokens)
 
 
-OF_OTHER_FORM = (IndexError, KeyError, StopIteration, TypeError, ValueError, AttributeError)
-"""What a pass may raise of operations without the arguments that their names need."""
+OF_OTHER_FORM = (IndexError, KeyError, StopIteration, RuntimeError, TypeError, ValueError, AttributeError)
+"""What a pass may raise of operations without the arguments that their names need; a generator that wants the next of
+nothing raises a `RuntimeError`.
+"""
 PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     plain_names,
     drop_unused,
