@@ -14,6 +14,7 @@ from kits.family_models import RECORDED
 from phaze_opt.errors import InputError
 from phaze_opt.workload.config import load_model, parse_config, parse_config_text
 from phaze_opt.workload.config_file import parse_config_object
+from phaze_opt.workload.family_config import MAX_LAYERS
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
 LLAMA = json.loads(read_zoo_text("llama-3-8b"))
@@ -85,6 +86,12 @@ def test_truncated_file_names_the_line(tmp_path: Path) -> None:
 )
 def test_sizes_must_be_positive_whole_numbers(key: str, value: object) -> None:
     assert f"key '{key}'" in refusal(LLAMA | {key: value})
+
+
+def test_layers_have_a_bound_that_is_said() -> None:
+    deep = parse_config(LLAMA | {"num_hidden_layers": MAX_LAYERS}, name="deep", source="s")
+    assert deep.num_layers == MAX_LAYERS
+    assert f"value 10000 must be at most {MAX_LAYERS}" in refusal(LLAMA | {"num_hidden_layers": 10_000})
 
 
 @pytest.mark.parametrize("key", [*SIZES, "model_type"])
