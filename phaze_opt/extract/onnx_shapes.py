@@ -5,10 +5,9 @@ what these give is known where shapes are. A file that was exported at one micro
 of a view that the micro-batch is part of is found by the order in which elements lie.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,7 @@ def _hold(found: GraphShapes, name: str, tensor: Any, onnx: Any) -> None:
 
 def _infer_node(found: GraphShapes, node: Any, onnx: Any, versions: Mapping[str, int], imports: Sequence[Any]) -> None:
     """Types, and values if they are small and known, of what a node gives."""
-    _fold(found, node, onnx)
+    _fold(found, node, versions)
     try:
         schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
         types = {name: found.types[name] for name in node.input if name}
@@ -108,32 +107,25 @@ def _infer_node(found: GraphShapes, node: Any, onnx: Any, versions: Mapping[str,
     found.types.update(given)
 
 
-def _fold(found: GraphShapes, node: Any, onnx: Any) -> None:
-    """Compute what a node gives of shapes and of small constants."""
-    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute if each.type in _PLAIN}
-    name = node.output[0] if node.output else ""
-    if node.op_type == "Constant":
-        value = next((each.t for each in node.attribute if each.name == "value"), None)
-        if value is not None:
-            _hold(found, name, value, onnx)
-        elif attributes:
-            found.held[name] = np.asarray(next(iter(attributes.values())))
-        return
+def _fold(found: GraphShapes, node: Any, versions: Mapping[str, int]) -> None:
+    """Compute what a node gives of shapes and of small values, by the library's own numpy of it."""
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: found.held.get(name) for name in node.input if name}
     if node.op_type == "Shape":
+        # Of a tensor its sizes are read, and no element.
         shape = found.shape(node.input[0])
-        if shape is not None:
-            found.held[name] = np.asarray(shape[attributes.get("start", 0) : attributes.get("end")], dtype=np.int64)
-        return
-    rule = FOLDED.get(node.op_type)
-    if rule is None or any(each and each not in found.held for each in node.input):
+        given = {node.input[0]: None if shape is None else np.broadcast_to(np.int8(0), shape)}
+    is_large = any(prod(each.t.dims) > MOST_HELD for each in node.attribute)
+    if node.op_type not in FOLDED or node.domain or is_large or any(value is None for value in given.values()):
         return
     try:
         with np.errstate(all="ignore"):
-            value = np.asarray(rule(attributes, *(found.held[each] if each else None for each in node.input)))
-    except (ValueError, IndexError, TypeError, OverflowError, KeyError):
+            (value,) = ReferenceEvaluator(node, opsets=dict(versions)).run(None, given)
+    except Exception:  # noqa: BLE001 - errors of the library's own kinds: the value is not known
         return
-    if value.size <= MOST_HELD and value.dtype != object:
-        found.held[name] = value
+    if isinstance(value, np.ndarray | np.generic) and value.size <= MOST_HELD:
+        found.held[node.output[0]] = np.asarray(value)
 
 
 def _rescale(found: GraphShapes, node: Any, onnx: Any, at_export: GraphShapes) -> None:
@@ -184,62 +176,8 @@ def rescaled(
     return (*after[:place], after[place] * now[axis] // size, *after[place + 1 :]), lead // prefixes[place]
 
 
-_PLAIN = (1, 2, 6, 7)
-"""Attributes that are numbers or lists of them (FLOAT, INT, FLOATS, INTS)."""
-
-
-def _axes(attributes: Mapping[str, Any], axes: Held | None) -> tuple[int, ...] | None:
-    """Axes as an attribute or, since opset 13, as an input."""
-    given = attributes.get("axes") if axes is None else axes.reshape(-1).tolist()
-    return None if given is None else tuple(int(each) for each in given)
-
-
-def _slice(attributes: Mapping[str, Any], data: Held, *parts: Held | None) -> Held:
-    starts, ends, axes, steps = (
-        None if each is None else [int(value) for value in np.asarray(each).reshape(-1)]
-        for each in (*parts, None, None, None, None)[:4]
-    )
-    starts, ends = starts or attributes["starts"], ends or attributes["ends"]
-    axes = axes or attributes.get("axes") or list(range(len(starts)))
-    index = [slice(None)] * data.ndim
-    for place, axis in enumerate(axes):
-        index[axis] = slice(starts[place], ends[place], steps[place] if steps else None)
-    return data[tuple(index)]
-
-
-def _divide(_: Mapping[str, Any], left: Held, right: Held) -> Held:
-    is_whole = left.dtype.kind in "iu"
-    return np.floor_divide(left, right) if is_whole else np.asarray(left / right)
-
-
-def _cast(attributes: Mapping[str, Any], data: Held) -> Held:
-    kinds = {1: np.float32, 11: np.float64, 6: np.int32, 7: np.int64, 9: np.bool_}
-    return data.astype(kinds[attributes["to"]])
-
-
-FOLDED: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {
-        "Identity": lambda _, data: data,
-        "Cast": _cast,
-        "Add": lambda _, left, right: left + right,
-        "Sub": lambda _, left, right: left - right,
-        "Mul": lambda _, left, right: left * right,
-        "Div": _divide,
-        "Mod": lambda _, left, right: np.mod(left, right),
-        "Neg": lambda _, data: -data,
-        "Floor": lambda _, data: np.floor(data),
-        "Ceil": lambda _, data: np.ceil(data),
-        "Min": lambda _, *data: np.minimum.reduce(data),
-        "Max": lambda _, *data: np.maximum.reduce(data),
-        "Equal": lambda _, left, right: left == right,
-        "Where": lambda _, which, left, right: np.where(which, left, right),
-        "Gather": lambda attributes, data, places: np.take(data, places, axis=attributes.get("axis", 0)),
-        "Concat": lambda attributes, *data: np.concatenate(data, axis=attributes["axis"]),
-        "Slice": _slice,
-        "Unsqueeze": lambda attributes, data, axes=None: np.expand_dims(data, _axes(attributes, axes) or ()),
-        "Squeeze": lambda attributes, data, axes=None: np.squeeze(data, _axes(attributes, axes)),
-        "Reshape": lambda _, data, shape: data.reshape([int(each) for each in shape]),
-        "ReduceProd": lambda attributes, data, *_: np.prod(data, keepdims=bool(attributes.get("keepdims", 1))),
-    }
+FOLDED = frozenset(
+    {"Add", "Cast", "Ceil", "Concat", "Constant", "Div", "Equal", "Floor", "Gather", "Identity", "Max", "Min", "Mod"}
+    | {"Mul", "Neg", "ReduceProd", "Reshape", "Shape", "Slice", "Squeeze", "Sub", "Unsqueeze", "Where"}
 )
-"""Operators on small values: attributes, then inputs."""
+"""Operators that exporters compute shapes by; none gives more elements than it takes."""

@@ -118,10 +118,12 @@ def test_constants_among_the_operators_are_not_trained_and_shapes_must_hold_any_
     baked.graph.initializer.append(sizes)
     baked.graph.node[6].CopyFrom(helper.make_node("Reshape", ["p", "sizes"], ["f"], "flatten"))
     assert forward_macs(read_onnx(saved(baked)), batch=3) == forward_macs(read_onnx(saved(small_cnn())), batch=3)
-    baked.graph.node[6].CopyFrom(helper.make_node("Expand", ["p", "wide"], ["f"], "flatten"))
-    baked.graph.initializer.append(helper.make_tensor("wide", TensorProto.INT64, [4], [7, 8, 1, 1]))
+    spread = small_cnn(batch=4)
+    spread.graph.node[5].output[0] = "narrow"
+    spread.graph.node.insert(6, helper.make_node("Expand", ["narrow", "wide"], ["p"], "spread"))
+    spread.graph.initializer.append(helper.make_tensor("wide", TensorProto.INT64, [4], [4, 8, 1, 1]))
     with pytest.raises(InputError, match="dynamic_shapes, and with dynamo=False dynamic_axes"):
-        read_onnx(saved(baked))
+        read_onnx(saved(spread))
     del with_constant.graph.node[-2].output[:]
     with pytest.raises(InputError, match="give a model that checks"):
         read_onnx(saved(with_constant))
