@@ -18,7 +18,8 @@ from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import shorten
 from phaze_opt.record.suggestions import near
-from phaze_opt.workload.config_file import CONFIG_FILE, config_path, read_config
+from phaze_opt.workload.config import CONFIG_FILE, config_path, read_config
+from phaze_opt.workload.config_family import first_class
 
 ATTENTION_KERNELS = (ATTENTION_KERNEL, "sdpa", "eager")
 """Of transformers, in the order in which they are tried: an operation of ours, one of torch, products and a softmax."""
@@ -140,7 +141,7 @@ def _config(document: Document, transformers: Any) -> tuple[Any, tuple[str, ...]
     """The config as transformers understands it, and how its family was found; one of remote code is refused."""
     family, notes = document.values.get("model_type"), tuple[str, ...]()
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    named = _named_class(document)
+    named = first_class(document.values)
     by_class = getattr(getattr(transformers, named or "", None), "config_class", None)
     if isinstance(family, str) and family not in known and by_class is not None:
         notes = (f"model_type {shorten(family)} is read as {by_class.model_type}, the family of its class {named}",)
@@ -158,12 +159,6 @@ def _config(document: Document, transformers: Any) -> tuple[Any, tuple[str, ...]
         raise _refused(document, "config", error) from error
 
 
-def _named_class(document: Document) -> str | None:
-    """The class that the config names first, if any."""
-    named = document.values.get("architectures")
-    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
-
-
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """Keys of the file without those that name code or weights of another place."""
     return {key: value for key, value in values.items() if key not in ("auto_map", "quantization_config")}
@@ -171,7 +166,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def _class_of(document: Document, config: Any, transformers: Any) -> Any:
     """The class that the config names, else the one with the head that the family is trained with."""
-    named = _named_class(document)
+    named = first_class(document.values)
     if named is not None:
         found = getattr(transformers, named, None)
         if found is None or not hasattr(found, "_from_config"):

@@ -1,12 +1,11 @@
 """ONNX files: shapes are inferred at several micro-batches, weights are not looked at, nothing is executed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.extract.extracting import traced_of
-from phaze_opt.extract.onnx_functions import put_in_place
 from phaze_opt.extract.onnx_operations import RECURRENT
 from phaze_opt.extract.onnx_recording import elements, record_onnx, text_of
 from phaze_opt.extract.onnx_shapes import MOST_HELD, GraphShapes, infer_shapes
@@ -16,6 +15,14 @@ from phaze_opt.graph.traced.traced_model import BATCH, TracedModel
 from phaze_opt.record.input_files import shorten, shorten_path
 
 MAX_FILE_BYTES = 512 << 20
+MAX_NODES = 20_000
+"""Operators of a graph with all functions in place."""
+COPIED_BYTES = 1 << 14
+"""Of an operator of a function, from which on it counts as two."""
+MAX_CALLS = 100
+"""Functions that call one another in a row."""
+Key = tuple[str, str, str]
+"""Domain, name and overload of a function."""
 BATCHES = (2, 3, 5)
 """Micro-batches at which shapes are inferred."""
 NORMS = frozenset({"BatchNormalization", "LayerNormalization", "GroupNormalization", "InstanceNormalization"})
@@ -63,7 +70,7 @@ def _loaded(path: Path, onnx: Any) -> Any:
     except Exception as error:  # noqa: BLE001 - the parser's own errors
         message = f"is no ONNX file ({' '.join(str(error).split())[:150]}); give one that onnx.load reads"
         raise InputError(message, source=source) from error
-    return put_in_place(proto, source=source)
+    return _put_in_place(proto, source=source)
 
 
 def _check(proto: Any, path: Path) -> None:
@@ -143,3 +150,73 @@ def _shapes_at(proto: Any, batch: int, path: Path, onnx: Any, *, at_export: Grap
         return infer_shapes(proto, onnx, at_export=at_export)
     except InputError as error:
         raise InputError(str(error), source=shorten_path(path)) from error
+
+
+def _put_in_place(proto: Any, *, source: str) -> Any:
+    """The model with its functions in the places of their calls.
+
+    Args:
+        proto: of the file.
+        source: the file, for errors.
+
+    Raises:
+        InputError: too many operators, functions that call themselves, or what the library does not take.
+    """
+    functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
+    total = _Counted(functions, source).total(proto.graph.node, ())
+    if total > MAX_NODES:
+        message = f"holds {total:,} operators with its functions in place; at most {MAX_NODES:,} can be read"
+        raise InputError(message, source=source)
+    if not functions:
+        return proto
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # noqa: BLE001 - the library's own errors
+        message = f"has functions that cannot be put in place ({' '.join(str(error).split())[:150]})"
+        sentence = f"{message}; give a model that checks"
+        raise InputError(sentence, source=source) from error
+
+
+class _Counted:
+    """Operators of every function, those of the functions that it calls included; nothing is put in place for it.
+
+    One that holds a large value counts as several: it is copied for every call.
+    """
+
+    def __init__(self, functions: Mapping[Key, Any], source: str) -> None:
+        self._functions = functions
+        self._source = source
+        self._totals: dict[Key, int] = {}
+
+    def total(self, nodes: Any, above: tuple[Key, ...]) -> int:
+        """Those of some nodes, of which the functions ``above`` are being counted."""
+        count = 0
+        for node in _all_nodes(nodes):
+            key = (node.domain, node.op_type, getattr(node, "overload", ""))
+            copied = node.ByteSize() // COPIED_BYTES if above else 0
+            count += self._of(key, above) if key in self._functions else 1 + copied
+        return count
+
+    def _of(self, key: Key, above: tuple[Key, ...]) -> int:
+        if key in above:
+            message = f"function {shorten(key[1])} calls itself; give a model that checks"
+            raise InputError(message, source=self._source)
+        if len(above) >= MAX_CALLS:
+            message = f"has more than {MAX_CALLS} functions that call one another in a row; give a flatter model"
+            raise InputError(message, source=self._source)
+        if key not in self._totals:
+            self._totals[key] = self.total(self._functions[key].node, (*above, key))
+        return self._totals[key]
+
+
+def _all_nodes(nodes: Any) -> Iterator[Any]:
+    """Nodes, and those of graphs that they hold."""
+    waiting = [nodes]
+    while waiting:
+        for node in waiting.pop():
+            yield node
+            for attribute in node.attribute:
+                waiting += [attribute.g.node] if attribute.HasField("g") else []
+                waiting += [graph.node for graph in attribute.graphs]

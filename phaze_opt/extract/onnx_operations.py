@@ -211,10 +211,6 @@ def _split(call: OnnxCall) -> Translation:
     return "aten.split.Tensor", (call.input(0), call.output_shape[axis], axis)
 
 
-def _tile(call: OnnxCall) -> Translation:
-    return "aten.repeat.default", (call.input(0), call.constants.get(1, ()))
-
-
 def _dropout(call: OnnxCall) -> Translation:
     return "aten.alias.default", (call.input(0),)
 
@@ -244,7 +240,6 @@ _RULES: Mapping[str, Callable[[OnnxCall], Translation]] = {
     "Expand": _expand,
     "Slice": _slice,
     "Split": _split,
-    "Tile": _tile,
     "ReduceMean": _mean,
     "ReduceSum": _mean,
     "Dropout": _dropout,

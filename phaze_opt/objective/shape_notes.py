@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import unmasked_share
+from phaze_opt.graph.traced.sharding_by_dataflow import vocabulary_sizes
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.plan_evaluation import PlannedJob
-from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.training import AttentionForm
 from phaze_opt.workload.workload import Workload
@@ -63,32 +63,29 @@ def _odd(job: PlannedJob) -> str:
 
 def _odd_sizes(job: PlannedJob) -> Iterator[int]:
     """Columns and inner sizes of products with weights that are no multiple of a piece."""
-    model = job.model
     training = replace(job.training, micro_batch=1, global_batch=1)
-    graph = build_model_graph(model, training, tensor_parallel=1)
-    operators = [(layer, each) for layer in graph.chain for each in graph.layers[layer].forward.operators]
-    total = sum(each.macs for _, each in operators)
-    padded = _vocabularies(model) if job.machine.stack.pads_vocabulary else frozenset()
-    for _, each in operators:
+    graph = build_model_graph(job.model, training, tensor_parallel=1)
+    operators = [each for layer in graph.chain for each in graph.layers[layer].forward.operators]
+    least = LEAST_SHARE * sum(each.macs for each in operators)
+    padded = _vocabularies(job.model) if job.machine.stack.pads_vocabulary else frozenset()
+    for each in operators:
         for matmul in each.matmuls:
             has_weight = each.parameter_bytes >= training.dtype_bytes * matmul.n * matmul.k
-            if has_weight and not matmul.left_elements and matmul.macs >= LEAST_SHARE * total:
+            if has_weight and not matmul.left_elements and matmul.macs >= least:
                 yield from (size for size in (matmul.n, matmul.k) if size % PIECE and size not in padded)
 
 
 def _unmasked_share(model: Workload, length: int) -> float:
     """Share of the products of attention that no causal mask halves, as far as it is known."""
+    if isinstance(model, TracedWorkload):
+        return model.unmasked_share
     spec = transformer_of(model)
-    if spec is not None:
-        return unmasked_share(spec, length)
-    return model.unmasked_share if isinstance(model, TracedWorkload) else 0.0
+    return 0.0 if spec is None else unmasked_share(spec, length)
 
 
 def _vocabularies(model: Workload) -> frozenset[int]:
-    """Rows of token tables, and outputs for every token."""
+    """Outputs for every token."""
+    if isinstance(model, TracedWorkload):
+        return vocabulary_sizes(model.layered.graph)
     spec = transformer_of(model)
-    if spec is None:
-        return model.vocabulary_sizes if isinstance(model, TracedWorkload) else frozenset()
-    front, outputs = spec.stack.front, spec.head.tokens
-    rows = {front.vocab_size} if isinstance(front, TokenFront) else set()
-    return frozenset(rows | (set() if outputs is None else {outputs.num_outputs}))
+    return frozenset() if spec is None or spec.head.tokens is None else frozenset({spec.head.tokens.num_outputs})

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any, NoReturn
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.document import Document
-from phaze_opt.record.input_files import is_there, shorten
+from phaze_opt.record.document import Document, parse_json_object
+from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import known_as, near, suggest
-from phaze_opt.workload.config_family import CLASSES, EXTRACT_ADVICE, TEXT_CONFIG, find_family
-from phaze_opt.workload.config_file import CONFIG_FILE, KIND, config_path, parse_config_object, read_config
-from phaze_opt.workload.families import config_of
+from phaze_opt.workload.config_family import CLASSES, EXTRACT_ADVICE, TEXT_CONFIG, config_of, find_family
 from phaze_opt.workload.family_config import (
     ACTIVATION_FIELDS,
     ACTIVATIONS,
@@ -25,6 +24,11 @@ from phaze_opt.workload.model_classes import CLASSIFYING_HEADS, ModelFamily
 from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
+KIND = "a Hugging Face config.json"
+CONFIG_FILE = "config.json"
+_FLOAT = "__float__"
+"""The one key of an object that transformers writes in place of a number that is not finite."""
+_FLOATS = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
 SPARSE_KEYS = "index_topk"
 """Key of the number of keys that a query of sparse attention meets."""
 MAX_KEYS = 10_000
@@ -52,6 +56,49 @@ def load_model(name_or_path: str) -> Model:
     file = config_path(path)
     name = file.resolve().parent.name if file.name == CONFIG_FILE else file.stem
     return _parse(read_config(file), name)
+
+
+def config_path(path: Path) -> Path:
+    """The file of a config: itself, or the ``config.json`` of a folder.
+
+    Raises:
+        InputError: a folder without one.
+    """
+    if not is_directory(path):
+        return path
+    inside = path / CONFIG_FILE
+    if not is_file(inside):
+        message = f"is a directory without a {CONFIG_FILE}; give {KIND}, or the folder that holds it"
+        raise InputError(message, source=shorten_path(path))
+    return inside
+
+
+def read_config(path: Path) -> Document:
+    """The config of a file, or of the folder that holds it.
+
+    Raises:
+        InputError: as `config_path` and `parse_config_object`, or the file cannot be read.
+    """
+    file = config_path(path)
+    return parse_config_object(read_text_file(file, kind=KIND), source=shorten_path(file))
+
+
+def parse_config_object(text: str, *, source: str) -> Document:
+    """The config of a text, with infinities as transformers saves them.
+
+    Raises:
+        InputError: no JSON object.
+    """
+    document = parse_json_object(text, source=source, kind=KIND)
+    return replace(document, values={key: _decoded(value) for key, value in document.values.items()})
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        tag = value.get(_FLOAT) if len(value) == 1 else None
+        number = _FLOATS.get(tag) if isinstance(tag, str) else None
+        return {key: _decoded(each) for key, each in value.items()} if number is None else number
+    return [_decoded(each) for each in value] if isinstance(value, list) else value
 
 
 def parse_config_text(text: str, *, name: str, source: str) -> Model:

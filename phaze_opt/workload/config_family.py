@@ -1,17 +1,29 @@
-"""Which family a Hugging Face config is of: by its ``model_type``, else by the class that it names.
+"""Which family a Hugging Face config is of: by its ``model_type``, else by the class that it names; and what reads it.
 
-Of a class of several models the language model's config is read, which stands inside.
+Of a class of several models the language model's config is read, which stands inside. Only keys that change sizes are
+read; those that are not read are listed, unless they are known to change no cost (`workload.family_config`). A key that
+is read is checked strictly: an integer must be written as an integer. Defaults are those of the transformers library.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+from pydantic import create_model
 
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import shorten
+from phaze_opt.record.model_faults import adapter
 from phaze_opt.record.suggestions import differ_by_a_letter, known_as
+from phaze_opt.workload.decoder_config import DecoderConfig
+from phaze_opt.workload.encoder_decoder_families import T5Config, WhisperConfig
+from phaze_opt.workload.encoder_families import VitConfig
+from phaze_opt.workload.family_config import FamilyConfig, read_from
 from phaze_opt.workload.model_classes import (
+    FamilyRow,
     HeadKind,
     ModelFamily,
     class_name,
@@ -32,6 +44,11 @@ EXTRACT_ADVICE = (
     "takes"
 )
 WRITE_ADVICE = "write the model in torch for `phaze-opt extract --torch`, or give the config of a model that is like it"
+
+
+_OTHERS: Mapping[str, type[FamilyConfig]] = MappingProxyType(
+    {"vit": VitConfig, "t5": T5Config, "whisper": WhisperConfig}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +83,14 @@ def find_family(document: Document) -> ConfigFamily:
     # The type of the whole stands for that of the part that has none.
     inner = text if _family_of(text) else text | {TYPE: values.get(TYPE)}
     found = _of_part(document, inner, (TEXT_CONFIG,))
-    whole = _first_class(values) or values.get(TYPE)
+    whole = first_class(values) or values.get(TYPE)
     note = f"of {shorten(whole)} the language model alone is priced, as {class_name(found.family, found.head)}"
     return replace(found, notes=(note, *found.notes))
 
 
 def _of_part(document: Document, values: Mapping[str, Any], inside: tuple[str, ...]) -> ConfigFamily:
     """The family of a config of one model."""
-    family, named = _family_of(values), _first_class(values) or ""
+    family, named = _family_of(values), first_class(values) or ""
     if family is None:
         raise _unknown(document)
     usual, given = row_of(family).heads[0], values[TYPE]
@@ -102,14 +119,14 @@ def _family_of(values: Mapping[str, Any]) -> ModelFamily | None:
 
     The class decides where nobody knows the type: one that transformers has is of other classes.
     """
-    given, named = values.get(TYPE), _first_class(values) or ""
+    given, named = values.get(TYPE), first_class(values) or ""
     if not isinstance(given, str):
         return None
     by_class = None if given in known_model_types() else family_of_class(named)
     return families_by_type().get(given, by_class)
 
 
-def _first_class(values: Mapping[str, Any]) -> str | None:
+def first_class(values: Mapping[str, Any]) -> str | None:
     """The class that a config names first, if any."""
     stated = values.get(CLASSES)
     first = stated[0] if isinstance(stated, list) and stated else None
@@ -133,7 +150,7 @@ def _unknown(document: Document) -> Exception:
     given, known = document.values.get(TYPE), sorted(families_by_type())
     if given is None:
         return document.fault(f"is missing; it names the family, one of {', '.join(known)}", TYPE)
-    return document.fault(f"value {shorten(given)} {_why_unknown(given, known, _first_class(document.values))}", TYPE)
+    return document.fault(f"value {shorten(given)} {_why_unknown(given, known, first_class(document.values))}", TYPE)
 
 
 def _why_unknown(given: object, known: Sequence[str], named: str | None) -> str:
@@ -164,3 +181,33 @@ def _is_class_of(name: str, model_type: str) -> bool:
     """Whether a class is of a type by its name: both without case and underscores, up to a head."""
     letters = model_type.replace("_", "").replace("-", "")
     return name.lower().replace("_", "") in {f"{letters}{head.lower()}" for head in HeadKind}
+
+
+@cache
+def config_of(family: ModelFamily) -> type[FamilyConfig]:
+    """What reads the configs of a family."""
+    row = row_of(family)
+    return _decoder_config(row) if row.config == "decoder" else _OTHERS[row.config]
+
+
+def _decoder_config(row: FamilyRow) -> type[FamilyConfig]:
+    """`DecoderConfig` with the keys, the defaults and the fixed values of a row."""
+    base, hints = DecoderConfig.model_fields, get_type_hints(DecoderConfig, include_extras=True)
+    keys = {field: row.keys.get(field, str(info.validation_alias or field)) for field, info in base.items()}
+    common = {keys[field] for field in DecoderConfig.COMMON} - set(row.ignores)
+    read = (common | row.reads.keys() | set(row.requires)) - {keys[field] for field in row.has}
+    fields: dict[str, Any] = {}
+    for field, key in keys.items():
+        hint = hints[field]
+        if field in row.has:
+            fields[field] = (hint, read_from(key, default=adapter(hint).validate_python(row.has[field])))
+        elif key in row.reads:
+            default = row.reads[key]
+            fields[field] = (hint if default is not None else hint | None, read_from(key, default=default))
+        elif key in row.requires or (field in row.keys and base[field].is_required()):
+            fields[field] = (hint, read_from(key))
+        elif field in row.keys:
+            fields[field] = (hint, read_from(key, default=base[field].default))
+    config = create_model(f"{row.prefix}Config", __base__=DecoderConfig, **fields)
+    config.ignored_keys = frozenset(keys.values()) - read
+    return config

@@ -1,4 +1,7 @@
-"""`DecoderConfig`: configs of decoders of every family; which keys a family reads is its row of ``families.json``."""
+"""`DecoderConfig`: configs of decoders of every family, and of BERT's kind, whose blocks are theirs but for the mask.
+
+Which keys a family reads is its row of ``families.json``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +14,7 @@ from pydantic import Field
 from phaze_opt.errors import InputError
 from phaze_opt.workload.attention_spec import AttentionSpec, LatentProjection, QueryKeyNorm, ScoreBias
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.encoder_families import bert_head
 from phaze_opt.workload.end_specs import HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
     MAX_LAYERS,
@@ -83,6 +87,14 @@ class DecoderConfig(FamilyConfig):
     is_encoder_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
     # Front and head.
+    num_token_types: Annotated[int, Field(ge=0, le=1 << 27)] = 0
+    has_embedding_norm: bool = False
+    position_embedding_type: Literal["absolute"] | None = "absolute"
+    pads_positions: bool = False
+    """Whether rows of the position table up to the padding's are no token's."""
+    pad_token_id: int | None = None
+    is_bert: bool = False
+    """Whether words come behind a transform, and heads are those of BERT's classes."""
     embedding_size: Width | None = None
     position_offset: int | None = None
     """Rows of a learned position table that no token uses; None without such a table."""
@@ -161,10 +173,13 @@ class DecoderConfig(FamilyConfig):
         """
         self._check_twins()
         self._check_lists()
+        unused = (self.pad_token_id or 0) + 1 if self.pads_positions else 0
+        if self.max_sequence_length <= unused:
+            message = f"{self.max_sequence_length} must exceed the {unused} rows of padding"
+            raise InputError(message, key="max_position_embeddings")
         blocks = [with_window(self._block(layer), window) for layer, window in enumerate(self.windows)]
-        model = origin.model(
-            stack_of(self._front(), blocks), token_head(self._head(), origin), self.max_sequence_length
-        )
+        head = bert_head(self._head(), origin) if self.is_bert else token_head(self._head(), origin)
+        model = origin.model(stack_of(self._front(), blocks), head, self.max_sequence_length - unused)
         return short_form(model) if self.is_short else model
 
     def _check_twins(self) -> None:
@@ -172,21 +187,22 @@ class DecoderConfig(FamilyConfig):
         for field in ("num_experts", "num_active_experts"):
             given, other = getattr(self, field), getattr(self, f"also_{field}")
             if {field, f"also_{field}"} <= self.model_fields_set and None not in (given, other) and given != other:
-                keys = {each: key for key, each in self.fields_by_key().items()}
-                message = f"{other} is not {keys[field]} = {given}; correct one of them"
-                raise InputError(message, key=keys[f"also_{field}"])
+                message = f"{other} is not {self._key(field)} = {given}; correct one of them"
+                raise InputError(message, key=self._key(f"also_{field}"))
 
     def _check_lists(self) -> None:
         """Lists of layers are of the layers there are."""
-        keys = {field: key for key, field in self.fields_by_key().items()}
         if self.no_rope_layers and len(self.no_rope_layers) != self.num_layers:
             given = len(self.no_rope_layers)
             message = f"lists {given} layers, not the {self.num_layers} there are; correct one of them"
-            raise InputError(message, key=keys["no_rope_layers"])
+            raise InputError(message, key=self._key("no_rope_layers"))
         outside = self._expert_layers - set(range(self.num_layers))
         if outside:
             message = f"names layer {min(outside)}; give numbers from 0 to {self.num_layers - 1}"
-            raise InputError(message, key=keys["expert_layers"])
+            raise InputError(message, key=self._key("expert_layers"))
+
+    def _key(self, field: str) -> str:
+        return next(key for key, each in self.fields_by_key().items() if each == field)
 
     @cached_property
     def _expert_layers(self) -> frozenset[int]:
@@ -262,6 +278,8 @@ class DecoderConfig(FamilyConfig):
             self.embedding_size or self.hidden_size,
             self.hidden_size,
             num_position_rows=0 if offset is None else self.max_sequence_length + offset,
+            num_token_types=self.num_token_types,
+            norm=self._norm if self.has_embedding_norm else None,
             has_dropout=dropout > 0,
             has_scale=self.has_embedding_scale or self.embedding_multiplier != 1,
         )
@@ -273,11 +291,13 @@ class DecoderConfig(FamilyConfig):
             self.embedding_size or self.hidden_size,
             self.is_tied,
             has_bias=self.has_head_bias and self.has_bias,
+            has_transform=self.is_bert,
             has_soft_cap=self.final_logit_softcapping is not None,
             has_scale=self.logits_scaling != 1,
         )
         has_norm = self.is_pre_norm and not self.remove_final_layer_norm
-        return HeadSpec(self.hidden_size, self._norm if has_norm else None, outputs)
+        has_relu = self.is_bert and self._has_relu
+        return HeadSpec(self.hidden_size, self._norm if has_norm else None, outputs, has_relu=has_relu)
 
     def _block(self, layer: int) -> BlockSpec:
         """One block, its attention of all keys."""

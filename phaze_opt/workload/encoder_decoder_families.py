@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from phaze_opt.workload.attention_spec import AttentionSpec, ScoreBias, SelfOrCross
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormSpec
+from phaze_opt.workload.encoder_families import plain_block
 from phaze_opt.workload.end_specs import AudioFront, HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
     FamilyConfig,
@@ -148,23 +149,8 @@ class WhisperConfig(FamilyConfig):
         return NormSpec(NormKind.LAYER, self.hidden_size)
 
     def _block(self, num_heads: int, width: int) -> BlockSpec:
-        size = self.hidden_size // num_heads
-        attention = AttentionSpec(
-            hidden_size=self.hidden_size,
-            num_heads=num_heads,
-            num_kv_heads=num_heads,
-            head_size=size,
-            value_size=size,
-            has_qkv_bias=True,
-            has_key_bias=False,
-            has_output_bias=True,
-            has_dropout=self.attention_dropout > 0,
-        )
-        mlp = MlpSpec(
-            self.hidden_size,
-            width,
-            has_bias=True,
-            has_relu=self.activation == "relu",
-            has_dropout=self.activation_dropout > 0,
-        )
-        return BlockSpec(attention, mlp, self._norm, has_dropout=self.dropout > 0)
+        has_relu, has_dropout = self.activation == "relu", self.attention_dropout > 0
+        block = plain_block(self.hidden_size, num_heads, width, has_relu=has_relu, has_attention_dropout=has_dropout)
+        attention = replace(block.attention, has_key_bias=False)
+        mlp = replace(block.dense_mlps[0], has_dropout=self.activation_dropout > 0)
+        return replace(block, attention=attention, mlp=mlp, has_dropout=self.dropout > 0)

@@ -4,7 +4,7 @@ What it means is stated once, by the `TransformerSpec` that it is written out to
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Annotated
 
@@ -152,31 +152,6 @@ class ModelSpec:
         return ExpertRouting(self.num_active_experts) if self.has_experts else None
 
     @property
-    def has_rotary_positions(self) -> bool:
-        """Whether positions are rotations of query and key instead of a learned table."""
-        return self.num_position_rows == 0
-
-    @property
-    def query_size(self) -> int:
-        """Channels of the query: heads x head size (the hidden size for most models)."""
-        return self.num_heads * self.head_size
-
-    @property
-    def kv_size(self) -> int:
-        """Channels of the key, and of the value."""
-        return self.num_kv_heads * self.head_size
-
-    @property
-    def has_embedding_norm(self) -> bool:
-        """Whether the embedding is normalised (BERT)."""
-        return self.family is ModelFamily.BERT
-
-    @property
-    def norm_parameters(self) -> int:
-        """Parameters of one normalisation over the hidden size."""
-        return _norm(self).num_parameters
-
-    @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, exact to the unit; a tied output matrix counts once."""
         return self.transformer.num_parameters
@@ -217,43 +192,28 @@ def short_form(spec: TransformerSpec) -> ModelSpec | TransformerSpec:
     front, block, outputs = spec.stack.front, spec.stack.kinds[0], spec.head.tokens
     attention, experts = block.attention, block.experts
     mlp = block.mlp if isinstance(block.mlp, MlpSpec) else block.mlp.expert
-    if not isinstance(front, TokenFront) or outputs is None:
+    if outputs is None:
         return spec
-    model = ModelSpec(
-        name=spec.name,
-        family=spec.family,
-        num_layers=spec.num_layers,
-        hidden_size=block.hidden_size,
-        num_heads=attention.num_heads,
-        num_kv_heads=attention.num_kv_heads,
-        head_size=attention.head_size,
-        ffn_size=mlp.width,
-        vocab_size=front.vocab_size,
-        max_sequence_length=spec.max_sequence_length,
-        embedding_size=front.embedding_size,
-        num_position_rows=front.num_position_rows,
-        num_token_types=front.num_token_types,
-        norm=block.norm.kind,
-        has_affine_norm=block.norm.has_parameters,
-        is_pre_norm=block.placement is NormPlacement.BEFORE,
-        has_final_norm=spec.head.norm is not None,
-        has_qkv_bias=attention.has_qkv_bias,
-        has_attention_output_bias=attention.has_output_bias,
-        has_mlp_bias=mlp.has_bias,
-        is_qkv_combined=attention.is_qkv_combined,
-        is_mlp_gated=mlp.is_gated,
-        is_tied=outputs.is_tied,
-        has_pretraining_heads=spec.head.sequence is not None,
-        has_hidden_dropout=block.has_dropout,
-        has_attention_dropout=attention.has_dropout,
-        num_experts=1 if experts is None else experts.num_experts,
-        num_active_experts=1 if experts is None else experts.num_active,
-        source=spec.source,
-        has_relu=mlp.has_relu,
-        window=attention.window,
-        unread_keys=spec.unread_keys,
-        notes=spec.notes,
-    )
+    # Of the parts, first to last, what has the same name.
+    names = [field.name for field in fields(ModelSpec)]
+    parts = (outputs, mlp, front, attention, block, spec)
+    values = {name: getattr(part, name) for part in parts for name in names if hasattr(part, name)}
+    values |= {
+        "ffn_size": mlp.width,
+        "norm": block.norm.kind,
+        "has_affine_norm": block.norm.has_parameters,
+        "is_pre_norm": block.placement is NormPlacement.BEFORE,
+        "has_final_norm": spec.head.norm is not None,
+        "has_attention_output_bias": attention.has_output_bias,
+        "has_mlp_bias": mlp.has_bias,
+        "is_mlp_gated": mlp.is_gated,
+        "has_pretraining_heads": spec.head.sequence is not None,
+        "has_hidden_dropout": block.has_dropout,
+        "has_attention_dropout": attention.has_dropout,
+        "num_experts": 1 if experts is None else experts.num_experts,
+        "num_active_experts": 1 if experts is None else experts.num_active,
+    }
+    model = ModelSpec(**values)
     return model if model.transformer == spec else spec
 
 
@@ -264,7 +224,7 @@ def _front(model: ModelSpec) -> TokenFront:
         hidden_size=model.hidden_size,
         num_position_rows=model.num_position_rows,
         num_token_types=model.num_token_types,
-        norm=_norm(model) if model.has_embedding_norm else None,
+        norm=_norm(model) if model.family is ModelFamily.BERT else None,
         has_dropout=model.has_hidden_dropout and model.family is not ModelFamily.OPT,
     )
 
@@ -276,7 +236,7 @@ def _block(model: ModelSpec) -> BlockSpec:
         num_kv_heads=model.num_kv_heads,
         head_size=model.head_size,
         value_size=model.head_size,
-        rotary_size=model.head_size if model.has_rotary_positions else 0,
+        rotary_size=0 if model.num_position_rows else model.head_size,
         window=model.window,
         has_qkv_bias=model.has_qkv_bias,
         has_output_bias=model.has_attention_output_bias,

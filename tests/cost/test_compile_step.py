@@ -115,7 +115,7 @@ def test_the_devices_of_a_plan_do_the_model_flops(name: str, plan: ParallelPlan,
             flops += count * sum(op.matmul_flops for op in operators)
             flops -= count * sum(2 * op.matmuls[0].macs for op in again)
     copies = max(1, plan.tensor // model.num_kv_heads) - 1
-    copied = 6 * model.num_layers * 2 * model.hidden_size * model.kv_size * SEQUENCE * copies
+    copied = 6 * model.num_layers * 2 * model.hidden_size * model.num_kv_heads * model.head_size * SEQUENCE * copies
     expected = plan.micro_batch * (model_flops(model, SEQUENCE) + copied)
     assert plan.tensor * plan.context * flops == expected
 

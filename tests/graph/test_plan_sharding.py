@@ -75,7 +75,15 @@ def test_devices_of_a_replica_share_the_model_flops_exactly(
     training = {"batch": batch, "attention": attention, "is_sequence_parallel": is_sequence_parallel}
     options = ShardingOptions(context=c, expert=e, has_kv_replicas=True, expert_tensor=split)
     graph = graph_of(model, t, fusion=fusion, options=options, **training)
-    copied = 6 * model.num_layers * 2 * model.hidden_size * model.kv_size * (max(1, t // kv_heads) - 1)
+    copied = (
+        6
+        * model.num_layers
+        * 2
+        * model.hidden_size
+        * model.num_kv_heads
+        * model.head_size
+        * (max(1, t // kv_heads) - 1)
+    )
     expected = batch * (model_flops(model, 512) + 512 * copied)
     assert t * c * graph_model_flops(graph) == expected
 

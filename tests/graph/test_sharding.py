@@ -133,17 +133,18 @@ def test_devices_that_share_a_key_value_head_each_hold_a_copy(name: str, t: int,
     graph = graph_of(model, t, options=copies)
     one = graph_of(model)
     more = t // heads - 1
-    flops = 6 * 512 * 2 * model.hidden_size * model.kv_size * more * model.num_layers
+    flops = 6 * 512 * 2 * model.hidden_size * model.num_kv_heads * model.head_size * more * model.num_layers
     padding = 6 * 512 * (t * -(-model.vocab_size // t) - model.vocab_size) * model.hidden_size
     assert t * graph_model_flops(graph) == graph_model_flops(one) + flops + padding
-    bias = 2 * model.kv_size if model.has_qkv_bias else 0
+    bias = 2 * model.num_kv_heads * model.head_size if model.has_qkv_bias else 0
     matmuls = {op.name.split("+")[0]: op.matmuls for op in graph.layers[1].forward.operators if op.matmuls}
     assert matmuls["key"][0].n == matmuls["value"][0].n == model.head_size
     assert matmuls["attention"][0].batch == 1
     assert matmuls["attention"][0].m == 512 * model.num_heads // t
     weights = [layers[1].num_parameters for layers in (graph.layers, one.layers)]
-    norms_and_output_bias = 2 * model.norm_parameters
-    expected = (weights[1] - norms_and_output_bias + more * (2 * model.hidden_size * model.kv_size + bias)) / t
+    norms_and_output_bias = 2 * model.transformer.stack.kinds[0].norm.num_parameters
+    keys = model.num_kv_heads * model.head_size
+    expected = (weights[1] - norms_and_output_bias + more * (2 * model.hidden_size * keys + bias)) / t
     assert weights[0] - norms_and_output_bias == expected
 
 

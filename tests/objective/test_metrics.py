@@ -151,9 +151,11 @@ def test_mfu_counts_all_devices_and_no_recomputation(replayed):
     tokens, chip = evaluation.sequence_length, evaluation.accelerator
     mlp = (3 if model.is_mlp_gated else 2) * model.hidden_size * model.ffn_size * model.num_active_experts
     router = model.hidden_size * model.num_experts if model.has_experts else 0
-    blocks = model.num_layers * (2 * model.hidden_size * (model.hidden_size + model.kv_size) + mlp + router)
+    blocks = model.num_layers * (
+        2 * model.hidden_size * (model.hidden_size + model.num_kv_heads * model.head_size) + mlp + router
+    )
     head = model.hidden_size * (model.vocab_size + (model.hidden_size if model.has_pretraining_heads else 0))
-    flops = 6 * (blocks + head) * tokens + 12 * model.num_layers * model.query_size * tokens**2
+    flops = 6 * (blocks + head) * tokens + 12 * model.num_layers * model.num_heads * model.head_size * tokens**2
     if model.has_pretraining_heads:
         flops += 6 * model.hidden_size * (model.hidden_size + 2)
     peak = 2 * chip.num_tc * chip.tc_width * chip.tc_depth * chip.clock_hz * replayed.scenario.cluster.num_devices

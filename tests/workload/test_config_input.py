@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from kits.family_models import RECORDED
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.config import load_model, parse_config, parse_config_text
-from phaze_opt.workload.config_file import parse_config_object
+from phaze_opt.workload.config import load_model, parse_config, parse_config_object, parse_config_text
 from phaze_opt.workload.family_config import MAX_LAYERS
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 

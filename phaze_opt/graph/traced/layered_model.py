@@ -10,13 +10,12 @@ from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_branches, fold_layers
 from phaze_opt.graph.traced.layer_sharding import LayerSharding
 from phaze_opt.graph.traced.normalise.attention_core import combine_qkv, join_attention
-from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products
+from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products, selecting_weight
 from phaze_opt.graph.traced.normalise.expert_sums import absorb_expert_biases, join_expert_sums
 from phaze_opt.graph.traced.normalise.identities import elide_identities, end_at_losses, plain_names
 from phaze_opt.graph.traced.normalise.regions import absorb_norm_weights, collapse_regions, join_gates
 from phaze_opt.graph.traced.normalise.views import join_splits, lend_lookups, sink_views
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
-from phaze_opt.graph.traced.selectors import selecting_weight
 from phaze_opt.graph.traced.sharding_by_dataflow import shard_layer, vocabulary_sizes
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
@@ -51,7 +50,7 @@ class LayeredModel:
         experts: its experts.
         shardings: of each kind of layer over a tensor-parallel group.
         cut_of: the rule that cuts its chain.
-        selector: path of a weight that chooses by values alone, if there is any (`selectors.selecting_weight`).
+        selector: path of a weight that chooses by values alone, if there is any (`dependence.selecting_weight`).
     """
 
     model: TracedModel

@@ -15,7 +15,6 @@ from phaze_opt.graph.traced.layers import TracedLayer, count_blocks
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, UNMASKED
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
-from phaze_opt.graph.traced.sharding_by_dataflow import vocabulary_sizes
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.branches import MAX_DOWN_SETS
@@ -98,11 +97,6 @@ class TracedWorkload:
             macs = prod(size.evaluate(graph.values) for size in (*query, key[-2]))
             total, unmasked = total + macs, unmasked + macs * (UNMASKED in dict(node.attrs))
         return unmasked / max(1, total)
-
-    @property
-    def vocabulary_sizes(self) -> frozenset[int]:
-        """Outputs for each token that losses read."""
-        return vocabulary_sizes(self.layered.graph)
 
     def _own_notes(self) -> Iterator[str]:
         once, extra = self.layered.num_unit_parameters, self.layered.num_recounted_parameters
